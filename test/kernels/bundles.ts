@@ -15,6 +15,7 @@ const compiled = fileURLToPath(new URL('../../', import.meta.url))
 const folder = join(cache, 'bundles')
 
 const programs = [
+  'lib/cli/main.js',
   'test/conformance/main.js',
   'test/conformance/subject-main.js',
   'test/kernels/inside/modes.js',

@@ -2,7 +2,8 @@
  * `modes.js PARTS NAME…`: the full ruleset of each mode in the kernel this runs in. Prints TAP; the names
  * of its tests are cells of docs/kernels.md. One process, because its start is what takes long.
  */
-import { execSync } from 'node:child_process'
+import { execFileSync, execSync } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { configWith } from '../../../lib/config/load.js'
 import { addressOf } from '../../../lib/lab/world/topology.js'
@@ -88,6 +89,17 @@ async function probe(t: Test, { definition }: Subject): Promise<readonly string[
     .map(({ what, seen }) => `${what}: ${seen}`)
 }
 
+/** What `kube-proxy check` says of each mode: whether it runs here. */
+function checkCommand(): ReadonlyMap<string, boolean> {
+  const program = fileURLToPath(new URL('../../../lib/cli/main.js', import.meta.url))
+  // Its exit code is 1 where a mode that is asked for cannot run; none is asked for here.
+  const json = execFileSync(process.execPath, [program, 'check', '-o', 'json'], {
+    encoding: 'utf8',
+  })
+  const all = JSON.parse(json) as readonly { readonly mode: string; readonly runs: boolean }[]
+  return new Map(all.map(({ mode, runs }) => [mode, runs]))
+}
+
 async function load(t: Test, subject: Subject): Promise<void> {
   const { definition, mode } = subject
   const states = statesOfCases(mode)
@@ -132,6 +144,7 @@ async function play(name: string): Promise<void> {
   let missing: readonly string[] = []
   await t.test(cellName(name, 'probe'), async (t) => {
     missing = await withWriter(subject, () => probe(t, subject))
+    if (name === subject.mode) t.equal(checked.get(name), missing.length === 0, 'check agrees')
     if (subject.mode === 'ebpf' && missing.length === 0) fewCapabilities(t)
     for (const each of missing) console.log(`# ${name} cannot run: ${each}`)
   })
@@ -160,5 +173,6 @@ execSync(
     .concat(families.map((family) => `ip address add ${addressOf('node', family)} dev node`))
     .join(' && '),
 )
+const checked = checkCommand()
 for (const name of names) await play(name)
 for (const warning of new Set(warnings.map((each) => JSON.stringify(each)))) t.comment(warning)
