@@ -56,11 +56,13 @@ function sameObject(one: ObjectLine, other: ObjectLine): boolean {
 }
 
 async function show(line: ObjectLine | undefined): Promise<void> {
-  if (!line) return
-  chosen = line
-  const text = await link().yaml(line)
   const box = byId('yaml')
-  if (box instanceof HTMLTextAreaElement && text !== undefined) box.value = text
+  if (!line || !(box instanceof HTMLTextAreaElement)) return
+  chosen = line
+  const before = box.value
+  const text = await link().yaml(line)
+  // What was chosen or typed meanwhile is newer than this answer.
+  if (text !== undefined && chosen === line && box.value === before) box.value = text
   const resource = line.kind.toLowerCase()
   const namespace =
     line.namespace === '' || line.namespace === 'default' ? '' : ` -n ${line.namespace}`

@@ -42,7 +42,15 @@ t.test('every object can be edited as YAML through the API server', { skip }, as
     await page.locator('#object').selectOption({ label: 'Service default/web' })
     await holds(opened, 'name: web')
     const text = await yaml.inputValue()
+    // An answer that comes late does not overwrite what was typed meanwhile.
+    let answer = () => {}
+    const late = new Promise<void>((resolve) => (answer = resolve))
+    await page.route('**/object?*', (route) => void late.then(() => route.continue()), { times: 1 })
+    await page.getByRole('button', { name: 'read again' }).click()
     await yaml.fill(text.replace('sessionAffinity: None', 'sessionAffinity: ClientIP'))
+    const answered = page.waitForResponse('**/object?*')
+    answer()
+    await (await answered).finished()
     await press('apply')
     await see('#yaml-said', 'applied')
     await page.locator('#affinity:checked').waitFor()
