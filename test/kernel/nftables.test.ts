@@ -91,7 +91,10 @@ void t.test('NF23, NF30: nft 1.0.3 and newer works, except releases with faults'
   t.match(checkNftVersion('nftables v1.0.2 (Lester Gooch)'), { ok: false, fix: /1\.0\.3/ })
   t.match(checkNftVersion('nftables v0.9.8 (E.D.S.)'), { ok: false })
   t.match(checkNftVersion('nftables v1.0.6.1 (Lester Gooch #5)'), { ok: false, fix: /refused/ })
-  t.match(checkNftVersion('nftables v1.1.7 (Commodore Bullmoose #8)'), { ok: false, fix: /refused/ })
+  t.match(checkNftVersion('nftables v1.1.7 (Commodore Bullmoose #8)'), {
+    ok: false,
+    fix: /refused/,
+  })
   t.match(checkNftVersion('what?'), { ok: false, seen: 'what?' })
 })
 
