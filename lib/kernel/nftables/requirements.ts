@@ -33,8 +33,8 @@ export function checkNftVersion(output: string): VersionVerdict {
   if (bad !== undefined) {
     return {
       ok: false,
-      seen: text,
-      fix: `nft ${text} is refused: ${bad}; install another release, such as 1.0.9 or 1.1.3`,
+      seen: `${text}: ${bad}`,
+      fix: `nft ${text} is refused; install another release, such as 1.0.9 or 1.1.3`,
     }
   }
   const ok = atLeast(text, leastNft)
