@@ -32,7 +32,7 @@ export interface WaysResult {
 const rounds = 300
 const batch = 40
 
-/** What each way takes, as ratios to the first one in the same round. Only `ebpf`, say, has a target. */
+/** What each way takes, as ratios to the first one in the same round. Targets are by the names of ways. */
 export async function measureWays(
   ways: readonly Way[],
   { enter, targets }: { enter: readonly string[]; targets: Readonly<Record<string, string>> },
