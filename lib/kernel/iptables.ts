@@ -5,7 +5,13 @@
 import { Batch } from './iptables/batch.js'
 import { runProgram } from './iptables/command.js'
 import { classifyFailure, IptablesError, isIptablesError } from './iptables/error.js'
-import { backendInUse, findInstalled, isAtLeast, programsOf } from './iptables/flavour.js'
+import {
+  chooseBackend,
+  findInstalled,
+  isAtLeast,
+  programsOf,
+  stayWith,
+} from './iptables/flavour.js'
 import { parseCounters, SavedReader, SavedTables } from './iptables/saved.js'
 import { checkChain } from './iptables/rule.js'
 import { lockHolder, runLocked } from './iptables/lock.js'
@@ -105,11 +111,14 @@ export class Iptables {
   /** Throws IptablesError `missing` where the programs are not installed. */
   static async open(options: OpenOptions): Promise<Iptables> {
     const { family, backend = 'auto', run = runProgram } = options
-    const wanted = backend === 'auto' ? await backendInUse(run) : backend
+    const wanted = backend === 'auto' ? await chooseBackend(run) : backend
     const installed =
       (await findInstalled(run, family, wanted)) ??
       (backend === 'auto' && wanted ? await findInstalled(run, family) : undefined)
-    if (installed) return new Iptables(installed, options)
+    if (installed) {
+      if (backend === 'auto') stayWith(run, installed.backend)
+      return new Iptables(installed, options)
+    }
     const { command } = programsOf(family, wanted)
     throw new IptablesError(
       'missing',
@@ -164,6 +173,21 @@ export class Iptables {
       if (isIptablesError(error, 'not-found')) return undefined
       throw error
     }
+  }
+
+  /** Whether any of these chains exists. The nft backend answers without reading all rules. */
+  async hasAny(chains: readonly (readonly [Table, string])[]): Promise<boolean> {
+    if (this.capabilities.backend === 'legacy') {
+      // It creates a table when asked for a chain of it.
+      const saved = await this.save(undefined, () => false)
+      return chains.some(([table, chain]) =>
+        saved.some((one) => one.table === table && one.chains.has(chain)),
+      )
+    }
+    for (const [table, chain] of chains) {
+      if (await this.listChain(table, chain)) return true
+    }
+    return false
   }
 
   /** Whether this kernel and this build of iptables take such a rule. Changes nothing. */

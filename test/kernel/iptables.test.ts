@@ -185,6 +185,23 @@ t.test('IT48: the backend with the rules is chosen, after the hint of kubelet', 
   t.equal(opened.capabilities.backend, 'nft', 'the backend is what the program says it is')
 })
 
+t.test('a program stays with its backend, and does not read every rule again', async (t) => {
+  const asked: string[] = []
+  const saves: Partial<Record<string, string>> = { 'iptables-legacy-save': '-A a\n' }
+  const run: Run = (file, args, options) => {
+    asked.push(file)
+    const of = file.includes('legacy') ? 'v1.8.9 (legacy)' : undefined
+    return nodeWith(saves, of)(file, args, options)
+  }
+  t.equal((await Iptables.open({ family: 'IPv4', run })).capabilities.backend, 'legacy')
+  t.ok(asked.some((file) => file.endsWith('-save')))
+  asked.length = 0
+  // Such as a cleanup that has just removed the rules that told.
+  delete saves['iptables-legacy-save']
+  t.equal((await Iptables.open({ family: 'IPv6', run })).capabilities.backend, 'legacy')
+  t.same(asked, ['ip6tables-legacy'], 'it asks for the version alone')
+})
+
 t.test('IT47: each version of iptables gets the wait option that it knows', async (t) => {
   const seen: string[] = []
   const argsOf = async (version: string) => {
@@ -359,6 +376,11 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     const nat = (await iptables.save('nat')).find(({ table }) => table === 'nat')
     t.equal(nat?.chains.get('X')?.rules.length, comments.length - 1)
     t.equal(await backendInUse(run), backend, 'IT48: and its rules are found')
+    const nowhere = ['raw', 'Z'] as const
+    t.equal(await iptables.hasAny([nowhere, ['nat', 'Z']]), false)
+    t.equal(await iptables.hasAny([nowhere, ['nat', 'X']]), true)
+    const tables = (await iptables.save()).map(({ table }) => table)
+    t.notOk(tables.includes('raw'), 'to ask makes no table')
 
     const ip6tables = await open('IPv6')
     await ip6tables.restore(

@@ -6,7 +6,7 @@ import { Rules } from '../../lib/modes/ipvs/rules.js'
 import { renderChanges, renderPlan } from '../../lib/modes/ipvs/render.js'
 import { sysctlWishes, timeoutsOf } from '../../lib/modes/ipvs/settings.js'
 import { FakeIpvsKernel } from '../support/fake-ipvs-kernel.js'
-import { FakeNode } from '../support/fake-ipvs-node.js'
+import { FakeNode, FakeTables } from '../support/fake-ipvs-node.js'
 import { ipvsBehaviour } from '../support/ipvs-behaviour.js'
 import { service, states, testSettings, type ServiceSpec } from '../support/states.js'
 import { walkOf } from '../support/walks.js'
@@ -627,7 +627,7 @@ void t.test('IP06-IP08: sysctls depend on the kernel, time-outs on the configura
 
 void t.test('which iptables the node uses is found once for each family', async (t) => {
   const opened: string[] = []
-  const tool = { save: () => Promise.resolve([]), restore: () => Promise.resolve() }
+  const tool = new FakeTables().tool
   const rules = new Rules({
     open: (family) => {
       opened.push(family)

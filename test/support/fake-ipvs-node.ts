@@ -72,12 +72,14 @@ export class FakeTables {
   readonly tables = new Map<string, Map<string, string[]>>()
   restores = 0
 
-  readonly tool: Pick<Iptables, 'save' | 'restore'> = {
+  readonly tool: Pick<Iptables, 'save' | 'restore' | 'hasAny'> = {
     save: () => Promise.resolve(parseTables(this.text())),
     restore: (batch) => {
       this.#restore(batch.toString())
       return Promise.resolve()
     },
+    hasAny: (chains) =>
+      Promise.resolve(chains.some(([table, chain]) => this.tables.get(table)?.has(chain))),
   }
 
   text(): string {

@@ -63,6 +63,22 @@ export async function findInstalled(
   }
 }
 
+/** How long a program stays with the backend it has found: to look again is to read every rule. */
+const staysMs = 60_000
+
+const found = new WeakMap<Run, { readonly backend: Backend; readonly atMs: number }>()
+
+/** As {@link backendInUse}, or what {@link stayWith} was told a moment ago. */
+export async function chooseBackend(run: Run): Promise<Backend | undefined> {
+  const known = found.get(run)
+  if (known && performance.now() - known.atMs < staysMs) return known.backend
+  return backendInUse(run)
+}
+
+export function stayWith(run: Run, backend: Backend): void {
+  found.set(run, { backend, atMs: performance.now() })
+}
+
 /** Chains that kubelet keeps so that every program can find the node's backend. */
 const hintChain = /^:(KUBE-IPTABLES-HINT|KUBE-KUBELET-CANARY) /m
 

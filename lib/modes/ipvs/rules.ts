@@ -20,7 +20,7 @@ import {
 import { chains, setNameOf } from './names.js'
 import { rulesIn } from '../difference.js'
 
-type Tool = Pick<Iptables, 'save' | 'restore'>
+type Tool = Pick<Iptables, 'save' | 'restore' | 'hasAny'>
 
 export interface RulesDeps {
   readonly open: (family: IpFamily) => Promise<Tool>
@@ -77,6 +77,7 @@ export class Rules {
   remove(family: IpFamily): Promise<boolean> {
     return asKernelError(`remove ${family} rules`, async () => {
       const tool = await this.#tool(family)
+      if (!(await tool.hasAny(onlyOurs))) return false
       const saved = await tool.save()
       const services = rulesIn(saved, 'nat', chains.services)
       // Without that chain no mode uses the shared ones, so they go if any chain of ours is there.
@@ -114,6 +115,9 @@ const sharedChains: readonly string[] = [
   chains.forward,
   chains.firewall,
 ]
+
+/** One restore writes these beside the shared ones. */
+const onlyOurs = declared.filter(([, chain]) => !sharedChains.includes(chain))
 
 /** What a run in iptables mode, ours or upstream's, left beside the chains we write anew. */
 function chainsOfIptablesMode(saved: readonly SavedTable[]): readonly (readonly [Table, string])[] {

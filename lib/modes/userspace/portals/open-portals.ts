@@ -6,9 +6,10 @@ import { ForeignCommits } from '../../foreign-commits.js'
 import type { Log } from '../../mode.js'
 import type { UserspaceSettings } from '../settings.js'
 import type { LinkAddresses } from '../../../kernel/link-addresses.js'
-import { addressMark, deviceName } from '../names.js'
+import { addressMark, deviceName, drainChain } from '../names.js'
 import { AddressPortals, removeAddresses } from './address-portals.js'
 import { IptablesPortals } from './iptables-portals.js'
+import { ourChains } from './removal.js'
 import { fixedRules } from '../render.js'
 import type { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import type { Portals } from './portals.js'
@@ -91,6 +92,7 @@ async function openFamily(
 export async function removeRules(family: IpFamily, flows: UdpFlowCleaner, run?: Run) {
   try {
     const iptables = await openIptables(family, run)
+    if (!(await iptables.hasAny([...ourChains, ['filter', drainChain]]))) return
     const portals = new IptablesPortals(iptables, { fixed: [], guardsEachPort: true })
     await flows.forget(family, await portals.remove())
     await portals.drained()

@@ -97,6 +97,7 @@ export class SourceRouting {
     this.#routes ??= await openRoutes()
     this.#routes.undivert(this.#family, sourceDiversion)
     this.#iptables ??= await this.#open()
+    if (!(await this.#iptables.hasAny(hooks.map(({ chain }) => ['mangle', chain])))) return
     const [mangle] = await this.#iptables.save('mangle')
     if (!mangle) return
     const batch = new Batch()
