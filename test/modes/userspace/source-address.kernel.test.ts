@@ -7,6 +7,8 @@ import { runCommand } from '../../../lib/kernel/command.js'
 import { joinNetworkNamespace } from '../../../lib/lab/world/namespaces.js'
 import { addressOf, families } from '../../../lib/lab/world/topology.js'
 import { createWorld } from '../../../lib/lab/world/world.js'
+import { openIptables } from '../../../lib/modes/userspace/portals/open-portals.js'
+import { SourceRouting } from '../../../lib/modes/userspace/portals/source-routing.js'
 import type { FlowRequest } from '../../../lib/lab/world/agent-protocol.js'
 import { kubeProxy, startDaemon } from '../../support/live-daemon.js'
 
@@ -96,6 +98,19 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
     for (const program of ['iptables', 'ip6tables']) await run(program, '-t', 'mangle', '-F')
     while ((await leftBehind()) !== written) await new Promise((later) => setTimeout(later, 100))
     t.same(await sources(), ['kept'])
+
+    const ours = ['-t', 'mangle', '-R', 'KUBE-PORTALS-SOURCE', '1']
+    for (const program of ['iptables', 'ip6tables']) await run(program, ...ours, '-j', 'RETURN')
+    while ((await leftBehind()) !== written) await new Promise((later) => setTimeout(later, 100))
+    t.pass('as many rules as before, but others')
+
+    const handles = async () => run('nft', '--handle', 'list', 'table', 'ip', 'mangle')
+    const before = await handles()
+    t.match(before, /chain KUBE-PORTALS-SOURCE /)
+    const routing = new SourceRouting('IPv4', () => openIptables('IPv4'))
+    await routing.ensure()
+    routing.close()
+    t.equal(await handles(), before, 'what is right is not written again')
     await daemon.end('SIGTERM')
     t.equal(await leftBehind(), clean)
   })

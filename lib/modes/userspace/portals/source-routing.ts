@@ -1,10 +1,10 @@
 import {
   Batch,
+  isSameRule,
   rule,
   targetOf,
   type Iptables,
   type RestoreOptions,
-  type SavedTable,
 } from '../../../kernel/iptables.js'
 import { kernelError } from '../../../kernel/iptables-error.js'
 import type { Routes } from '../../../kernel/routes.js'
@@ -81,15 +81,14 @@ export class SourceRouting {
     this.#routes ??= await openRoutes()
     this.#routes.divert(this.#family, sourceDiversion)
     this.#iptables ??= await this.#open()
-    const [mangle] = await this.#iptables.save('mangle')
-    if (mangle && isWritten(mangle)) return
-    await write(this.#iptables, rulesOver(mangle))
+    const present = await readChains(this.#iptables)
+    if (!isWritten(present)) await write(this.#iptables, rulesOver(present))
   }
 
   /** Rejects where `ensure` would. Changes nothing. */
   async probe(): Promise<void> {
     await this.#tryRights()
-    await write(await this.#open(), rulesOver(undefined), { test: true })
+    await write(await this.#open(), rulesOver(new Map()), { test: true })
   }
 
   /** Removes what this or an earlier process has written. */
@@ -98,14 +97,13 @@ export class SourceRouting {
     this.#routes.undivert(this.#family, sourceDiversion)
     this.#iptables ??= await this.#open()
     if (!(await this.#iptables.hasAny(hooks.map(({ chain }) => ['mangle', chain])))) return
-    const [mangle] = await this.#iptables.save('mangle')
-    if (!mangle) return
+    const present = await readChains(this.#iptables)
     const batch = new Batch()
-    removeJumps(batch, mangle)
+    removeJumps(batch, present)
     for (const { chain } of hooks) {
-      if (mangle.chains.has(chain)) batch.chain('mangle', chain).deleteChain('mangle', chain)
+      if (present.has(chain)) batch.chain('mangle', chain).deleteChain('mangle', chain)
     }
-    if (batch.size > 0) await this.#iptables.restore(batch)
+    await this.#iptables.restore(batch)
   }
 
   close(): void {
@@ -129,10 +127,23 @@ async function write(iptables: Iptables, batch: Batch, options?: RestoreOptions)
   }
 }
 
-function rulesOver(saved: SavedTable | undefined): Batch {
+/** The rules of our chains, and of those that jump to them, as far as these exist. */
+type Chains = ReadonlyMap<string, readonly string[]>
+
+/** Chain by chain: the nft backend reads every rule of the node to save one table. */
+async function readChains(iptables: Iptables): Promise<Chains> {
+  const found = new Map<string, readonly string[]>()
+  for (const name of hooks.flatMap(({ from, chain }) => [from, chain])) {
+    const rules = await iptables.listChain('mangle', name)
+    if (rules) found.set(name, rules)
+  }
+  return found
+}
+
+function rulesOver(present: Chains): Batch {
   const batch = new Batch()
   for (const { chain } of hooks) batch.chain('mangle', chain)
-  if (saved) removeJumps(batch, saved)
+  removeJumps(batch, present)
   for (const { from, chain, rules } of hooks) {
     batch.prepend('mangle', from, rule({ comment: sourceComment, jump: chain }))
     for (const one of rules) batch.append('mangle', chain, one)
@@ -146,16 +157,18 @@ async function openRoutes(): Promise<Routes> {
   return new Routes()
 }
 
-function isWritten({ chains }: SavedTable): boolean {
+function isWritten(present: Chains): boolean {
   return hooks.every(({ from, chain, rules }) => {
-    const jumps = chains.get(from)?.rules.filter((text) => targetOf(text) === chain)
-    return jumps?.length === 1 && chains.get(chain)?.rules.length === rules.length
+    const jumps = present.get(from)?.filter((text) => targetOf(text) === chain)
+    const written = present.get(chain) ?? []
+    const isSame = rules.every(({ text }, index) => isSameRule(written[index] ?? '', text))
+    return jumps?.length === 1 && written.length === rules.length && isSame
   })
 }
 
-function removeJumps(batch: Batch, { chains }: SavedTable): void {
+function removeJumps(batch: Batch, present: Chains): void {
   for (const { from, chain } of hooks) {
-    for (const text of chains.get(from)?.rules ?? []) {
+    for (const text of present.get(from) ?? []) {
       if (targetOf(text) === chain) batch.deleteSaved('mangle', from, text)
     }
   }
