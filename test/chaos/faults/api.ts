@@ -2,9 +2,12 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { FlowResult } from '../../../lib/lab/world/agent-protocol.js'
 import { families } from '../../../lib/lab/world/topology.js'
 import { nothingLost, type FaultGroup } from '../fault.js'
-import { filler, fillerAddress, serviceAddress } from '../cluster.js'
+import { filler, fillerAddress, fillerName, serviceAddress, slicesOf } from '../cluster.js'
 import type { Stage } from '../stage.js'
 import { endpoint, rawService, rawSlice } from '../../state/objects.js'
+
+/** Each has a slice in both families. */
+const manyServices = 5_000
 
 /** What the API server does, and what stands in it. */
 export const apiFaults: FaultGroup = {
@@ -107,6 +110,15 @@ export const apiFaults: FaultGroup = {
       },
     },
     {
+      name: 'Compacted, restored and killed in turn, with 10,000 slices that change',
+      stage: { services: manyServices },
+      target: nothingLost(20),
+      inject: async (stage) => {
+        await loseHistory(stage)
+        return undefined
+      },
+    },
+    {
       name: 'Watches cut every 100 ms',
       target: nothingLost(15),
       inject: async ({ api }) => {
@@ -163,6 +175,29 @@ export const apiFaults: FaultGroup = {
 }
 
 const ownNumber = 20
+
+/** While slices change, so that what is listed again differs from what was known. */
+async function loseHistory({ api, random }: Stage): Promise<void> {
+  const losses = [
+    async () => {
+      await api.tell({ op: 'watches', how: 'cut' })
+      await api.tell({ op: 'compact' })
+    },
+    () => api.tell({ op: 'restore' }),
+    async () => {
+      await api.kill()
+      await api.start()
+    },
+  ]
+  for (const lose of [...losses, ...losses]) {
+    for (const end = performance.now() + 3_000; performance.now() < end;) {
+      const index = Math.floor(random() * manyServices)
+      await api.put(...slicesOf(fillerName(index), random() < 0.5 ? ['pod-1'] : ['pod-3']))
+      await delay(40)
+    }
+    await lose()
+  }
+}
 
 /** A filler that no stage has otherwise. */
 const late = 5_001
