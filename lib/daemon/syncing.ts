@@ -6,7 +6,7 @@ import { followNodeAddresses } from '../sources/node-addresses.js'
 import { HealthChecks } from '../sources/health/health-checks.js'
 import { objectObserver } from '../observe/object-observer.js'
 import { pause } from '../async.js'
-import { waitedForProcessorMs } from '../kernel/run-queue.js'
+import { processorMs } from '../kernel/processor-time.js'
 import { SyncLoop, type SyncIntervals } from '../sync/loop.js'
 import { Syncer } from '../sync/syncer.js'
 import { syncRound, type SyncListener } from '../sync/sync-round.js'
@@ -41,7 +41,7 @@ export function syncLoop({ config, deps, chosen }: Setup): SyncLoop {
   return new SyncLoop({
     ...syncIntervals(config, chosen),
     onError: (error) => deps.log.error({ err: error }, 'sync threw'),
-    waitedMs: waitedForProcessorMs,
+    processorMs,
   })
 }
 

@@ -35,15 +35,15 @@ export interface SyncLoopOptions extends SyncIntervals {
   /** A sync threw. */
   readonly onError: (error: unknown) => void
   readonly clock?: Clock
-  /** For how long this process could not run because others did, so far; no sync costs that. */
-  readonly waitedMs?: () => number
+  /** For how long processors have worked for syncs so far; without it, all their time is a cost. */
+  readonly processorMs?: () => number | undefined
 }
 
 /** Decides when to sync: soon after a request, not too often, and again after a failure (R03, R04). */
 export class SyncLoop {
   readonly #options: SyncLoopOptions
   readonly #clock: Clock
-  readonly #waitedMs: () => number
+  readonly #processorMs: () => number | undefined
   #intervals: SyncIntervals
   #isRequested = false
   #wake = new AbortController()
@@ -54,7 +54,7 @@ export class SyncLoop {
     this.#options = options
     this.#intervals = checked(options)
     this.#clock = options.clock ?? systemClock
-    this.#waitedMs = options.waitedMs ?? (() => 0)
+    this.#processorMs = options.processorMs ?? (() => undefined)
   }
 
   /** From the next sync on. */
@@ -80,20 +80,18 @@ export class SyncLoop {
     while (!signal.aborted) {
       this.#isRequested = false
       this.#owedMs = Math.max(this.#owedMs - (this.#clock.now() - ended), -savedPauseMs)
-      const started = this.#usedMs()
+      const started = this.#clock.now()
+      const usedBefore = this.#processorMs()
       const succeeded = await this.#syncOnce(sync)
       const { maxIntervalMs, retryIntervalMs } = this.#intervals
-      const pauseMs = this.#pauseAfter(this.#usedMs() - started)
+      const usedMs = (this.#processorMs() ?? Infinity) - (usedBefore ?? 0)
       ended = this.#clock.now()
+      // A program that was started for something else may end meanwhile.
+      const pauseMs = this.#pauseAfter(Math.min(usedMs, ended - started))
       await this.#clock.sleep(pauseMs, signal)
       const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)
       await this.#wait(idleMs - pauseMs, signal)
     }
-  }
-
-  /** Time rather than CPU, because a sync also waits for the programs that it starts. */
-  #usedMs(): number {
-    return this.#clock.now() - this.#waitedMs()
   }
 
   #pauseAfter(costMs: number): number {
