@@ -62,8 +62,8 @@ if (unknown.length > 0) {
 /** Also those of other tests are hidden. */
 const alone = process.getuid?.() === 0 ? withoutPins : []
 
-// One more than processors: most jobs wait for something now and then.
-const lanes = Math.max(2, availableParallelism()) + 1
+// Most jobs wait for a third of their time or more.
+const lanes = Math.max(2, availableParallelism()) * 2
 const slowestShown = options.times ? 30 : 5
 const names = Object.keys(tiers).filter((name) => chosen.length === 0 || chosen.includes(name))
 const results = new Map()
