@@ -57,6 +57,13 @@ t.test('a Service without a port is its first one of TCP', async (t) => {
   t.match(await asked('many:admin'), /:9000, an address of default\/many:admin/)
 })
 
+t.test('a folder that is missing is not waited for', async (t) => {
+  const argv = [program, 'explain', 'web', '--manifests', '/nowhere', '--mode', 'nftables']
+  const { code, stderr } = await runCommand(process.execPath, argv)
+  t.equal(code, 2)
+  t.match(stderr, /\/nowhere: no such file or folder\n$/)
+})
+
 t.test('explain says how endpoints are chosen, and what a mode uses instead', async (t) => {
   const service = {
     apiVersion: 'v1',
