@@ -58,8 +58,14 @@ t.test('the stream goes on after a number, and forgets what is old', (t) => {
 
 t.test('above so many lines a second the rest is counted', (t) => {
   let now = 0
-  const sampler = new Sampler(2, () => now)
+  let told = 0
+  const sampler = new Sampler(
+    2,
+    () => now,
+    () => told++,
+  )
   t.same([sampler.admits(), sampler.admits(), sampler.admits()], [true, true, false])
+  t.equal(told, 1, 'who tells of it hears of it, though no line follows')
   now = 1000
   t.ok(sampler.admits())
   t.equal(sampler.takeLeftOut(), 1)
