@@ -4,7 +4,7 @@ import { addOutputOptions, printedOfMany, type OutputFlags } from './shared-opti
 import { defaultDaemon, get } from './seen-node.js'
 import { flowHead, flowText, howToFollow } from '../observe/flows/text.js'
 import { pause } from '../async.js'
-import { stopSignal } from './process.js'
+import { showsColours, stopSignal } from './process.js'
 import type { FlowsAnswer } from '../observe/flows/answer.js'
 import { verdicts, type FlowVerdict } from '../observe/flows/line.js'
 
@@ -69,13 +69,15 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
   const { from, verdict, follow, limit } = flags
   const query = flowsQuery({ service, from, verdict, limit })
   const stop = stopSignal()
-  const isText = flags.output === undefined || flags.output === 'wide'
+  const isWide = flags.output === 'wide'
+  const isText = flags.output === undefined || isWide
+  const look = { isWide, isColoured: showsColours(process.stdout) }
   let before: FlowsAnswer | undefined
   for (;;) {
     const answer = await ask(flags.daemon, query)
-    if (isText && !before) process.stdout.write(`${flowHead(flags.output === 'wide')}\n`)
+    if (isText && !before) process.stdout.write(`${flowHead(isWide)}\n`)
     for (const flow of answer.flows) {
-      const text = `${flowText(flow, flags.output === 'wide')}\n`
+      const text = `${flowText(flow, look)}\n`
       process.stdout.write(printedOfMany(flags, { data: flow, text }))
     }
     noteLeftOut(answer.leftOut - (before?.leftOut ?? 0))

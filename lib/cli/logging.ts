@@ -2,6 +2,7 @@ import { writeSync } from 'node:fs'
 import type { Logging } from '../config/config.js'
 import type { Log } from '../modes/mode.js'
 import { createLogger, type Logger } from '../observe/logger.js'
+import { showsColours } from './process.js'
 
 /** The log of this process, on standard error: text on a terminal, JSON elsewhere. */
 export function processLogger({ format, verbosity }: Logging): Logger {
@@ -9,7 +10,7 @@ export function processLogger({ format, verbosity }: Logging): Logger {
   return createLogger({
     format: format === '' ? (isTerminal ? 'text' : 'json') : format,
     verbosity,
-    isTerminal: isTerminal && process.env['NO_COLOR'] === undefined,
+    isTerminal: showsColours(process.stderr),
     write: writeStderr,
   })
 }

@@ -2,6 +2,11 @@ import { readFileSync } from 'node:fs'
 import { ConfigError, KernelError, SourceError } from '../errors.js'
 import { systemHere } from '../platform.js'
 
+/** Colours are for terminals, and there only without https://no-color.org. */
+export function showsColours({ isTTY }: Pick<NodeJS.WriteStream, 'isTTY'>): boolean {
+  return isTTY && process.env['NO_COLOR'] === undefined
+}
+
 /**
  * Aborted by SIGTERM or SIGINT, so that the program can drain; on Windows by Ctrl-C, Ctrl-Break and
  * the end of the console, which Windows gives a few seconds. A second signal ends the process at

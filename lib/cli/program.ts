@@ -62,6 +62,8 @@ export async function createProgram(
   if (named !== '' && !named.startsWith('-') && !Object.hasOwn(commands, named)) {
     program.error(`error: unknown command '${named}'; ${adviceAbout(named, Object.keys(commands))}`)
   }
+  // Commander makes it only where the program itself does nothing.
+  program.helpCommand(first === 'help')
   if (isSubcommand || first === 'help' || argv.includes('--help') || argv.includes('-h')) {
     for (const name of wanted) {
       const add = await commands[name]?.()

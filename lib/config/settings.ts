@@ -37,10 +37,15 @@ export function throwProblems(problems: readonly string[]): void {
   if (problems.length > 0) throw new ConfigError(problems.join('\n'))
 }
 
-/** The candidate that is most like a mistyped name; undefined when none is similar. */
-export function nearest(name: string, candidates: Iterable<string>): string | undefined {
+/**
+ * The candidate that is most like a mistyped name, or the only one that begins with it; undefined
+ * when none is similar. Two of three letters are no likeness.
+ */
+export function nearest(name: string, candidates: readonly string[]): string | undefined {
+  const [longer, another] = candidates.filter((each) => each.startsWith(name))
+  if (longer !== undefined && another === undefined) return longer
   let best: string | undefined
-  let bestDistance = Math.max(2, Math.floor(name.length / 4)) + 1
+  let bestDistance = Math.max(name.length < 4 ? 1 : 2, Math.floor(name.length / 4)) + 1
   for (const candidate of candidates) {
     const distance = editDistance(name.toLowerCase(), candidate.toLowerCase(), bestDistance)
     if (distance < bestDistance) {

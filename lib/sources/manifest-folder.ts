@@ -38,7 +38,7 @@ export class ManifestFolder implements Source {
       path,
       {
         matches: isManifest,
-        changed: (files) => this.#update(files, sink),
+        changed: (files) => this.#update(files, sink, '; waiting for it'),
         ...(settleMs === undefined ? {} : { settleMs }),
         ...(pollMs === undefined ? {} : { pollMs }),
       },
@@ -49,13 +49,13 @@ export class ManifestFolder implements Source {
   /** Reads everything once, for `render`. */
   async load(sink: ObjectSink): Promise<void> {
     const { files } = await scan(this.#options.path, isManifest)
-    await this.#update(files, sink)
+    await this.#update(files, sink, '')
   }
 
-  async #update(files: Snapshot, sink: ObjectSink): Promise<void> {
+  async #update(files: Snapshot, sink: ObjectSink, whenMissing: string): Promise<void> {
     // A missing folder is a failure, not an empty cluster (R01).
     if (files.size === 0 && !(await exists(this.#options.path))) {
-      sink.failed(`${this.#options.path}: no such file or folder; waiting for it`)
+      sink.failed(`${this.#options.path}: no such file or folder${whenMissing}`)
       return
     }
     let good = 0

@@ -82,6 +82,8 @@ t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) =
       /unknown command 'serve'; the commands are render, explain, diff, trace, flows, top, check/,
     ],
     [['expalin', 'web'], /^error: unknown command 'expalin'; did you mean explain\?\n$/],
+    [['exp', 'web'], /^error: unknown command 'exp'; did you mean explain\?\n$/],
+    [['foo'], /^error: unknown command 'foo'; the commands are render, /],
     [['help', 'chek'], /^error: unknown command 'chek'; did you mean check\?\n$/],
     [['playground'], /playground is only in the npm package: npx kube-proxy-ts playground\n$/],
     [['explain'], /missing required argument 'target'\nkube-proxy: usage: .* <target>\n$/],
@@ -126,6 +128,18 @@ t.test('L24: --version and --help end with exit code 0', async (t) => {
   t.match(help.stdout, /--conntrack-udp-timeout <duration> +[^(\n]*\n/, 'zero is no news')
   t.notMatch(help.stdout, /logtostderr/, 'what is retired is not advertised')
   t.match(help.stdout, /\n {2}render .*\n(.*\n)* {2}check /)
+})
+
+t.test('help as a command is --help', async (t) => {
+  for (const command of [[], ['explain']]) {
+    const [asked, flag] = await Promise.all([
+      kubeProxy('help', ...command),
+      kubeProxy(...command, '--help'),
+    ])
+    t.match(asked, { code: 0, stderr: '' })
+    const usage = (text: string) => text.slice(0, text.indexOf('\n'))
+    t.equal(usage(asked.stdout), usage(flag.stdout))
+  }
 })
 
 t.test('L23: --write-config-to writes what the flags set, and --config reads it', async (t) => {

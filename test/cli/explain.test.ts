@@ -37,6 +37,33 @@ t.test('explain tells of a connection that is translated at the socket', async (
   t.notMatch(outside.stdout, /connect\(\)/)
 })
 
+t.test('a Service without a port is its first one of TCP', async (t) => {
+  const spec = {
+    clusterIP: '10.96.0.78',
+    ports: [
+      { name: 'dns', port: 53, protocol: 'UDP' },
+      { name: 'zoo', port: 80 },
+      { name: 'admin', port: 9000 },
+    ],
+  }
+  const service = { apiVersion: 'v1', kind: 'Service', metadata: { name: 'many' }, spec }
+  const folder = t.testdir({ 'many.json': JSON.stringify(service) })
+  const asked = async (...args: string[]) => {
+    const argv = [program, 'explain', ...args, '--manifests', folder, '--mode', 'nftables']
+    return (await runCommand(process.execPath, argv)).stdout
+  }
+  t.match(await asked('many'), /10\.96\.0\.78:80, an address of default\/many:zoo/)
+  t.match(await asked('many', '--protocol', 'UDP'), /:53, an address of default\/many:dns/)
+  t.match(await asked('many:admin'), /:9000, an address of default\/many:admin/)
+})
+
+t.test('a folder that is missing is not waited for', async (t) => {
+  const argv = [program, 'explain', 'web', '--manifests', '/nowhere', '--mode', 'nftables']
+  const { code, stderr } = await runCommand(process.execPath, argv)
+  t.equal(code, 2)
+  t.match(stderr, /\/nowhere: no such file or folder\n$/)
+})
+
 t.test('explain says how endpoints are chosen, and what a mode uses instead', async (t) => {
   const service = {
     apiVersion: 'v1',

@@ -10,7 +10,7 @@ import { cleanupSockets } from '../../lib/modes/ebpf/cleanup.js'
 import { mapNames, pinFolders } from '../../lib/modes/ebpf/names.js'
 import { probeSockets } from '../../lib/modes/ebpf/probe.js'
 import { cgroupSkip, serveTcp } from '../support/cgroup-client.js'
-import { createNode, mountBpffs, type Node } from '../support/ebpf-node.js'
+import { createNode, detachAll, mountBpffs, type Node } from '../support/ebpf-node.js'
 import { contextOf } from '../support/mode-context.js'
 import { service, states } from '../support/states.js'
 
@@ -62,6 +62,30 @@ t.test('a bpffs that became read-only keeps nothing', { skip }, async (t) => {
   remount('rw')
   await cleanupSockets(context, [bpffs])
   t.notOk(readdirSync(bpffs).includes(pinFolders.own))
+})
+
+t.test('programs come back where pins are gone, or can be kept no more', { skip }, async (t) => {
+  const { client, cgroup, start } = await createNode(t, 'unpinned')
+  const bpffs = mountBpffs(t)
+  const server = await serveTcp('one', '127.0.0.1')
+  t.teardown(() => server.close())
+  const { mode, apply } = await start({ 'ebpf.bpffs': bpffs })
+  t.teardown(() => mode.close())
+  const endpoints = [{ ip: '127.0.0.1', port: server.port }]
+  const cluster = states('IPv4', { endpointRules: { allowsLoopback: true } })
+  const repair = async (nodePort: number) => {
+    mode.forget()
+    await apply(cluster.put(service({ endpoints, nodePort })))
+    return (await client.ask({ do: 'connect', host: '10.96.0.10', port: 80 })).name
+  }
+  t.equal(await repair(30001), 'one')
+  await cleanupSockets(contextOf().context, [bpffs])
+  t.equal(await repair(30002), 'one', 'another process ran cleanup')
+  t.ok(readdirSync(join(bpffs, pinFolders.own, pinFolders.version)).includes('link-connect4'))
+  execFileSync('mount', ['-o', 'remount,ro', bpffs])
+  detachAll(cgroup)
+  t.equal(await repair(30003), 'one', 'nothing can be pinned')
+  execFileSync('mount', ['-o', 'remount,rw', bpffs])
 })
 
 t.test('what a kernel refuses is said, and what to do', { skip }, (t) => {

@@ -8,7 +8,7 @@ import { Kubectl } from './kubectl.js'
 import { pause } from '../../async.js'
 import { printable } from '../../state/printable.js'
 import { printedOfMany } from '../shared-options.js'
-import { stopSignal, unlessStopped } from '../process.js'
+import { showsColours, stopSignal, unlessStopped } from '../process.js'
 import { verdicts, type FlowVerdict } from '../../observe/flows/line.js'
 import type { NamedFlags } from './names.js'
 
@@ -85,8 +85,9 @@ function printer(flags: FlowsFlags): (flow: RemoteFlow) => void {
   const nodeOf = (text: string, rest: string) => (isWide ? `${text.padEnd(20)}  ${rest}` : rest)
   if (flags.output === undefined || isWide)
     process.stdout.write(`${nodeOf('NODE', flowHead(isWide))}\n`)
+  const look = { isWide, isColoured: showsColours(process.stdout) }
   return (flow) => {
-    const text = `${nodeOf(printable(flow.node), flowText(flow, isWide))}\n`
+    const text = `${nodeOf(printable(flow.node), flowText(flow, look))}\n`
     process.stdout.write(printedOfMany(outputOf(flags), { data: flow, text }))
   }
 }

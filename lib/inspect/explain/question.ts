@@ -1,7 +1,7 @@
 import { bitsOf, cidrContains, formatIp, isLoopback, parseIp } from '../../state/ip.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { Packet } from './packet.js'
-import type { Protocol } from '../../state/names.js'
+import { protocols, type Protocol } from '../../state/names.js'
 
 /** A question for `explain`: the way of a connection from a sender to a target. */
 export interface Question {
@@ -66,12 +66,17 @@ function findTarget(asked: Asked, states: readonly DesiredState[]): Target | str
     return { state, service, destination: ip.text, port }
   }
   for (const state of states) {
-    const service = [...state.services.values()].find((each) => isNamed(each, asked))
+    const named = [...state.services.values()].filter((each) => isNamed(each, asked))
+    const [service] = named.sort(byUsualness)
     if (service) return { state, service, destination: service.clusterIp, port: service.port }
   }
   const known = states.flatMap((state) => [...state.services.values()].map((each) => each.portName))
   return `there is no Service port ${JSON.stringify(asked.target)}; there are: ${[...new Set(known)].sort().join(', ')}`
 }
+
+/** Of the ports of a Service that is named without one. A state does not keep their order. */
+const byUsualness = (one: DesiredService, other: DesiredService) =>
+  protocols.indexOf(one.protocol) - protocols.indexOf(other.protocol) || one.port - other.port
 
 function isNamed({ name, portName, protocol }: DesiredService, asked: Asked): boolean {
   if (asked.protocol !== undefined && asked.protocol !== protocol) return false

@@ -1,6 +1,6 @@
 import { connectPlace } from '../../modes/ebpf/names.js'
 import { connectionsIn } from '../top/daemon-numbers.js'
-import type { TraceStory } from './story.js'
+import { aSocket, type TraceStory } from './story.js'
 
 /** What was asked to be traced, and the service port that answers there. */
 export interface TracedService {
@@ -67,7 +67,7 @@ function storyWith(
 ): TraceStory {
   const rule = `a frontend of ${service}`
   return {
-    ...{ from: 'a socket', to: target, inInterface: '', isMasqueraded: false, ...rest },
+    ...{ from: aSocket, to: target, inInterface: '', isMasqueraded: false, ...rest },
     hops: [{ where: `${connectPlace.kind} ${connectPlace.name}`, rule, why, owner: service }],
   }
 }

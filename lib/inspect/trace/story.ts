@@ -125,11 +125,18 @@ function whyOf(rule: string, verdict: string): string {
   return 'matched, without a verdict'
 }
 
+/** Who sends where no packet tells of it. */
+export const aSocket = 'a socket'
+
+function viaOf({ from, inInterface }: TraceStory): string {
+  if (from === aSocket) return 'of this node or of one of its pods'
+  return inInterface === '' ? 'of this node itself' : `in by ${inInterface}`
+}
+
 /** For people, in the form that `explain` has. */
 export function storyText(story: TraceStory, afterwards: readonly string[]): string {
-  const { from, to, inInterface, hops, end, destination, isMasqueraded } = story
-  const via = inInterface === '' ? 'of this node itself' : `in by ${inInterface}`
-  const lines = [`A connection from ${from} to ${to}, ${via}:`, '']
+  const { from, to, hops, end, destination, isMasqueraded } = story
+  const lines = [`A connection from ${from} to ${to}, ${viaOf(story)}:`, '']
   for (const [index, { where, rule, why, owner }] of hops.entries()) {
     const number = `${index + 1}.`
     const indent = ' '.repeat(number.length + 1)

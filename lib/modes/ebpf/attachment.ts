@@ -1,4 +1,4 @@
-import { KernelError, messageOf } from '../../errors.js'
+import { KernelError } from '../../errors.js'
 import { programFromId } from '../../kernel/bpf/attached.js'
 import {
   createLink,
@@ -99,7 +99,6 @@ export class Attachment {
       return link
     }
     this.#attached.delete(hook)
-    pins?.drop(linkName(hook))
     detachQuietly(calls, link)
     calls.close(link)
     return undefined
@@ -108,14 +107,7 @@ export class Attachment {
   #create(hook: SocketHook, program: number): number {
     const { calls, cgroup, pins } = this.#deps
     const link = createLink(calls, { hook, program, cgroup: cgroup.fd })
-    try {
-      pins?.keep(linkName(hook), link)
-    } catch (error) {
-      calls.close(link)
-      throw new KernelError('failed', `keep the program at ${hook}: ${messageOf(error)}`, {
-        cause: error,
-      })
-    }
+    pins?.keep(linkName(hook), link)
     return link
   }
 

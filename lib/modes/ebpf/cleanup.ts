@@ -15,7 +15,7 @@ export function cleanupSockets(
   mounts?: readonly string[],
 ): Promise<void> {
   const work = Promise.resolve().then(() => {
-    for (const bpffs of mounts ?? mountsOf('bpf')) dropPinned(bpffs)
+    for (const bpffs of mounts ?? mountsOf('bpf')) dropPinned(bpffs, log)
   })
   return work.catch((error: unknown) => {
     // A node without eBPF has nothing to remove.
@@ -24,10 +24,10 @@ export function cleanupSockets(
   })
 }
 
-function dropPinned(bpffs: string): void {
+function dropPinned(bpffs: string, log: ModeContext['log']): void {
   if (!hasPins(bpffs)) return
   const calls = openSystemCalls()
-  const pins = Pins.open(calls, bpffs)
+  const pins = Pins.open(calls, bpffs, log)
   if ('missing' in pins)
     throw new KernelError('denied', `remove eBPF pins at ${bpffs}: ${pins.missing}`)
   for (const hook of socketHooks) {

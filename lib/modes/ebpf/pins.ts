@@ -11,6 +11,7 @@ import { dirname, join } from 'node:path'
 import { messageOf } from '../../errors.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { openPinned, pin } from '../../kernel/bpf/pin.js'
+import type { Log } from '../mode.js'
 import { pinFolders } from './names.js'
 
 const bpffsMagic = 0xcafe4a11
@@ -21,24 +22,32 @@ const bpffsMagic = 0xcafe4a11
  */
 export class Pins {
   readonly #calls: SystemCalls
+  readonly #bpffs: string
   readonly #folder: string
+  readonly #log: Pick<Log, 'warn'>
 
-  private constructor(calls: SystemCalls, folder: string) {
+  private constructor(calls: SystemCalls, bpffs: string, log: Pick<Log, 'warn'>) {
     this.#calls = calls
-    this.#folder = folder
+    this.#bpffs = bpffs
+    this.#folder = join(bpffs, pinFolders.own, pinFolders.version)
+    this.#log = log
   }
 
   /** Undefined, with the reason, where nothing can be pinned. */
-  static open(calls: SystemCalls, bpffs: string): Pins | { readonly missing: string } {
+  static open(
+    calls: SystemCalls,
+    bpffs: string,
+    log: Pick<Log, 'warn'>,
+  ): Pins | { readonly missing: string } {
     const missing = whyNot(bpffs)
     if (missing !== undefined) return { missing }
-    const folder = join(bpffs, pinFolders.own, pinFolders.version)
+    const pins = new Pins(calls, bpffs, log)
     try {
-      mkdirSync(folder, { recursive: true, mode: 0o700 })
+      pins.#makeFolder()
     } catch (error) {
       return { missing: messageOf(error) }
     }
-    return new Pins(calls, folder)
+    return pins
   }
 
   /** What another release left; its programs end with it. */
@@ -53,13 +62,30 @@ export class Pins {
     return openPinned(this.#calls, join(this.#folder, name))
   }
 
+  /**
+   * Others may have removed the folder, unmounted the bpffs, or made it read-only. What cannot be
+   * kept works for as long as this process runs.
+   */
   keep(name: string, fd: number): void {
-    this.drop(name)
-    pin(this.#calls, fd, join(this.#folder, name))
+    const missing = whyNot(this.#bpffs) ?? this.#keep(name, fd)
+    if (missing === undefined) return
+    this.#log.warn({ name, reason: missing }, 'not kept for the next start')
   }
 
-  drop(name: string): void {
-    rmSync(join(this.#folder, name), { force: true })
+  #keep(name: string, fd: number): string | undefined {
+    const path = join(this.#folder, name)
+    try {
+      this.#makeFolder()
+      rmSync(path, { force: true })
+      pin(this.#calls, fd, path)
+      return undefined
+    } catch (error) {
+      return messageOf(error)
+    }
+  }
+
+  #makeFolder(): void {
+    mkdirSync(this.#folder, { recursive: true, mode: 0o700 })
   }
 }
 

@@ -32,7 +32,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const { log } = context
   const calls = openSystemCalls()
   const cgroup = openCgroup(settings.cgroup)
-  const pins = pinsOf(calls, settings)
+  const pins = pinsOf(calls, settings, log)
   const shared = OpenSharedMaps.open(calls, pins, log)
   const attachment = new Attachment({ calls, cgroup, pins })
   const known = knownByFamily<SocketPlan>()
@@ -88,8 +88,12 @@ function refusedCallsOf(
   return refused && new RefusedCalls({ map: maps.refusals, ...known, refused, log })
 }
 
-function pinsOf(calls: SystemCalls, { bpffs }: Pick<EbpfSettings, 'bpffs'>): Pins | undefined {
-  const opened = Pins.open(calls, bpffs)
+function pinsOf(
+  calls: SystemCalls,
+  { bpffs }: Pick<EbpfSettings, 'bpffs'>,
+  log: Log,
+): Pins | undefined {
+  const opened = Pins.open(calls, bpffs, log)
   return 'missing' in opened ? undefined : opened
 }
 

@@ -32,17 +32,26 @@ function post(message: FromFlowThread): void {
 let lines: FlowLine[] = []
 /** Of the last look: to ask the clock for each connection takes longer than to count it. */
 let lookedAt = Date.now()
-const sampler = new Sampler(linesPerSecond, () => lookedAt)
+// What is left out after the last line of a burst is told, too.
+const sampler = new Sampler(linesPerSecond, () => lookedAt, postSoon)
 const counter = new FlowCounter({
   now: () => lookedAt,
   sampler,
   maxEndpoints,
   line: (line) => {
-    if (lines.push(line) === 1) setTimeout(postLines, linesEveryMs)
+    lines.push(line)
+    postSoon()
   },
 })
 
+let posting: NodeJS.Timeout | undefined
+
+function postSoon(): void {
+  posting ??= setTimeout(postLines, linesEveryMs)
+}
+
 function postLines(): void {
+  posting = undefined
   const leftOut = sampler.takeLeftOut()
   if (lines.length > 0 || leftOut > 0) post({ kind: 'lines', lines, leftOut })
   lines = []

@@ -2,14 +2,16 @@
 export class Sampler {
   readonly #perSecond: number
   readonly #now: () => number
+  readonly #isLeftOut: () => void
   #second = -1
   #passed = 0
   #leftOut = 0
 
-  /** `now`: in milliseconds. */
-  constructor(perSecond: number, now: () => number) {
+  /** `now`: in milliseconds. `isLeftOut` is called for each that may not pass. */
+  constructor(perSecond: number, now: () => number, isLeftOut: () => void = () => undefined) {
     this.#perSecond = perSecond
     this.#now = now
+    this.#isLeftOut = isLeftOut
   }
 
   /** Whether this one may pass. */
@@ -22,6 +24,7 @@ export class Sampler {
       return true
     }
     this.#leftOut++
+    this.#isLeftOut()
     return false
   }
 

@@ -22,7 +22,13 @@ export function flowHead(isWide: boolean): string {
   )
 }
 
-export function flowText(flow: FlowRecord, isWide: boolean): string {
+/** How a line is shown: uncut, and with colours. */
+export interface FlowLook {
+  readonly isWide: boolean
+  readonly isColoured: boolean
+}
+
+export function flowText(flow: FlowRecord, { isWide, isColoured }: FlowLook): string {
   const { time, client, clientPod, service, protocol, endpoint, endpointPod, verdict } = flow
   return rowOf(
     [
@@ -34,8 +40,13 @@ export function flowText(flow: FlowRecord, isWide: boolean): string {
       detailsOf(flow),
     ],
     isWide,
+    isColoured ? (verdict === 'forwarded' ? green : red) : undefined,
   )
 }
+
+const green = '\u001b[32m'
+const red = '\u001b[31m'
+const verdictColumn = columns.findIndex(([name]) => name === 'VERDICT')
 
 /** The pod where it is known, and the place, too, where there is room. */
 function named(place: string, pod: string, isWide: boolean): string {
@@ -61,14 +72,15 @@ export function detailsOf({
 
 type Details = Omit<FlowRecord, 'time'>
 
-function rowOf(cells: readonly string[], isWide: boolean): string {
+function rowOf(cells: readonly string[], isWide: boolean, colour?: string): string {
   return cells
     .map((cell, index) => {
       const width = columns[index]?.[1] ?? 0
       const text = printable(cell)
       if (width === 0) return text
       const cut = isWide || text.length <= width ? text : `${text.slice(0, width - 1)}…`
-      return cut.padEnd(width)
+      const full = cut.padEnd(width)
+      return colour !== undefined && index === verdictColumn ? `${colour}${full}\u001b[0m` : full
     })
     .join('  ')
     .trimEnd()

@@ -131,7 +131,7 @@ t.test('trace tells of connections that were translated at the socket', (t) => {
   const [story] = stories
   t.match(
     story && storyText(story, []),
-    /translated at connect\(\): the socket went to 10.244.1.10:8080/,
+    /of this node or of one of its pods:[^]*translated at connect\(\): the socket went to 10.244.1.10:8080/,
   )
   t.same(socketStories(page(5, 3, 1, 1), page(5, 3, 1, 1), { ...asked, protocol: 'TCP' }), [])
   t.end()

@@ -3,6 +3,7 @@ import { FlowLog } from '../../../lib/observe/flows/flow-log.js'
 import { flowsAnswer } from '../../../lib/observe/flows/answer.js'
 import { RecentIds } from '../../../lib/observe/flows/recent-ids.js'
 import { Sampler } from '../../../lib/observe/flows/sampler.js'
+import { flowText } from '../../../lib/observe/flows/text.js'
 import type { FlowLine } from '../../../lib/observe/flows/line.js'
 
 const line = (more: Partial<FlowLine> = {}): FlowLine => ({
@@ -57,8 +58,14 @@ t.test('the stream goes on after a number, and forgets what is old', (t) => {
 
 t.test('above so many lines a second the rest is counted', (t) => {
   let now = 0
-  const sampler = new Sampler(2, () => now)
+  let told = 0
+  const sampler = new Sampler(
+    2,
+    () => now,
+    () => told++,
+  )
   t.same([sampler.admits(), sampler.admits(), sampler.admits()], [true, true, false])
+  t.equal(told, 1, 'who tells of it hears of it, though no line follows')
   now = 1000
   t.ok(sampler.admits())
   t.equal(sampler.takeLeftOut(), 1)
@@ -98,5 +105,15 @@ t.test('an id that was given to a second connection is that of one that lives', 
   t.notOk(recent.ids().includes(0))
   t.ok(recent.ids().includes(1))
   t.equal(recent.ids().length, 2999)
+  t.end()
+})
+
+t.test('a verdict has a colour where colours are shown', (t) => {
+  const { flows } = flowsAnswer(logOf(10, line(), line({ verdict: 'dropped' })), '')
+  const [good, bad] = flows.map((flow) => flowText(flow, { isWide: false, isColoured: true }))
+  t.match(good, /  \u001b\[32mforwarded {3}\u001b\[0m {2}opened$/)
+  t.match(bad, /  \u001b\[31mdropped {5}\u001b\[0m {2}opened$/)
+  const plain = flows.map((flow) => flowText(flow, { isWide: false, isColoured: false }))
+  t.notMatch(plain.join('\n'), /\u001b/)
   t.end()
 })
