@@ -46,8 +46,15 @@ for (const platform of ['win32', 'darwin']) {
     t.match(help, { code: 0, text: /--windows-interface/ })
     t.match(render, { code: 0, text: /table ip kube-proxy/ })
     t.match(explain, { code: 0, text: /used .*10\.244/ })
-    const check = await run(file, 'check')
     const runs = platform === 'win32'
+    const usual = runs ? /^listen TCP 10\.96\.0\.10:80/m : /KUBE-SERVICES/
+    t.match((await run(file, 'render', '--manifests', services)).text, usual, 'without a mode')
+    const named = ['--proxy-mode', 'userspace', '--manifests', services]
+    const own = runs ? usual : /REDIRECT/
+    t.match((await run(file, 'render', ...named)).text, own, 'userspace')
+    const mode = runs ? /in winuserspace mode/ : /in iptables mode/
+    t.match((await run(file, 'explain', 'web', '--manifests', services)).text, mode)
+    const check = await run(file, 'check')
     t.equal(check.code, runs ? 0 : 1)
     t.match(
       check.text,
