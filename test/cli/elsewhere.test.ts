@@ -1,5 +1,6 @@
 /** What runs where there is no Linux: as a process that believes it is elsewhere, and refuses koffi. */
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
@@ -63,3 +64,22 @@ for (const platform of ['win32', 'darwin']) {
     t.equal(/winuserspace runs/.test(check.text), runs)
   })
 }
+
+t.test('the proxy starts on Windows where koffi does not load', async (t) => {
+  const flags = ['--dry-run', '--manifests', services, '--hostname-override', 'node-1']
+  const proxy = spawn(process.execPath, ['--import', preload(t, 'win32'), command, ...flags])
+  const ended = once(proxy, 'close')
+  let said = ''
+  const planned = new Promise<void>((resolve) => {
+    const hear = (text: Buffer) => {
+      said += String(text)
+      if (said.includes('SyncProxyRules complete')) resolve()
+    }
+    proxy.stdout.on('data', hear)
+    proxy.stderr.on('data', hear)
+  })
+  await Promise.race([planned, ended])
+  proxy.kill('SIGTERM')
+  t.same(await ended, [0, null])
+  t.match(said, /listen TCP 10\.96\.0\.10:80 for default\/web:http/)
+})
