@@ -9,6 +9,7 @@ import {
 } from './shared-options.js'
 import { readConfiguration } from './configuration.js'
 import { readManifestStates, type ManifestStatesRequest } from './node-states.js'
+import { modeMeant } from '../modes/systems.js'
 import { modeNames } from '../modes/registry.js'
 import { rulesText } from '../modes/planners.js'
 import type { IpFamily } from '../state/ip.js'
@@ -56,7 +57,8 @@ async function requestOf(
   const podCidr = flags.clusterCidr ?? (flags.config === undefined ? usualPodCidr : undefined)
   if (podCidr !== undefined) given.push(['cluster-cidr', podCidr])
   const { loaded } = await readConfiguration(given)
-  const wanted = flags.proxyMode ?? (loaded.config.mode === '' ? 'iptables' : loaded.config.mode)
+  const meant = modeMeant<string>(flags.proxyMode ?? loaded.config.mode)
+  const wanted = meant === '' ? 'iptables' : meant
   const mode = modeNames.find((name) => name === wanted)
   if (!mode) throw new ConfigError(`--proxy-mode: say which of ${modeNames.join(', ')} to render`)
   const request = {

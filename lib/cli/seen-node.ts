@@ -3,6 +3,7 @@ import { modeOption, nodeNameOption } from './shared-options.js'
 import { ConfigError, messageOf } from '../errors.js'
 import { ipFamilies, nodeNameOf } from '../daemon/node-facts.js'
 import { loadConfig } from '../config/load.js'
+import { modeMeant } from '../modes/systems.js'
 import { modeNames } from '../modes/registry.js'
 import type { Config, ModeName } from '../config/config.js'
 import { parseFlags, type GivenFlags } from '../config/flags.js'
@@ -63,7 +64,9 @@ async function configurationOf(
   )
   const running = hasSource ? undefined : await askDaemon(wayTo(flags.daemon))
   const config = running?.config ?? (await readConfiguration(givenFlags(flags))).loaded.config
-  const wanted = flags.proxyMode ?? running?.mode ?? (config.mode === '' ? 'iptables' : config.mode)
+  const isTold = flags.proxyMode === undefined && running !== undefined
+  const meant = isTold ? running.mode : modeMeant<string>(flags.proxyMode ?? config.mode)
+  const wanted = meant === '' ? 'iptables' : meant
   const mode = modeNames.find((name) => name === wanted)
   if (!mode)
     throw new ConfigError(

@@ -171,6 +171,10 @@ function checkModes(config: Config, check: Check): void {
     }
   }
   if (config.mode === 'userspace') {
+    const { sourceAddress } = userspace
+    const canKeep = sourceAddress !== 'keep' || userspace.portals !== 'addresses'
+    const why = 'cannot be done with userspace.portals addresses'
+    check(canKeep, 'userspace.sourceAddress', sourceAddress, why)
     const ok = parsePortRange(portRange) !== undefined
     check(ok, 'portRange', portRange, 'is not a port range such as 30000-31000, 30000+99 or 30000')
   }

@@ -60,9 +60,9 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
 
   const tracker = new Tracker(trackerSettings(config, setup.mode, { nodeName, families }))
   const checks = healthChecks(tracker, { requests, observation })
-  const flows = flowCleaning(metrics, log)
+  const flows = await flowCleaning(setup, mode, metrics)
   const allApplied = new AbortController()
-  const sync = syncing(setup, {
+  const sync = syncing({
     ...{ tracker, mode, requests, flows, allApplied },
     listeners: [
       syncObserver(setup, metrics),
@@ -93,7 +93,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   ])
   log.info({}, 'stopping')
   await mode.close()
-  await flows.idle()
+  await flows?.idle()
 }
 
 /** A dry run changes nothing, and an open port is a change. The real proxy may hold the ports. */

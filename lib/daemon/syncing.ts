@@ -1,4 +1,4 @@
-import { Conntrack } from '../kernel/conntrack.js'
+import type { Conntrack } from '../kernel/conntrack.js'
 import { EarlyConnections } from '../sync/early-connections.js'
 import { FlowCleaner } from '../sync/flow-cleaner.js'
 import { DepartedFlows } from '../sync/departed-flows.js'
@@ -52,10 +52,17 @@ export interface FlowCleaning {
   idle(): Promise<void>
 }
 
-export function flowCleaning(metrics: Metrics, log: Logger): FlowCleaning {
+/** Undefined where nothing is to be cleaned; then nothing of the kernel's table is loaded. */
+export async function flowCleaning(
+  { config, deps: { log } }: Setup,
+  mode: Mode,
+  metrics: Metrics,
+): Promise<FlowCleaning | undefined> {
+  if (config.dryRun || mode.cleansFlows) return undefined
+  const kernel = await import('../kernel/conntrack.js')
   let table: Conntrack | undefined
   // One for all, because each has sockets and their buffers.
-  const openTable = () => (table ??= new Conntrack())
+  const openTable = () => (table ??= new kernel.Conntrack())
   const now = () => performance.now()
   const stale = new FlowCleaner({ openTable, log, meter: metrics, now })
   const departed = new DepartedFlows({ openTable, log })
@@ -78,16 +85,15 @@ interface SyncingParts {
   readonly mode: Mode
   readonly requests: DaemonRequests
   readonly listeners: readonly SyncListener[]
-  readonly flows: FlowCleaning
+  readonly flows: FlowCleaning | undefined
   /** Aborted once the rules of every family are in the kernel. */
   readonly allApplied: AbortController
 }
 
 /** One sync, as the loop runs it. */
-export function syncing({ config }: Setup, parts: SyncingParts): () => Promise<boolean> {
+export function syncing(parts: SyncingParts): () => Promise<boolean> {
   const { tracker, mode, requests, listeners, flows, allApplied } = parts
   const syncer = new Syncer({ mode })
-  const cleansFlows = !config.dryRun && !mode.cleansFlows
   return () =>
     syncRound({
       tracker,
@@ -99,9 +105,7 @@ export function syncing({ config }: Setup, parts: SyncingParts): () => Promise<b
         },
       },
       listeners,
-      applied: (state) => {
-        if (cleansFlows) flows.applied(state)
-      },
+      applied: (state) => flows?.applied(state),
       allApplied: () => allApplied.abort(),
     })
 }

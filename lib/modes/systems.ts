@@ -28,7 +28,7 @@ export function missingSystem(mode: string, here: System = systemHere()): Findin
 }
 
 /** On Windows the one mode for it is meant by the names of those that came before. */
-export function modeMeant<M extends ModeName | 'auto' | ''>(
+export function modeMeant<M extends string>(
   mode: M,
   here: System = systemHere(),
 ): M | 'winuserspace' {

@@ -1,5 +1,6 @@
 /** What runs where there is no Linux: as a process that believes it is elsewhere, and refuses koffi. */
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
@@ -46,8 +47,15 @@ for (const platform of ['win32', 'darwin']) {
     t.match(help, { code: 0, text: /--windows-interface/ })
     t.match(render, { code: 0, text: /table ip kube-proxy/ })
     t.match(explain, { code: 0, text: /used .*10\.244/ })
-    const check = await run(file, 'check')
     const runs = platform === 'win32'
+    const usual = runs ? /^listen TCP 10\.96\.0\.10:80/m : /KUBE-SERVICES/
+    t.match((await run(file, 'render', '--manifests', services)).text, usual, 'without a mode')
+    const named = ['--proxy-mode', 'userspace', '--manifests', services]
+    const own = runs ? usual : /REDIRECT/
+    t.match((await run(file, 'render', ...named)).text, own, 'userspace')
+    const mode = runs ? /in winuserspace mode/ : /in iptables mode/
+    t.match((await run(file, 'explain', 'web', '--manifests', services)).text, mode)
+    const check = await run(file, 'check')
     t.equal(check.code, runs ? 0 : 1)
     t.match(
       check.text,
@@ -56,3 +64,22 @@ for (const platform of ['win32', 'darwin']) {
     t.equal(/winuserspace runs/.test(check.text), runs)
   })
 }
+
+t.test('the proxy starts on Windows where koffi does not load', async (t) => {
+  const flags = ['--dry-run', '--manifests', services, '--hostname-override', 'node-1']
+  const proxy = spawn(process.execPath, ['--import', preload(t, 'win32'), command, ...flags])
+  const ended = once(proxy, 'close')
+  let said = ''
+  const planned = new Promise<void>((resolve) => {
+    const hear = (text: Buffer) => {
+      said += String(text)
+      if (said.includes('SyncProxyRules complete')) resolve()
+    }
+    proxy.stdout.on('data', hear)
+    proxy.stderr.on('data', hear)
+  })
+  await Promise.race([planned, ended])
+  proxy.kill('SIGTERM')
+  t.same(await ended, [0, null])
+  t.match(said, /listen TCP 10\.96\.0\.10:80 for default\/web:http/)
+})

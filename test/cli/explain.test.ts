@@ -111,15 +111,22 @@ t.test('explain names what the mode cannot do, and what the proxy does', async (
     'kube-proxy-ts/max-connections': '7',
     'kube-proxy-ts/keep-alive': '30s',
     'kube-proxy-ts/first-byte-timeout': '2s',
+    'kube-proxy-ts/proxy-protocol': 'v1',
   }
   const service = {
     ...{ apiVersion: 'v1', kind: 'Service', metadata: { name: 'busy', annotations } },
-    spec: { clusterIP: '10.96.0.9', ports: [{ port: 80 }] },
+    spec: {
+      clusterIP: '10.96.0.9',
+      ports: [
+        { name: 'web', port: 80 },
+        { name: 'dns', port: 53, protocol: 'UDP' },
+      ],
+    },
   }
   const folder = t.testdir({ 'busy.json': JSON.stringify(service) })
-  const asked = async (mode: string) => {
-    const argv = [program, 'explain', 'busy', '--mode', mode, '--manifests', folder, '--node', 'n']
-    return runCommand(process.execPath, argv)
+  const asked = async (mode: string, port = 'web') => {
+    const of = ['--mode', mode, '--manifests', folder, '--node', 'n']
+    return runCommand(process.execPath, [program, 'explain', `busy:${port}`, ...of])
   }
   const rules = await asked('iptables')
   const unsupported =
@@ -131,7 +138,18 @@ t.test('explain names what the mode cannot do, and what the proxy does', async (
   t.match(own.stdout, /At most 7 connections from here to each endpoint/)
   t.match(own.stdout, /silent for 30s is asked whether it is still there, and reset 10s later/)
   t.match(own.stdout, /whose first byte takes longer than 2s is tried last/)
+  t.match(own.stdout, /get the client's address in a PROXY header, v1/)
   t.notMatch(own.stderr, /has no effect/)
+  t.match((await asked('userspace', 'dns')).stdout, /Datagrams have no PROXY header, because v1/)
+})
+
+t.test('explain does not promise the client to pods of one bridge', async (t) => {
+  const sight = async (...flags: string[]) => (await explain('web', ...flags)).stdout
+  const hidden =
+    /sent to 10\.244\.1\.11:8080, which sees the sender, or this node if both are on one/
+  t.match(await sight('--mode', 'userspace'), hidden)
+  t.notMatch(await sight('--mode', 'userspace', '--from', 'outside'), /bridge/)
+  t.notMatch(await sight('--mode', 'nftables'), /bridge/)
 })
 
 t.test(

@@ -348,6 +348,12 @@ t.test('section 13: each rule of validation refuses wrong values', (t) => {
       ['flows: {enabled: true, otlp: {endpoint: "http://c/?key=x"}}\n', /is not a URL/],
       ['flows: {otlp: {endpoint: "http://127.0.0.1:4318"}}\n', /add --flows/],
     ],
+    'userspace.sourceAddress': [
+      [
+        'mode: userspace\nuserspace: {portals: addresses, sourceAddress: keep}\n',
+        /sourceAddress: "keep" cannot be done with userspace\.portals addresses/,
+      ],
+    ],
     VA10: [
       ['udpIdleTimeout: -1s\n', /udpIdleTimeout: "-1s" must be greater than 0/],
       ['mode: userspace\nportRange: 9-1\n', /portRange: "9-1" is not a port range/],

@@ -114,6 +114,7 @@ async function runCases(t: Test, build: Build): Promise<void> {
     await proxy.kill()
   }
   await commandsRun(t, build)
+  await servesApi(t, build)
   if (build === 'Windows') await plays(t)
 }
 
@@ -200,6 +201,22 @@ async function stops(t: Test, proxy: Started): Promise<void> {
   t.notOk(proxy.hasEnded, 'the proxy waits for it')
   open.destroy()
   t.equal(await proxy.ended(), 0, 'and ends when it has ended')
+}
+
+async function servesApi(t: Test, build: Build): Promise<void> {
+  const url = 'http://127.0.0.1:18001'
+  const server = new Started(build, 'main.js', ['apiserver', '--listen', '127.0.0.1:18001'])
+  try {
+    const serves = () =>
+      Promise.resolve(server.output.includes(`serving the Kubernetes API at ${url}`))
+    await until('the API', serves, server)
+    const answer = await (await fetch(`${url}/version`)).text()
+    t.match(answer, build === 'Windows' ? /"win32.x64"/ : /"linux./, 'the API server answers')
+    server.interrupt()
+    t.equal(await server.ended(), 0, 'Ctrl-C ends the API server')
+  } finally {
+    await server.kill()
+  }
 }
 
 /** The playground without any rights: programs of this machine instead of pods, and the page. */

@@ -23,8 +23,8 @@ export function walkUserspace(
     const listener = listeners.get(way.packet.port)
     if (!listener || way.end === 'dropped' || way.end === 'rejected') return [way]
     const { spec, list } = listener
-    const seesClient = sightOf(spec.source, packet, node)
-    return viaListener(way, `${spec.service} (${list})`, choiceOf(spec), seesClient)
+    const sight = sightOf(spec.source, packet, node)
+    return viaListener(way, `${spec.service} (${list})`, choiceOf(spec), sight)
   })
 }
 
@@ -100,12 +100,25 @@ function sightOf(
   rule: SourceRule | undefined,
   packet: Packet,
   node: NodeSurroundings,
-): (endpoint: Seer) => boolean {
+): (endpoint: Seer) => Sight {
   const { source, inInterface = '', destination, port } = packet
-  if (!rule || isLocal(source, node)) return () => false
+  if (!rule || isLocal(source, node)) return hidden
   const isPod = isAmongPods(rule.pods, source, inInterface)
-  if (!isLeft(rule, isPod, { ip: destination, port })) return () => false
-  return ({ ip, isLocal = false }) => ip !== source && (isPod || isLocal)
+  if (!isLeft(rule, isPod, { ip: destination, port })) return hidden
+  const onBridge: Sight = {
+    isMasqueraded: false,
+    isHiddenOnBridge: rule.avoidsBridges ? 'always' : 'if filtered',
+  }
+  return ({ ip, isLocal = false }) => {
+    if (ip === source || !(isPod || isLocal)) return hidden()
+    return isPod && isLocal ? onBridge : { isMasqueraded: false }
+  }
+}
+
+type Sight = Pick<Packet, 'isMasqueraded' | 'isHiddenOnBridge'>
+
+function hidden(): Sight {
+  return { isMasqueraded: true }
 }
 
 /** A listener of this process takes the connection, and makes one of its own to an endpoint. */
@@ -113,7 +126,7 @@ export function viaListener(
   way: Way,
   service: string,
   { endpoints, word }: ListenerChoice,
-  seesClient: (endpoint: Seer) => boolean = () => false,
+  sight: (endpoint: Seer) => Sight = hidden,
 ): readonly Way[] {
   const path: readonly Place[] = [{ kind: 'listeners', name: '' }]
   if (endpoints.length === 0) {
@@ -122,8 +135,8 @@ export function viaListener(
   }
   return chancesOf(endpoints, word, way.packet.source).map((chance) => {
     const { ip, port, key } = chance.endpoint
-    const isMasqueraded = !seesClient(chance.endpoint)
-    const how = isMasqueraded ? 'of its own' : keptText(chance.endpoint)
+    const seen = sight(chance.endpoint)
+    const how = seen.isMasqueraded ? 'of its own' : keptText(seen)
     const why = `${service}: endpoint ${key} ${chance.why}; this node makes a connection ${how} to it`
     return finished(
       way,
@@ -131,17 +144,16 @@ export function viaListener(
       {
         probability: way.probability * chance.probability,
         // The backend sees this node as the sender, unless it can have the client's address (US21).
-        packet: { ...way.packet, destination: ip, port, isDnated: true, isMasqueraded },
+        packet: { ...way.packet, destination: ip, port, isDnated: true, ...seen },
         end: 'sent',
       },
     )
   })
 }
 
-/** Rules and objects do not tell who is on a bridge; see SourceKeeper. */
-function keptText({ isLocal = false }: Seer): string {
+function keptText({ isHiddenOnBridge }: Sight): string {
   const text = "with the client's address"
-  return isLocal ? `${text} (with its own between pods of one bridge)` : text
+  return isHiddenOnBridge ? `${text} (or with its own, between pods of one bridge)` : text
 }
 
 function finished(way: Way, hop: Way['hops'][number], change: Partial<Way>): Way {

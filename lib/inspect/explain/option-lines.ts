@@ -4,6 +4,7 @@ import {
   firstByteAnnotation,
   keepAliveAnnotation,
   maxConnectionsAnnotation,
+  proxyProtocolAnnotation,
 } from '../../state/connection-annotations.js'
 import type { DesiredService } from '../../state/desired-state.js'
 import { isProxyMode, type ModeName } from '../../config/config.js'
@@ -14,9 +15,22 @@ export function optionLines(service: DesiredService, mode: ModeName): readonly s
   const lines = [
     ...(balance ? [`Chosen by annotation ${balanceText(balance)}.`] : []),
     ...unsupported.map((text) => `The ${text}.`),
+    ...(isProxyMode(mode) ? headerLines(service) : []),
     ...(isProxyMode(mode) && service.protocol === 'TCP' ? proxyLines(service) : []),
   ]
   return lines.length > 0 ? ['', ...lines] : []
+}
+
+function headerLines({ options, protocol }: DesiredService): readonly string[] {
+  const version = readAnnotation(options, proxyProtocolAnnotation)
+  if (version === undefined || protocol === 'SCTP') return []
+  const by = `(annotation ${optionPrefix}${proxyProtocolAnnotation.name})`
+  if (protocol === 'TCP') {
+    return [`Endpoints get the client's address in a PROXY header, ${version} ${by}.`]
+  }
+  return version === 'v2'
+    ? [`Each datagram to an endpoint begins with a PROXY header, ${version} ${by}.`]
+    : [`Datagrams have no PROXY header, because ${version} has no word for them ${by}.`]
 }
 
 function proxyLines({ options }: DesiredService): readonly string[] {

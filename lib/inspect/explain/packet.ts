@@ -17,6 +17,8 @@ export interface Packet {
   /** Whether its destination was rewritten; the kernel then rewrites the answers, too. */
   readonly isDnated: boolean
   readonly isMasqueraded: boolean
+  /** Between pods of one bridge it is masqueraded; rules and objects do not tell who is on one. */
+  readonly isHiddenOnBridge?: 'always' | 'if filtered'
 }
 
 /** One thing that happened to the packet, and why. */

@@ -2,7 +2,7 @@ import { optionLines } from './option-lines.js'
 import { printable } from '../../state/printable.js'
 import { hostPort } from '../../state/ip.js'
 import type { EndpointReason } from './endpoint-reasons.js'
-import { whereText, type Hop, type Way } from './packet.js'
+import { whereText, type Hop, type Packet, type Way } from './packet.js'
 import type { ModeName } from '../../config/config.js'
 import type { Question } from './question.js'
 
@@ -118,12 +118,17 @@ export function verdictOf({ end, packet, isAnsweredPast }: Way): string {
         return `sent to ${to} on another node, which answers the sender directly: the sender discards the answer`
       }
       if (!packet.isDnated) return `sent on to ${to} unchanged: no rule is about it`
-      const source = packet.isMasqueraded
-        ? 'which sees an address of this node as the sender'
-        : 'which sees the sender'
-      return `sent to ${to}, ${source}`
+      return `sent to ${to}, ${sightText(packet)}`
     }
   }
+}
+
+function sightText({ isMasqueraded, isHiddenOnBridge }: Packet): string {
+  if (isMasqueraded) return 'which sees an address of this node as the sender'
+  if (isHiddenOnBridge === undefined) return 'which sees the sender'
+  const filtered = 'where net.bridge.bridge-nf-call-iptables is 1, '
+  const where = isHiddenOnBridge === 'always' ? '' : filtered
+  return `which sees the sender, or this node ${where}if both are on one bridge`
 }
 
 function endpointLines(portName: string, endpoints: readonly EndpointReason[]): readonly string[] {

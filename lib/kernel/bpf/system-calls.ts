@@ -1,6 +1,7 @@
 import koffi from 'koffi'
 import { isLittleEndian } from '../netlink/protocol.js'
 import { KernelError } from '../../errors.js'
+import { isLinux } from '../../platform.js'
 import { failureOf, kernelErrorOf } from '../netlink/failure.js'
 
 /** The system calls of eBPF. Each takes about 0.2 us to enter from here. */
@@ -34,7 +35,7 @@ const shared = 1
 /** Throws a KernelError on machines whose layouts this folder does not know. */
 export function openSystemCalls(): SystemCalls {
   const number = callNumbers[process.arch]
-  if (process.platform !== 'linux' || number === undefined || !isLittleEndian) {
+  if (!isLinux() || number === undefined || !isLittleEndian) {
     throw new KernelError(
       'unsupported',
       `use eBPF on ${process.platform}/${process.arch}: only 64-bit little-endian Linux is ` +

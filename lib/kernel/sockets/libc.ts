@@ -1,4 +1,5 @@
 import { KernelError, messageOf } from '../../errors.js'
+import { isLinux } from '../../platform.js'
 import { isLittleEndian } from '../netlink/protocol.js'
 
 /**
@@ -56,7 +57,7 @@ export interface Watch {
  */
 export async function loadLibc(): Promise<Libc> {
   // The layouts of this folder are those of 64-bit little-endian Linux: x64, arm64, riscv64, …
-  if (process.platform !== 'linux' || !isLittleEndian || !/64/.test(process.arch)) {
+  if (!isLinux() || !isLittleEndian || !/64/.test(process.arch)) {
     throw new KernelError(
       'unsupported',
       `use raw sockets on ${process.platform}/${process.arch}: only 64-bit little-endian Linux ` +

@@ -119,10 +119,10 @@ export class HealthChecks {
     }
     for (const { key: endpoint, ip, port } of endpoints) {
       if (checked.targets.has(endpoint) && !isOther) continue
-      const target = { id: `${id} ${endpoint}`, ip, port, check, isFailing: false }
+      const target = { id: `${id} ${endpoint}`, ip, port, check, reason: undefined }
       checked.targets.set(endpoint, target)
       this.#owners.set(target.id, { checked, endpoint })
-      this.#thread.set({ ...target, isFailing: checked.failing.has(endpoint) })
+      this.#thread.set({ ...target, reason: checked.failing.get(endpoint) })
     }
     this.#options.listener.followed(id, healthOf(checked))
   }
@@ -143,9 +143,11 @@ export class HealthChecks {
       // It left while its answer was under way.
       if (!owner) continue
       const { checked, endpoint } = owner
+      const isTurn = checked.failing.has(endpoint) !== (reason !== undefined)
       if (reason === undefined) checked.failing.delete(endpoint)
       else checked.failing.set(endpoint, reason)
       this.#options.tracker.setEndpointHealth(checked.port, endpoint, reason)
+      if (!isTurn) continue
       const its = byPort.get(checked) ?? []
       its.push({ endpoint, reason })
       byPort.set(checked, its)
@@ -157,7 +159,7 @@ export class HealthChecks {
   *#targets(): Iterable<CheckTarget> {
     for (const { targets, failing } of this.#ports.values()) {
       for (const [endpoint, target] of targets) {
-        yield { ...target, isFailing: failing.has(endpoint) }
+        yield { ...target, reason: failing.get(endpoint) }
       }
     }
   }

@@ -9,8 +9,8 @@ export interface CheckTarget {
   readonly ip: string
   readonly port: number
   readonly check: EndpointCheck
-  /** It failed when it was checked last. A new thread goes on from there. */
-  readonly isFailing: boolean
+  /** Why it fails; undefined: it works. A new thread goes on from there. */
+  readonly reason: string | undefined
 }
 
 export interface TargetChanges {
@@ -19,7 +19,7 @@ export interface TargetChanges {
   readonly remove: readonly string[]
 }
 
-/** An endpoint that works now, or fails now for a reason. */
+/** An endpoint that works now, or fails now for a reason, or for another one. */
 export interface Turn {
   readonly id: string
   /** undefined: it works. */

@@ -17,6 +17,8 @@ export interface ScheduleDeps {
 interface Entry {
   readonly target: CheckTarget
   isFailing: boolean
+  /** Why it fails, as told last. */
+  reason: string | undefined
   /** Outcomes in a row that speak against `isFailing`. */
   streak: number
   isGone: boolean
@@ -43,13 +45,16 @@ export class Schedule {
   }
 
   set(target: CheckTarget): void {
-    const { isFailing } = target
+    const { reason } = target
     this.remove(target.id)
     const begin = () => {
       this.#due.add(entry)
       this.#begin()
     }
-    const entry: Entry = { target, isFailing, streak: 0, isGone: false, turn: 0, begin }
+    const entry: Entry = {
+      ...{ target, isFailing: reason !== undefined, reason },
+      ...{ streak: 0, isGone: false, turn: 0, begin },
+    }
     this.#entries.set(target.id, entry)
     this.#plan(entry, this.#deps.random() * target.check.intervalMs)
   }
@@ -100,8 +105,11 @@ export class Schedule {
 
   #account(entry: Entry, outcome: Outcome): void {
     if (outcome.kind === 'unknown') return
+    const reason = outcome.kind === 'bad' ? outcome.reason : undefined
     if (entry.isFailing === (outcome.kind === 'bad')) {
       entry.streak = 0
+      // Whoever looks for the cause wants that of now.
+      if (reason !== entry.reason) this.#tell(entry, reason)
       return
     }
     entry.streak++
@@ -109,7 +117,11 @@ export class Schedule {
     if (entry.streak < (entry.isFailing ? rise : fall)) return
     entry.isFailing = !entry.isFailing
     entry.streak = 0
-    const reason = outcome.kind === 'bad' ? outcome.reason : undefined
+    this.#tell(entry, reason)
+  }
+
+  #tell(entry: Entry, reason: string | undefined): void {
+    entry.reason = reason
     this.#deps.turned({ id: entry.target.id, reason })
   }
 }

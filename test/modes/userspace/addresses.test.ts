@@ -322,12 +322,9 @@ t.test('a process without rights serves Services on 127.0.0.0/8', { skip }, (t) 
   withProxyWorld('rootless', async ({ world, folder }) => {
     await chmod(folder, 0o755)
     await write(folder, 'all.yaml', ...objectsOf(['127.96.0.10']))
-    const proxy = runProxy(world, ['--proxy-mode', 'userspace', '--manifests', folder], undefined, [
-      'setpriv',
-      '--reuid=65534',
-      '--regid=65534',
-      '--clear-groups',
-    ])
+    const withoutRights = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups']
+    const args = ['--proxy-mode', 'userspace', '--manifests', folder]
+    const proxy = runProxy(world, args, undefined, withoutRights)
     await stopping(proxy, async () => {
       await until('the first answer', async () => (await ask(world, '127.96.0.10')) === 'reply')
       t.equal(await ask(world, '127.96.0.10', { protocol: 'UDP' }), 'reply')
@@ -337,6 +334,12 @@ t.test('a process without rights serves Services on 127.0.0.0/8', { skip }, (t) 
       )
       await write(folder, 'all.yaml', ...objectsOf(['10.96.0.10']))
       await until('the reason', () => /NET_ADMIN, without which only/.test(proxy.output()))
+    })
+    const flags = ['--proxy-mode', 'userspace', '--userspace-source-address', 'keep']
+    const keeping = runProxy(world, [...flags, '--manifests', folder], undefined, withoutRights)
+    await stopping(keeping, async () => {
+      await until('a refusal', () => /"level":"error".*CAP_NET_ADMIN/.test(keeping.output()))
+      t.notMatch(keeping.output(), /iptables cannot be used|SyncProxyRules complete/)
     })
   }),
 )

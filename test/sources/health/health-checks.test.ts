@@ -1,3 +1,4 @@
+import { createServer as createHttpServer } from 'node:http'
 import { createServer } from 'node:net'
 import { once } from 'node:events'
 import t from 'tap'
@@ -13,6 +14,7 @@ function node() {
   const tracker = new Tracker({ ...plainNode, endpointRules: { allowsLoopback: true } })
   const followed: [string, number | undefined][] = []
   const turns: EndpointTurn[] = []
+  let failing: PortHealth['failing'] = new Map()
   let counted = 0
   const checks = new HealthChecks({
     tracker,
@@ -20,7 +22,10 @@ function node() {
     listener: {
       followed: (key: string, health: PortHealth | undefined) =>
         followed.push([key, health?.checked]),
-      turned: (_health, its) => turns.push(...its),
+      turned: (health, its) => {
+        failing = health.failing
+        turns.push(...its)
+      },
       counted: ({ good, bad }) => (counted += good + bad),
       threadEnded: (reason) => t.fail(reason),
     },
@@ -48,7 +53,8 @@ function node() {
     const [service] = tracker.take().states[0]?.services.values() ?? []
     return service?.clusterEndpoints.map(({ ip }) => ip)
   }
-  return { tracker, checks, put, used, turns, followed, sync, counted: () => counted }
+  const reasons = () => [...failing.values()]
+  return { tracker, checks, put, used, turns, followed, sync, reasons, counted: () => counted }
 }
 
 async function until(holds: () => boolean): Promise<void> {
@@ -89,3 +95,27 @@ t.test('an endpoint that goes leaves the state, and is back when it answers agai
   await running
   server.close()
 })
+
+t.test(
+  'an endpoint that fails for another reason shows that one, and turns no second time',
+  async (t) => {
+    let status = 500
+    const server = createHttpServer((_request, response) => response.writeHead(status).end())
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const address = server.address()
+    const port = typeof address === 'object' && address ? address.port : 0
+    const stop = new AbortController()
+    const { checks, put, turns, reasons } = node()
+    const running = checks.run(stop.signal)
+    put(port, ['127.0.0.1'], 'http:/')
+    await until(() => turns.length === 1)
+    t.same(reasons(), ['answers with status 500'])
+    status = 404
+    await until(() => reasons()[0] === 'answers with status 404')
+    t.equal(turns.length, 1)
+    stop.abort()
+    await running
+    server.close()
+  },
+)

@@ -22,7 +22,7 @@ async function said(text: string, server: Server, timeout = '60s'): Promise<stri
   const check = endpointCheckOf({ ...options, 'health-check-interval': '60s' }, 'TCP')
   const address = server.address()
   if (!check || typeof address !== 'object' || !address) throw new Error('nothing to check')
-  const target = { id: '', ip: '127.0.0.1', port: address.port, check, isFailing: false }
+  const target = { id: '', ip: '127.0.0.1', port: address.port, check, reason: undefined }
   const ways = check.kind === 'grpc' ? [probe] : [probe, polled.probe.bind(polled)]
   const words = new Set<string>()
   for (const way of ways) {

@@ -39,7 +39,7 @@ function played(most = 256) {
   })
   const settle = () => new Promise((resolve) => setImmediate(resolve))
   /** The next timers fire, and all checks under way get this answer. */
-  const round = async (outcome: Outcome['kind']) => {
+  const round = async (outcome: Outcome['kind'], reason = 'dark') => {
     const next = Math.min(...Array.from(timers, ({ at }) => at))
     time = Math.max(time, next)
     for (const timer of timers) {
@@ -48,18 +48,18 @@ function played(most = 256) {
       timer.then()
     }
     for (const resolve of pending.splice(0)) {
-      resolve(outcome === 'good' ? { kind: 'good' } : { kind: outcome, reason: 'dark' })
+      resolve(outcome === 'good' ? { kind: 'good' } : { kind: outcome, reason })
     }
     await settle()
   }
   return { schedule, turns, checks, pending, timers, round }
 }
 
-function target(id: string, isFailing = false): CheckTarget {
+function target(id: string, reason?: string): CheckTarget {
   const options = { 'health-check': 'tcp', 'health-check-interval': '10s' }
   const check = endpointCheckOf(options, 'TCP')
   if (!check) throw new Error('no check')
-  return { id, ip: '192.0.2.1', port: 1, check, isFailing }
+  return { id, ip: '192.0.2.1', port: 1, check, reason }
 }
 
 t.test('three failures in a row turn an endpoint, two good answers turn it back', async (t) => {
@@ -85,7 +85,7 @@ t.test('what this node could not check says nothing', async (t) => {
 
 t.test('an endpoint that failed before goes on as failing', async (t) => {
   const { schedule, turns, round } = played()
-  schedule.set(target('a', true))
+  schedule.set(target('a', 'dark'))
   await round('bad')
   t.same(turns, [])
   await round('good')
@@ -135,4 +135,18 @@ t.test('an endpoint that left is neither checked nor told', async (t) => {
     ['a', 'c'],
     'its place is free again',
   )
+})
+
+t.test('an endpoint that fails for another reason is told again', async (t) => {
+  const { schedule, turns, round } = played()
+  schedule.set(target('a'))
+  for (const reason of ['dark', 'dark', 'dark', 'dark', 'refused', 'refused']) {
+    await round('bad', reason)
+  }
+  await round('good')
+  await round('bad', 'refused')
+  t.same(turns, [
+    { id: 'a', reason: 'dark' },
+    { id: 'a', reason: 'refused' },
+  ])
 })

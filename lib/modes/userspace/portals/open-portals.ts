@@ -75,11 +75,14 @@ async function openFamily(
         ...(countsCommits ? { foreign } : {}),
       })
     } catch (error) {
-      if (settings.portals === 'iptables' || !isMissing(error)) throw error
+      // Listeners on addresses show no client to endpoints.
+      const isRequired = settings.portals === 'iptables' || settings.sourceAddress === 'keep'
+      if (isRequired || !isMissing(error)) throw error
       log.warn(
         { family, reason: messageOf(error) },
         'iptables cannot be used: Services are served at addresses of this machine, to its programs ' +
-          'and to pods that route through it; other machines cannot reach them',
+          'and to pods that route through it; other machines cannot reach them, and endpoints see ' +
+          'this node as their client',
       )
     }
   }
