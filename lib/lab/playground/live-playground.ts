@@ -243,7 +243,10 @@ export class LivePlayground implements PageSource {
       stateOf(this.#cluster.api.registry, this.#switch.mode, this.#cluster.testBed.layout)
     const probe = () => this.#selection.probe(this.#switch, { has: this.#programmed.state, wanted })
     return this.#counterReader
-      .unseen((passed) => reachPod(pod, { testBed, probe, passed, signal }))
+      .unseen((inMode) => {
+        const passed = (keys: readonly string[]) => inMode(this.#switch.mode, keys)
+        return reachPod(pod, { testBed, probe, passed, signal })
+      })
       .finally(() => this.#moved())
   }
 
