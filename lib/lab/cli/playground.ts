@@ -65,7 +65,13 @@ async function play(flags: PlaygroundFlags): Promise<void> {
   const surroundings =
     where === undefined ? withoutNamespaces(wanted, obstacleOf(refusal), say) : { where }
   say(`Playing ${surroundings.where}.`)
-  const modes = 'modes' in surroundings ? surroundings.modes : await runnableModes(wanted, say)
+  const missing: string[] = []
+  const sayMissing = (line: string) => {
+    missing.push(line)
+    say(line)
+  }
+  const modes =
+    'modes' in surroundings ? surroundings.modes : await runnableModes(wanted, sayMissing)
   const [first, ...others] = modes
   if (first === undefined) {
     say('No mode is left to show.')
@@ -73,7 +79,14 @@ async function play(flags: PlaygroundFlags): Promise<void> {
     return
   }
   const withSockets = modes.includes('ebpf') ? { buildTestBed: buildWithCgroup } : {}
-  const play = { ...withSockets, ...surroundings, modes: [first, ...others], port, say } as const
+  const play = {
+    ...withSockets,
+    ...surroundings,
+    modes: [first, ...others],
+    missing,
+    port,
+    say,
+  } as const
   const signal = AbortSignal.any([stopSignal(), starterGone()])
   if (flags.once !== true) return playWithPage(play, signal)
   if (!(await tour(play, signal))) process.exitCode = 1
@@ -81,6 +94,8 @@ async function play(flags: PlaygroundFlags): Promise<void> {
 
 interface Play {
   readonly modes: readonly [ModeName, ...ModeName[]]
+  /** Why other modes cannot run here. */
+  readonly missing: readonly string[]
   readonly where: string
   /** Network namespaces when absent. */
   readonly buildTestBed?: BuildTestBed

@@ -40,14 +40,16 @@ export class CounterReader {
   }
 
   /**
-   * Makes connections that are not shown. `passed` is told the counters of each. No number is
-   * believed that was read meanwhile, because it may have one of them that is not yet told.
+   * Makes connections that are not shown. `passed` is told the mode and the counters of each. No
+   * number is believed that was read meanwhile, because it may have one of them that is not yet told.
    */
-  async unseen<T>(work: (passed: (keys: Iterable<string>) => void) => Promise<T>): Promise<T> {
+  async unseen<T>(
+    work: (passed: (mode: string, keys: Iterable<string>) => void) => Promise<T>,
+  ): Promise<T> {
     this.#isProbing = true
     this.#probings++
     try {
-      return await work((keys) => this.#hidden.passed(keys))
+      return await work((mode, keys) => this.#hiddenIn(mode).passed(keys))
     } finally {
       this.#isProbing = false
     }
@@ -78,12 +80,16 @@ export class CounterReader {
     const before = this.#probings
     const raw = await this.#gauge.ask({ ask: 'count', mode: wanted.mode })
     if (this.#probings !== before) return
-    // The rules of another mode count from zero.
-    if (this.#mode !== wanted.mode) this.#hidden = new HiddenCounts()
-    this.#mode = wanted.mode
-    const next = countersOf(wanted, raw, this.#hidden)
+    const next = countersOf(wanted, raw, this.#hiddenIn(wanted.mode))
     if (JSON.stringify(next) === JSON.stringify(this.#view)) return
     this.#view = next
     this.#changed()
+  }
+
+  /** The rules of another mode count from zero. Its first connection may be one of our own. */
+  #hiddenIn(mode: string): HiddenCounts {
+    if (this.#mode !== mode) this.#hidden = new HiddenCounts()
+    this.#mode = mode
+    return this.#hidden
   }
 }

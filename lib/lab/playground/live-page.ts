@@ -7,6 +7,8 @@ import type { ModeName } from '../../config/config.js'
 export interface LivePageOptions {
   /** Modes that can run here; the page starts in the first. */
   readonly modes: readonly [ModeName, ...ModeName[]]
+  /** Why others cannot, a sentence each. */
+  readonly missing?: readonly string[]
   /** With which rights the playground runs, for the line under the title. */
   readonly where: string
   /** Network namespaces when absent. */
@@ -21,7 +23,8 @@ export interface LivePageOptions {
 export async function runLivePage(options: LivePageOptions, signal: AbortSignal): Promise<void> {
   const cluster = await Cluster.create('page', options.buildTestBed)
   try {
-    const playground = new LivePlayground(cluster, options)
+    const limits = [...cluster.testBed.layout.limits, ...(options.missing ?? [])]
+    const playground = new LivePlayground(cluster, { ...options, limits })
     const page = await PageServer.listen(playground, options.port)
     try {
       options.opened({ url: page.url, kubeconfig: cluster.kubeconfig })

@@ -24,6 +24,8 @@ const firstReplicas = 3
 
 export interface LivePlaygroundOptions {
   readonly modes: readonly [ModeName, ...ModeName[]]
+  /** What cannot be shown here, and why; what the cluster says of itself when absent. */
+  readonly limits?: readonly string[]
   /** With which rights the playground runs. */
   readonly where: string
 }
@@ -140,7 +142,7 @@ export class LivePlayground implements PageSource {
     return {
       isReadOnly: false,
       where: this.#options.where,
-      limits,
+      limits: this.#options.limits ?? limits,
       mode,
       modes: this.#options.modes,
       listensItself: config['userspace.portals'] === 'addresses',
@@ -243,7 +245,10 @@ export class LivePlayground implements PageSource {
       stateOf(this.#cluster.api.registry, this.#switch.mode, this.#cluster.testBed.layout)
     const probe = () => this.#selection.probe(this.#switch, { has: this.#programmed.state, wanted })
     return this.#counterReader
-      .unseen((passed) => reachPod(pod, { testBed, probe, passed, signal }))
+      .unseen((inMode) => {
+        const passed = (keys: readonly string[]) => inMode(this.#switch.mode, keys)
+        return reachPod(pod, { testBed, probe, passed, signal })
+      })
       .finally(() => this.#moved())
   }
 

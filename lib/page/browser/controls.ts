@@ -144,7 +144,11 @@ function podRow(pod: PodView, nodeNames: View['nodeNames']): Node {
     one.className = 'small control'
     return one
   })
-  const where = element('span', 'where-is', `${ip || 'no address yet'} · ${node}`)
+  const where = element(
+    'span',
+    'where-is',
+    [ip || 'no address yet', node || 'no node yet'].join(' · '),
+  )
   if (isPending) where.append(element('span', 'pending', pendingWords))
   const shown = element('span', `state ${state.replace(' ', '-')}`, state)
   const acts = element('span', 'actions', ...buttons)

@@ -50,7 +50,7 @@ export const wide: Layout = {
   height: 404,
   outer: { x: 138, y: 0 },
   node: [146, 10, 744, 276],
-  // Far enough to the right that no wire to it runs along the box of the Service.
+  // Its pods are between the box of the Service and the pods above, so that no wire runs along either.
   node2: [566, 300, 300, 96],
   kernel: [348, 128, 260, 138],
   kernelTitle: 130,
@@ -66,9 +66,9 @@ export const wide: Layout = {
   hops: { x: 478, y: 150 },
   pod: podsIn(
     [66, 144, 222].map((y) => ({ x: 814, y })),
-    [644, 776].map((x) => ({ x, y: 350 })),
+    [630, 748].map((x) => ({ x, y: 350 })),
   ),
-  more: { here: { x: 814, y: 268 }, elsewhere: { x: 710, y: 389 } },
+  more: { here: { x: 814, y: 268 }, elsewhere: { x: 689, y: 389 } },
   fromSender: (sender) => [
     { x: sender.x + 56, y: sender.y },
     { x: wideService.x - 108, y: wideService.y },
@@ -123,8 +123,8 @@ export const narrow: Layout = {
     isOutside
       ? [
           { x: sender.x, y: sender.y + 22 },
-          { x: 123, y: 100 },
-          { x: 123, y: 146 },
+          { x: 123, y: 94 },
+          { x: 123, y: 152 },
           { x: narrowService.x, y: narrowService.y - 34 },
         ]
       : [

@@ -1,6 +1,7 @@
 import t from 'tap'
 import { chainIn } from '../../../lib/kernel/place.js'
 import { counterOf } from '../../../lib/page/path-view.js'
+import { CounterReader } from '../../../lib/lab/playground/counter-reader.js'
 import { countersOf } from '../../../lib/lab/playground/counters.js'
 import { parsePageCommand } from '../../../lib/page/commands.js'
 import type { PathView } from '../../../lib/page/view.js'
@@ -46,6 +47,32 @@ t.test('iptables: the page counts packets by rule and connections by endpoint', 
   const { rules, endpoints } = countersOf({ ...counted, mode: 'iptables' }, { iptables })
   t.same(Object.values(rules), [7, 3])
   t.same(endpoints, { '10.244.1.21:8080': 3 }, 'of this Service only')
+})
+
+t.test('a mode that begins with connections of the page’s own shows none of them', async (t) => {
+  const [counter = ''] = path.shared.map((each) => each.counter)
+  let count = 0
+  const ask = () => Promise.resolve({ simulated: { rules: { [counter]: count }, endpoints: {} } })
+  let changed: () => void = () => undefined
+  const next = () => new Promise<void>((resolve) => (changed = resolve))
+  const reader = new CounterReader({ ask }, () => changed())
+  const read = (mode: string) => {
+    const done = next()
+    reader.refresh({ ...counted, mode })
+    return done
+  }
+  await read('userspace')
+  await reader.unseen((passed) => {
+    count = 2
+    passed('iptables', [counter])
+    passed('iptables', [counter])
+    return Promise.resolve()
+  })
+  // The one that a user sends is all that is shown.
+  count++
+  await read('iptables')
+  t.same(reader.view.rules, { [counter]: 1 })
+  await reader.close()
 })
 
 t.test('nftables: the page counts connections of the connection table, and says so', async (t) => {

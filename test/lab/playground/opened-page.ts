@@ -41,12 +41,13 @@ export interface OpenedPage {
 export async function withOpenedPage(
   modes: readonly [ModeName, ...ModeName[]],
   act: (opened: OpenedPage) => Promise<void>,
+  missing: readonly string[] = [],
 ): Promise<void> {
   const stop = new AbortController()
   let announce: (found: { url: string; kubeconfig: string }) => void = () => undefined
   const opened = new Promise<{ url: string; kubeconfig: string }>((resolve) => (announce = resolve))
   const running = runLivePage(
-    { modes, where: 'in network namespaces, as root', port: 0, opened: announce },
+    { modes, missing, where: 'in network namespaces, as root', port: 0, opened: announce },
     stop.signal,
   )
   const nowhere = { url: '', kubeconfig: '' }

@@ -125,3 +125,16 @@ t.test('continuous requests go on until they are stopped', { skip }, async (t) =
     t.same(complaints, [], 'no error in the console')
   })
 })
+
+t.test('a mode that is not among the buttons is missing for a reason', { skip }, async (t) => {
+  const why = 'Mode ipvs cannot run here: kernel module ip_vs: not in this kernel.'
+  await withOpenedPage(
+    ['iptables'],
+    async ({ page, complaints, see }) => {
+      await see('#limits', why)
+      t.equal(await page.locator('#modes [data-value=ipvs]').count(), 0)
+      t.same(complaints, [])
+    },
+    [why],
+  )
+})

@@ -81,20 +81,72 @@ t.test('a frame in another page holds the whole picture', { skip }, async (t) =>
   })
 })
 
+/** What has less than 14 px. */
+const small = `[...document.querySelectorAll('body *')]
+  .filter((each) => each.checkVisibility() && each.tagName !== 'OPTION' &&
+    [...each.childNodes].some((child) => child.nodeType === 3 && child.data.trim() !== ''))
+  .filter((each) => {
+    const svg = each.closest('svg')
+    const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1
+    return Number.parseFloat(getComputedStyle(each).fontSize) * scale < 14
+  })
+  .map((each) => each.tagName + ' ' + each.textContent)`
+
+t.test('whatever is presented can be read at 1024 px', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    for (const scene of ['lesson=ebpf', 'exercise=intruder', 'compare=userspace+ebpf']) {
+      await withOpenedSite(`${url}?present#${scene}`, async ({ page }) => {
+        await page.setViewportSize({ width: 1024, height: 768 })
+        await page.locator('#lessons h3, #exercises h3, .side h3').first().waitFor()
+        t.same(await page.evaluate<string[]>(small), [], scene)
+      })
+    }
+  })
+})
+
+/** Boxes that a wire touches, or nearly, although it does not begin or end at them. */
+const touched = `[...document.querySelectorAll('#picture .wire')].flatMap((wire) => {
+  const length = wire.getTotalLength()
+  const points = Array.from({ length: 101 }, (_, at) => wire.getPointAtLength((length * at) / 100))
+  const isNear = ({ x, y }, { x: left, y: top, width, height }, by) =>
+    x > left - by && x < left + width + by && y > top - by && y < top + height + by
+  return [...document.querySelectorAll('#picture .box')]
+    .map((box) => [box.getBBox(), box.nextElementSibling.textContent])
+    .filter(([box]) => ![points[0], points[100]].some((end) => isNear(end, box, 2)))
+    .filter(([box]) => points.some((point) => isNear(point, box, 5)))
+    .map(([, name]) => name)
+})`
+
+t.test('no wire runs along a box that it does not lead to', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    await withOpenedSite(url, async ({ page, see, press }) => {
+      for (const count of ['4', '5']) {
+        await press('One replica more')
+        await see('#replicas', count)
+      }
+      await page.waitForFunction(`document.querySelectorAll('#pods .ready').length === 5`)
+      for (const mode of ['iptables', 'userspace']) {
+        await press(mode)
+        await see('#status', `running in ${mode} mode`)
+        for (const sender of ['a pod', 'the node', 'outside', 'a pod of the Service']) {
+          await press(sender)
+          await see('#senders [aria-pressed=true]', sender)
+          for (const width of [1440, 390]) {
+            await page.setViewportSize({ width, height: 900 })
+            await page.waitForFunction(`document.querySelectorAll('#picture .plate').length === 5`)
+            t.same(await page.evaluate<string[]>(touched), [], `${mode}, ${sender}, ${width}`)
+          }
+        }
+      }
+    })
+  })
+})
+
 t.test('who presents can stop the dots, and lead to a rule', { skip }, async (t) => {
   await withSite(async ({ url }) => {
     await withOpenedSite(`${url}?present`, async ({ page, complaints, press }) => {
       await page.setViewportSize({ width: 1024, height: 768 })
-      const small = await page.evaluate<string[]>(`[...document.querySelectorAll('body *')]
-        .filter((each) => each.checkVisibility() && each.tagName !== 'OPTION' &&
-          [...each.childNodes].some((child) => child.nodeType === 3 && child.data.trim() !== ''))
-        .filter((each) => {
-          const svg = each.closest('svg')
-          const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1
-          return Number.parseFloat(getComputedStyle(each).fontSize) * scale < 14
-        })
-        .map((each) => each.tagName + ' ' + each.textContent)`)
-      t.same(small, [], 'no text is smaller than 14 px')
+      t.same(await page.evaluate<string[]>(small), [], 'no text is smaller than 14 px')
       const end = await page.evaluate<number>(
         `document.getElementById('picture').getBoundingClientRect().bottom`,
       )

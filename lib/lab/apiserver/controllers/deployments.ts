@@ -1,5 +1,4 @@
-import { sha256 } from '../../../state/sha256.js'
-import { at, equalJson, numberAt, objectAt, textAt, withAt, type JsonObject } from '../json.js'
+import { at, numberAt, objectAt, textAt, withAt, type JsonObject } from '../json.js'
 import type { Clients } from '../kind-client.js'
 import { conditionOf, isReady, type KubeObject } from '../object.js'
 import type { StoreEvent } from '../store.js'
@@ -11,10 +10,12 @@ import {
   type Controller,
   type ControllerDeps,
 } from './controller.js'
+import { paceOf } from './pace.js'
 import { livingPods, ownerKeys } from './replica-sets.js'
+import { hashLabel, hashOf, isSameTemplate, templateIn, templateOf } from './templates.js'
 
-const hashLabel = 'pod-template-hash'
 const revisionKey = 'deployment.kubernetes.io/revision'
+const causeKey = 'kubernetes.io/change-cause'
 /** Old sets that are kept for `kubectl rollout undo`, by default. */
 const historyLimit = 10
 
@@ -64,12 +65,10 @@ function rollOut(clients: Kinds, deployment: KubeObject): void {
   const old = others.flatMap(podsOf)
   const all = [...fresh, ...old]
   const wanted = numberAt(deployment, 'spec', 'replicas') ?? 1
-  const isRecreated = textAt(deployment, 'spec', 'strategy', 'type') === 'Recreate'
-
-  // While old pods are replaced there is one more than wanted, so that no ready pod is missing.
-  const room = old.length === 0 ? wanted : isRecreated ? 0 : wanted + 1 - old.length
-  setReplicas(clients, current, Math.min(wanted, Math.max(room, fresh.length)))
-  let spare = isRecreated ? old.length : all.filter(isReady).length - wanted
+  const { most, fewest } = paceOf(deployment, wanted, old.length)
+  const room = Math.max(most - old.length, fresh.length)
+  setReplicas(clients, current, Math.min(wanted, room))
+  let spare = all.filter(isReady).length - fewest
   for (const set of others) {
     const ready = podsOf(set).filter(isReady).length
     const leaving = Math.min(ready, Math.max(0, spare))
@@ -93,7 +92,7 @@ function keepPaused(clients: Kinds, deployment: KubeObject, own: readonly KubeOb
   if (scaled) setReplicas(clients, scaled, numberAt(deployment, 'spec', 'replicas') ?? 1)
   const living = clients.pods.list()
   const podsOf = (set: KubeObject) => livingPods(living, set)
-  const current = own.filter((set) => equalJson(templateOf(set), templateIn(deployment)))
+  const current = own.filter((set) => isSameTemplate(templateOf(set), templateIn(deployment)))
   const pods = { current: current.flatMap(podsOf), all: own.flatMap(podsOf) }
   tellStatus(clients, deployment, pods)
 }
@@ -108,10 +107,6 @@ function tellStatus({ deployments }: Kinds, { metadata }: KubeObject, pods: Pods
   if (latest) deployments.updateStatus(latest, statusOf(latest, pods))
 }
 
-function templateIn(deployment: KubeObject): JsonObject {
-  return objectAt(deployment, 'spec', 'template')
-}
-
 /** The set of the template as it is now: one that was there before, or a new one. */
 function currentSet(
   { deployments, sets }: Kinds,
@@ -119,9 +114,9 @@ function currentSet(
   own: readonly KubeObject[],
 ): KubeObject {
   const template = templateIn(deployment)
-  const known = own.find((set) => equalJson(templateOf(set), template))
+  const known = own.find((set) => isSameTemplate(templateOf(set), template))
   const newest = Math.max(0, ...own.map(revisionOf))
-  if (known && revisionOf(known) === newest) return known
+  if (known && revisionOf(known) === newest) return keepCause(sets, deployment, known)
   const revision = String(newest + 1)
   const path = ['metadata', 'annotations', revisionKey]
   deployments.update(withAt(deployment, path, revision))
@@ -134,15 +129,17 @@ function revisionOf({ metadata }: KubeObject): number {
   return Number(metadata.annotations?.[revisionKey] ?? 0)
 }
 
-/** The template of a set as its Deployment had it. */
-function templateOf(set: KubeObject): JsonObject {
-  return withAt(objectAt(set, 'spec', 'template'), ['metadata', 'labels', hashLabel], undefined)
+/** Users tell the cause of a change after it, for `kubectl rollout history`. */
+function keepCause(sets: Kinds['sets'], { metadata }: KubeObject, set: KubeObject): KubeObject {
+  const cause = metadata.annotations?.[causeKey]
+  if (cause === undefined || cause === set.metadata.annotations?.[causeKey]) return set
+  return sets.update(withAt(set, ['metadata', 'annotations', causeKey], cause))
 }
 
 function setOf(deployment: KubeObject, template: JsonObject, revision: string): JsonObject {
-  const hash = hashOf(JSON.stringify(template))
+  const hash = hashOf(template)
   const { name, namespace, annotations = {} } = deployment.metadata
-  const cause = annotations['kubernetes.io/change-cause']
+  const cause = annotations[causeKey]
   return {
     apiVersion: 'apps/v1',
     kind: 'ReplicaSet',
@@ -152,7 +149,7 @@ function setOf(deployment: KubeObject, template: JsonObject, revision: string): 
       labels: { ...objectAt(template, 'metadata', 'labels'), [hashLabel]: hash },
       annotations: {
         [revisionKey]: revision,
-        ...(cause === undefined ? {} : { 'kubernetes.io/change-cause': cause }),
+        ...(cause === undefined ? {} : { [causeKey]: cause }),
       },
       ownerReferences: [ownerReference(deployment)],
     },
@@ -203,10 +200,4 @@ function condition(deployment: KubeObject, type: string, status: string, reason:
       ? textAt(before, 'lastTransitionTime')
       : new Date().toISOString()
   return { type, status, reason, message: '', lastTransitionTime: since, lastUpdateTime: since }
-}
-
-/** Ten hexadecimal digits, as in the names of pods. */
-function hashOf(text: string): string {
-  const bytes = Array.from(sha256(text).subarray(0, 5))
-  return bytes.map((byte) => byte.toString(16).padStart(2, '0')).join('')
 }

@@ -10,7 +10,7 @@ import {
 import { clientsOf, type Clients } from '../kind-client.js'
 import { conditionOf, isReady, type KubeObject } from '../object.js'
 import { matchesLabels } from '../selectors.js'
-import { keyOf } from '../store.js'
+import { keyOf, type StoreEvent } from '../store.js'
 import { ownKey, watch, type Controller, type ControllerDeps } from './controller.js'
 import { warn } from './events.js'
 import type { PodEvent, PodRuntime, PodState } from './pod-runtime.js'
@@ -50,12 +50,16 @@ class PodController implements Controller {
 
   async run(signal: AbortSignal): Promise<void> {
     const { pods, nodes } = this.#clients
-    const unbound = () => pods.list().filter((pod) => nodeOf(pod) === '')
+    const unbound = () =>
+      pods
+        .list()
+        .filter((pod) => nodeOf(pod) === '')
+        .map(keyOf)
     const work = {
       watched: [
-        [pods, ownKey],
-        // A new node may take pods that had no node before.
-        [nodes, () => unbound().map(keyOf)],
+        // A pod that went leaves its room to those that wait, and a new node may take them, too.
+        [pods, (event: StoreEvent) => [...ownKey(event), ...(isEnd(event) ? unbound() : [])]],
+        [nodes, unbound],
       ] as const,
       reconcile: (key: string) => this.#reconcile(key),
     }
@@ -94,16 +98,31 @@ class PodController implements Controller {
     const fitting = all.filter((node) => takesPods(node) && matchesLabels(node, wanted))
     const bound = pods.list().map(nodeOf)
     const load = (node: KubeObject) => bound.filter((name) => name === node.metadata.name).length
-    const [node] = fitting.toSorted((left, right) => load(left) - load(right))
+    const free = fitting.filter((node) => load(node) < roomOf(node))
+    const [node] = free.toSorted((left, right) => load(left) - load(right))
     if (node !== undefined) {
       pods.update({ ...pod, spec: { ...objectAt(pod, 'spec'), nodeName: node.metadata.name } })
       return
     }
-    const message = `0/${all.length} nodes are available: none is ready and fits`
+    if (fitting.length === 0) {
+      const message = `0/${all.length} nodes are available: none is ready and fits`
+      this.#wait(pod, { reason: 'FailedScheduling', message })
+    } else {
+      const rooms = fitting.map(roomInWords).join(', ')
+      const message = `${rooms}, and all is taken; scale down, and this pod starts`
+      this.#wait(pod, { reason: 'NoRoom', message })
+    }
+  }
+
+  /** The pod stays pending, and says why; an Event says it once. */
+  #wait(pod: KubeObject, event: PodEvent): void {
+    const before = conditionOf(pod, 'PodScheduled')
+    if (textAt(before, 'message') === event.message) return
     const pending = condition('PodScheduled', false, this.#deps.registry.timestamp())
-    const conditions = [{ ...pending, reason: 'Unschedulable', message }]
+    const conditions = [{ ...pending, reason: 'Unschedulable', message: event.message }]
     const status = { ...objectAt(pod, 'status'), phase: 'Pending', conditions }
-    pods.updateStatus(pod, keepTimes(status, pod))
+    this.#clients.pods.updateStatus(pod, keepTimes(status, pod))
+    warn(this.#deps.registry, pod, event)
   }
 
   #start(pod: KubeObject, node: KubeObject | undefined): void {
@@ -160,6 +179,20 @@ class PodController implements Controller {
 
 function nodeOf(pod: KubeObject): string {
   return textAt(pod, 'spec', 'nodeName')
+}
+
+function isEnd({ type }: StoreEvent): boolean {
+  return type === 'DELETED'
+}
+
+/** A node that does not say how many pods it takes takes any number. */
+function roomOf(node: KubeObject): number {
+  const room = textAt(node, 'status', 'allocatable', 'pods')
+  return room === '' ? Infinity : Number(room)
+}
+
+function roomInWords(node: KubeObject): string {
+  return `${node.metadata.name} has room for ${roomOf(node)} pods`
 }
 
 function takesPods(node: KubeObject): boolean {
