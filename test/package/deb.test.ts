@@ -82,6 +82,13 @@ t.test('two packages of the same files are equal to the byte', { skip: noDeb }, 
   t.end()
 })
 
+t.test('apt can say how much room it takes', { skip: noDeb }, (t) => {
+  const { stdout } = spawnSync('dpkg-deb', ['--field', first, 'Installed-Size'])
+  const [kib, mib] = [Number(String(stdout)), 1024]
+  t.ok(kib > 5 * mib && kib < 50 * mib, `${kib} KiB`)
+  t.end()
+})
+
 t.test('the unit and the configuration name only files of the package', { skip: noDeb }, (t) => {
   const { stdout } = spawnSync('dpkg-deb', ['--contents', first], { encoding: 'utf8' })
   const paths = stdout.split('\n').map((line) => line.split(' ').at(-1)?.replace(/^\./, ''))
