@@ -126,15 +126,36 @@ t.test('the schema refuses what the chart does not know, by name', { skip: noHel
   for (const [given, named] of [
     ['mode=ebfp', '/mode'],
     ['clusterCIDR=10.244.0.0', '/clusterCIDR'],
+    ['clusterCIDR=10.244.0.0/33', '/clusterCIDR'],
+    ['clusterCIDR=10.244.0.256/16', '/clusterCIDR'],
+    ['clusterCIDR=fd00::/129', '/clusterCIDR'],
     ['apiServer.port=70000', '/apiServer/port'],
+    ['apiServer.host=https://192.0.2.10', '/apiServer/host'],
+    ['apiServer.host=192.0.2.10:6443', '/apiServer/host'],
+    ['apiServer.host=[fd00::1]', '/apiServer/host'],
+    ['config.mode=iptables', '/config/mode'],
     ['apiserver.host=1', 'apiserver'],
     ['seccomp=Unconfined', '/seccomp'],
     ['flows=often', '/flows'],
     ['maxUnavailable=ten', '/maxUnavailable'],
+    ['maxUnavailable=0%', '/maxUnavailable'],
+    ['maxUnavailable=101%', '/maxUnavailable'],
   ] as const) {
     const { status, stderr } = template('--set', given)
     t.not(status, 0, given)
     t.match(stderr, named)
+  }
+  for (const given of [
+    'clusterCIDR=fd00:10::/56',
+    'clusterCIDR=10.244.0.0/16\\,fd00:10:244::/56',
+    'apiServer.host=api.cluster-1.example.com',
+    'apiServer.host=fd00::1',
+    'apiServer.host=::1',
+    'maxUnavailable=100%',
+    'maxUnavailable=3',
+  ]) {
+    const { status, stderr } = template('--set', given)
+    t.equal(status, 0, `${given}: ${stderr}`)
   }
   t.end()
 })
