@@ -67,7 +67,9 @@ function readYaml(
 ): void {
   const lineCounter = new LineCounter()
   const place = (offset: number) => `${file}:${lineCounter.linePos(offset).line}`
-  const documents = parseAllDocuments(text, { lineCounter, prettyErrors: false, merge: true })
+  // Templates have maps for keys; the parser would warn of them on standard error, beside our own words.
+  const options = { lineCounter, prettyErrors: false, merge: true, logLevel: 'error' } as const
+  const documents = parseAllDocuments(text, options)
   if (!Array.isArray(documents)) return
   for (const document of documents) {
     for (const error of document.errors) problems.push(`${place(error.pos[0])}: ${error.message}`)

@@ -1,8 +1,9 @@
 /** The Helm chart against the overlays of kustomize: two ways to write the same manifests. */
-import { spawnSync } from 'node:child_process'
+import { execFile, spawnSync } from 'node:child_process'
 import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { parse, parseAllDocuments } from 'yaml'
 import { parseFlags } from '../../lib/config/flags.js'
@@ -126,15 +127,36 @@ t.test('the schema refuses what the chart does not know, by name', { skip: noHel
   for (const [given, named] of [
     ['mode=ebfp', '/mode'],
     ['clusterCIDR=10.244.0.0', '/clusterCIDR'],
+    ['clusterCIDR=10.244.0.0/33', '/clusterCIDR'],
+    ['clusterCIDR=10.244.0.256/16', '/clusterCIDR'],
+    ['clusterCIDR=fd00::/129', '/clusterCIDR'],
     ['apiServer.port=70000', '/apiServer/port'],
+    ['apiServer.host=https://192.0.2.10', '/apiServer/host'],
+    ['apiServer.host=192.0.2.10:6443', '/apiServer/host'],
+    ['apiServer.host=[fd00::1]', '/apiServer/host'],
+    ['config.mode=iptables', '/config/mode'],
     ['apiserver.host=1', 'apiserver'],
     ['seccomp=Unconfined', '/seccomp'],
     ['flows=often', '/flows'],
     ['maxUnavailable=ten', '/maxUnavailable'],
+    ['maxUnavailable=0%', '/maxUnavailable'],
+    ['maxUnavailable=101%', '/maxUnavailable'],
   ] as const) {
     const { status, stderr } = template('--set', given)
     t.not(status, 0, given)
     t.match(stderr, named)
+  }
+  for (const given of [
+    'clusterCIDR=fd00:10::/56',
+    'clusterCIDR=10.244.0.0/16\\,fd00:10:244::/56',
+    'apiServer.host=api.cluster-1.example.com',
+    'apiServer.host=fd00::1',
+    'apiServer.host=::1',
+    'maxUnavailable=100%',
+    'maxUnavailable=3',
+  ]) {
+    const { status, stderr } = template('--set', given)
+    t.equal(status, 0, `${given}: ${stderr}`)
   }
   t.end()
 })
@@ -180,3 +202,31 @@ t.test('what the chart writes applies, and another mode rolls the pods', { skip 
   }
   t.equal(names.size, modes.length)
 })
+
+t.test(
+  'the commands of its page install, upgrade and roll back, and nothing is left',
+  { skip },
+  async (t) => {
+    const server = await startServer()
+    t.teardown(() => server.stop())
+    const env = { ...process.env, KUBECONFIG: server.kubeconfig, HOME: t.testdir({}) }
+    const call = (line: string) => promisify(execFile)(helm, line.split(' '), { cwd: root, env })
+    const page = readFileSync(join(chart, 'README.md'), 'utf8')
+    const lines = Array.from(page.matchAll(/^\$ helm (.*)$/gm), ([, line = '']) => line)
+    t.same(
+      lines.map((line) => line.split(' ')[0]),
+      ['install', 'upgrade', 'rollback'],
+    )
+    const modes: string[] = []
+    for (const line of lines) {
+      await call(line)
+      modes.push(
+        /^ *mode: (\w+)/m.exec(await server.ok('get configmap -n kube-system -o yaml'))?.[1] ?? '',
+      )
+    }
+    t.same(modes, ['nftables', 'iptables', 'nftables'])
+    await call('uninstall proxy --namespace kube-system')
+    for (const kind of ['daemonset', 'configmap', 'serviceaccount', 'clusterrole', 'secret'])
+      t.notMatch(await server.ok(`get ${kind} -A -o name`), /proxy/, kind)
+  },
+)

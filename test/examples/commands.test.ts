@@ -152,6 +152,69 @@ t.test('commands that need neither root nor a cluster do what the documents say'
   t.end()
 })
 
+/** A command on our examples, and the lines that a document shows below it. */
+const shown = documents.flatMap((document) => {
+  const text = readFileSync(join(root, document), 'utf8')
+  const block =
+    /^```console\n\$ kube-proxy ((?:render|explain) .*--manifests examples\/services.*)\n([^]*?)^```$/gm
+  return Array.from(text.matchAll(block), ([, line = '', output = '']) => ({
+    document,
+    line,
+    output: output
+      .split('\n')
+      .filter((of) => of !== '' && !of.startsWith('$ ') && !of.includes('…')),
+  })).filter(({ output }) => output.length > 0)
+})
+
+t.test('what documents show of our examples is what the program prints', (t) => {
+  t.ok(shown.length > 0)
+  for (const { document, line, output } of shown) {
+    const argv = ['build/lib/cli/main.js', ...line.split(' ')]
+    const { stdout } = spawnSync(process.execPath, argv, { cwd: root, encoding: 'utf8' })
+    const printed = stdout.split('\n')
+    for (const one of output) t.ok(printed.includes(one), `${document}: ${one}`)
+  }
+  t.end()
+})
+
+/** What npm scripts with flags of their own start. */
+const ownUsage: Readonly<Record<string, string>> = {
+  bench: 'scripts/bench.mjs',
+  chaos: 'build/test/chaos/main.js',
+  conformance: 'build/test/conformance/main.js',
+  kernels: 'scripts/kernels.mjs',
+}
+
+t.test('the flags that documents and workflows give to npm scripts are in their usage', (t) => {
+  const workflows = join(root, '.github/workflows')
+  const inWorkflows = readdirSync(workflows).flatMap((document) =>
+    Array.from(
+      readFileSync(join(workflows, document), 'utf8').matchAll(/\bnpm run .*/g),
+      ([line]) => ({ document, words: line.split(' ') }),
+    ),
+  )
+  const spans = documents.flatMap((document) =>
+    Array.from(
+      readFileSync(join(root, document), 'utf8').matchAll(/`(npm run [^`]+)`/g),
+      ([, line = '']) => ({ document, words: withoutQuotes(line).split(/\s+/) }),
+    ),
+  )
+  let flags = 0
+  for (const [script, file] of Object.entries(ownUsage)) {
+    const options = { cwd: root, encoding: 'utf8' } as const
+    const { stdout } = spawnSync(process.execPath, [file, '--help'], options)
+    for (const { document, words } of [...commands, ...spans, ...inWorkflows]) {
+      if (words[0] !== 'npm' || words[2] !== script) continue
+      for (const flag of words.slice(4).filter((word) => word.startsWith('--'))) {
+        flags++
+        t.match(stdout, new RegExp(`${flag}\\b`), `${document}: ${words.join(' ')}`)
+      }
+    }
+  }
+  t.ok(flags > 20, `${flags} flags`)
+  t.end()
+})
+
 /** Programs of others that the documents call. A mistyped name is not among them. */
 const foreign =
   /^(kubectl|helm|docker|kind|curl|npm|npx|nft|ip|ipset|ipvsadm|iptables(-save)?|conntrack|sysctl|modprobe|git|node|cd|sed|tr|test|grep|source|export|echo|for|do|apt-get|systemctl|\w+=\S*)$/

@@ -148,7 +148,9 @@ async function made(file: string, ...args: string[]): Promise<string> {
 
 async function make(t: Test, place: string): Promise<string> {
   const rootfs = join(place, 'rootfs')
-  await made(join(root, 'scripts/rootfs'), rootfs)
+  await made('sh', '-c', 'umask 077; exec "$0" "$1"', join(root, 'scripts/rootfs'), rootfs)
+  const hidden = ['!', '-type', 'l', '!', '-perm', '-a=r']
+  t.equal(await made('find', rootfs, ...hidden), '', 'the user of the image reads every file')
   const layout = (name: string) =>
     made(process.execPath, join(root, 'scripts/image.mjs'), rootfs, join(place, name))
   const digest = await layout('layout')

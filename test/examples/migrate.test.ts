@@ -100,6 +100,12 @@ async function seenByPods({ get }: Cluster) {
 const selectorOf = async ({ get }: Cluster, name: string) =>
   (await get(`daemonset ${name} ${inSystem}`)).spec.template.spec.nodeSelector
 
+/** Where the pods of the new DaemonSet see a folder of the node. */
+async function mountOf({ get }: Cluster, name: string): Promise<string | undefined> {
+  const { spec } = (await get(`daemonset kube-proxy-ts ${inSystem}`)).spec.template
+  return spec.containers[0]?.volumeMounts.find((mount) => mount.name === name)?.mountPath
+}
+
 /** Nothing of ours is left, and kube-proxy's DaemonSet is what it was. */
 async function checkBack(t: Test, { get }: Cluster): Promise<void> {
   for (const kind of ['daemonsets', 'configmaps', 'serviceaccounts', 'clusterroles']) {
@@ -114,7 +120,7 @@ async function checkBack(t: Test, { get }: Cluster): Promise<void> {
   )
 }
 
-for (const mode of ['nftables', 'iptables', 'ipvs', 'userspace']) {
+for (const mode of ['nftables', 'iptables', 'ipvs', 'userspace', 'ebpf']) {
   t.test(`kubeadm: the recipe runs ${mode} mode, and goes back`, { skip }, async (t) => {
     const here = await cluster(t, kubeadmCluster)
     await here.run(prepare.replace('MODE=nftables', `MODE=${mode}`), switchAll)
@@ -122,6 +128,7 @@ for (const mode of ['nftables', 'iptables', 'ipvs', 'userspace']) {
     t.equal(config.mode, mode, 'not iptables, which the empty mode of kubeadm means')
     t.equal(config.clientConnection.kubeconfig, '', 'the ServiceAccount: the pod has no such file')
     t.equal(config.iptables.localhostNodePorts, false)
+    if (mode === 'ebpf') t.equal(config.ebpf.cgroup, await mountOf(here, 'cgroup'))
     t.same(config.clusterCIDR, '10.217.0.0/16', 'from the cluster, not from the example')
     t.same(warnings, [])
     t.same(apiServer, {

@@ -1,9 +1,11 @@
 /** The Debian package: installed into a root without our checkout, run, removed, nothing left. */
-import { spawnSync } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { inFreshRoot } from './fresh-root.js'
 import { programSkip } from '../support/netns.js'
@@ -79,6 +81,24 @@ t.test('installed, run by its user, removed: nothing is left', { skip }, (t) => 
 
 t.test('two packages of the same files are equal to the byte', { skip: noDeb }, (t) => {
   t.ok(readFileSync(first).equals(readFileSync(second)))
+  t.end()
+})
+
+t.test('who stops the script finds nothing of it', { skip: noDeb }, async (t) => {
+  const temporary = join(place, 'temporary')
+  mkdirSync(temporary)
+  const env = { ...process.env, TMPDIR: temporary }
+  const child = spawn(join(root, 'scripts/deb'), [join(place, 'three')], { env, stdio: 'ignore' })
+  while (readdirSync(temporary).length === 0 && child.exitCode === null) await delay(10)
+  child.kill('SIGTERM')
+  await once(child, 'exit')
+  t.same(readdirSync(temporary), [])
+})
+
+t.test('apt can say how much room it takes', { skip: noDeb }, (t) => {
+  const { stdout } = spawnSync('dpkg-deb', ['--field', first, 'Installed-Size'])
+  const [kib, mib] = [Number(String(stdout)), 1024]
+  t.ok(kib > 5 * mib && kib < 50 * mib, `${kib} KiB`)
   t.end()
 })
 

@@ -351,3 +351,14 @@ t.test('an empty folder is an empty cluster', async (t) => {
   await new ManifestFolder({ path: t.testdir({}) }).load(sink)
   t.same(sink.told, ['synced Node', 'synced ServiceCIDR', 'synced Service', 'synced EndpointSlice'])
 })
+
+t.test('a template among the manifests is one problem, not a warning of the parser', async (t) => {
+  const warnings: string[] = []
+  const onWarning = ({ message }: Error) => warnings.push(message)
+  process.on('warning', onWarning)
+  t.teardown(() => process.off('warning', onWarning))
+  const { problems } = parseManifest('name: {{ .Values.name }}\n', 'template.yaml')
+  t.same(problems, ['template.yaml:1: apiVersion or kind is missing'])
+  await new Promise((resolve) => setImmediate(resolve))
+  t.same(warnings, [])
+})

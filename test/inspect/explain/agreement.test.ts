@@ -128,7 +128,8 @@ for (const variant of variants) {
         }
       }
     }
-    t.ok(compared > 500, `${compared} flows compared`)
+    // docs/explain.md says this number.
+    t.ok(compared > 1100, `${compared} flows compared`)
     t.same(wrong, [])
   })
 }
