@@ -39,7 +39,8 @@ t.test('work counts, here and in programs; waiting does not', { skip }, async (t
   t.ok(used(before) < 300, `${used(before)} ms in a wait of 300`)
 
   before = processorMs()
-  const loop = 'const end = process.cpuUsage().user + 200_000; while (process.cpuUsage().user < end);'
+  const loop =
+    'const end = process.cpuUsage().user + 200_000; while (process.cpuUsage().user < end);'
   await runCommand(process.execPath, ['-e', loop])
   t.ok(used(before) >= 200, `${used(before)} ms, most of them of a program`)
 })
