@@ -4,6 +4,7 @@ import { addOutputOptions, printedOfMany, type OutputFlags } from './shared-opti
 import { defaultDaemon, get } from './seen-node.js'
 import { flowHead, flowText, howToFollow } from '../observe/flows/text.js'
 import { pause } from '../async.js'
+import { parseCidr, parseIp } from '../state/ip.js'
 import { showsColours, stopSignal } from './process.js'
 import type { FlowsAnswer } from '../observe/flows/answer.js'
 import { verdicts, type FlowVerdict } from '../observe/flows/line.js'
@@ -55,12 +56,23 @@ export function flowsQuery({ service, from, verdict, limit }: WantedFlows): URLS
   if (!/^\d{1,4}$/.test(limit)) {
     throw new ConfigError(`--limit: ${JSON.stringify(limit)} is not a number from 0 to 9999`)
   }
+  if (from !== undefined && !isClient(from)) {
+    throw new ConfigError(
+      `--from: ${JSON.stringify(from)} is no address, no CIDR, and no pod, such as web-1 or default/web-1`,
+    )
+  }
   return new URLSearchParams({
     ...(service === undefined ? {} : { service }),
     ...(from === undefined ? {} : { from }),
     ...(verdict === undefined ? {} : { verdict }),
     limit,
   })
+}
+
+/** Names of namespaces have no dots, so a CIDR with a wrong length is not taken for a pod. */
+function isClient(text: string): boolean {
+  const isPod = /^([a-z0-9-]+\/)?[a-z0-9][a-z0-9.-]*$/.test(text)
+  return isPod || parseIp(text) !== undefined || parseCidr(text) !== undefined
 }
 
 const followEveryMs = 500

@@ -10,6 +10,7 @@ import { checkModes, formatChecks } from '../../lib/cli/check.js'
 import { cleanup } from '../../lib/cli/cleanup.js'
 import { groups } from '../../lib/config/key.js'
 import { keyEntries } from '../../lib/config/keys.js'
+import { flowsQuery } from '../../lib/cli/flows.js'
 import { createProgram } from '../../lib/cli/program.js'
 import type { Finding, Log, ModeDefinition } from '../../lib/modes/mode.js'
 
@@ -56,6 +57,18 @@ t.test('without a proxy flows prints no empty table, and advises no flag of othe
   const { code, stdout, stderr } = await kubeProxy('flows', '--daemon', '127.0.0.1:1')
   t.same({ code, stdout }, { code: 2, stdout: '' })
   t.match(stderr, /; start kube-proxy, or give --daemon IP:port if its metrics are elsewhere\n$/)
+})
+
+t.test('flows takes addresses, CIDRs and pods as clients, and names what is none', (t) => {
+  const query = (from: string) =>
+    flowsQuery({ service: undefined, from, verdict: undefined, limit: '9' }).get('from')
+  for (const from of ['10.0.0.0/8', 'fd00::/64', 'fd00::1', 'web-1', 'default/web-1', 'a.b']) {
+    t.equal(query(from), from)
+  }
+  for (const from of ['10.0.0.0/99', 'Web', 'a/b/c', '', '/x', 'fd00::/200']) {
+    t.throws(() => query(from), { message: /^--from: .* is no address/ }, from)
+  }
+  t.end()
 })
 
 t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) => {
