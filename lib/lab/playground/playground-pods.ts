@@ -4,7 +4,6 @@ import { podWishOf } from './pod-state.js'
 import { PodLogs } from './pod-logs.js'
 import { portsOf } from './pod-ports.js'
 import type { PodRoom, PodServer, TestBed } from './test-bed.js'
-import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { PodLife, PodRuntime } from '../apiserver/controllers/pod-runtime.js'
 import { keyOf, type VersionedStore } from '../apiserver/store.js'
@@ -34,11 +33,6 @@ export class PlaygroundPods implements PodRuntime {
   /** The room of a pod, by its name. */
   roomOf(pod: string): PodRoom | undefined {
     return [...this.#podIn].find(([, name]) => name === pod)?.[0]
-  }
-
-  /** Notes in the logs of the pods which requests they have answered. */
-  answered(request: FlowRequest, results: readonly FlowResult[]): void {
-    this.log.answered(request, results)
   }
 
   async run(pod: KubeObject, life: PodLife): Promise<void> {
@@ -106,7 +100,9 @@ export class PlaygroundPods implements PodRuntime {
   /** A pod whose ports cannot be opened runs without them, and an Event says so. */
   async #serve(room: PodRoom, server: PodServer, { tell }: PodLife): Promise<void> {
     try {
-      await this.#testBed.serve(room, server)
+      await this.#testBed.serve(room, server, (answered) =>
+        this.log.answered(server.name, answered),
+      )
       this.log.started(server.name, server.ports)
     } catch (error) {
       const ports = server.ports.join(', ')

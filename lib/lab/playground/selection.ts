@@ -91,7 +91,7 @@ export class Selection {
     const room = { addresses: layout.addresses['client-pod'] }
     const at = { sender: 'client-pod', room, protocol, destination, port } as const
     return {
-      request: { protocol, host: destination, port, timeoutMs: 200, ...from },
+      request: { protocol, host: destination, port, timeoutMs: 200, isProbe: true, ...from },
       countersTo: (pod) => {
         const known = pods()
         const podAt = (ip: string) => known.find((each) => each.ip === ip)?.name

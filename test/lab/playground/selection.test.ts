@@ -54,6 +54,8 @@ t.test('the page knows which counters its own connection has moved', async (t) =
   const keys = (has: typeof without, pod: string | undefined) =>
     selection.probe(running, { has, wanted: () => withPod }).countersTo(pod)
 
+  const { request } = selection.probe(running, { has: withPod, wanted: () => withPod })
+  t.match(request, { host: clusterIp, isProbe: true }, 'no log of a pod has it')
   const known = keys(withPod, 'web-1')
   t.ok(known.includes(`${podIp}:8080`))
   t.ok(
