@@ -16,6 +16,9 @@ export class PlaygroundPods implements PodRuntime {
   readonly #testBed: PodPlaces
   /** The name of the pod in each room. */
   readonly #podIn = new Map<PodRoom, string>()
+  /** The ports on which the pod of each room answers. */
+  readonly #serving = new Map<PodRoom, readonly number[]>()
+  readonly #dark = new Set<PodRoom>()
   /** For `kubectl logs`. */
   readonly log = new PodLogs()
   #roomFreed = new AbortController()
@@ -35,6 +38,13 @@ export class PlaygroundPods implements PodRuntime {
     return [...this.#podIn].find(([, name]) => name === pod)?.[0]
   }
 
+  serves(ip: string, port: number): boolean {
+    return [...this.#serving].some(
+      ([room, ports]) =>
+        room.addresses.includes(ip) && ports.includes(port) && !this.#dark.has(room),
+    )
+  }
+
   async run(pod: KubeObject, life: PodLife): Promise<void> {
     const { name } = pod.metadata
     const room = await this.#moveIn(name, life)
@@ -44,7 +54,7 @@ export class PlaygroundPods implements PodRuntime {
       await this.#live(pod, room, life)
       // Connections that were sent here a moment ago still get their answer.
       await Promise.race([aborted(life.killed), pause(lingerMs)])
-      await this.#testBed.stopServing(room, name)
+      await this.#stopServing(room, name)
     } finally {
       this.#podIn.delete(room)
       this.log.forget(name)
@@ -71,6 +81,8 @@ export class PlaygroundPods implements PodRuntime {
     let isDark = false
     const goDark = async (shall: boolean) => {
       if (shall !== isDark) await testBed.goDark?.(room, shall)
+      if (shall) this.#dark.add(room)
+      else this.#dark.delete(room)
       isDark = shall
     }
     try {
@@ -80,7 +92,7 @@ export class PlaygroundPods implements PodRuntime {
         if (shallRun !== runs) {
           if (shallRun) await this.#serve(room, { name, ports }, life)
           else {
-            await testBed.stopServing(room, name)
+            await this.#stopServing(room, name)
             // A kubelet takes this long to notice that its probe gets no answer.
             await Promise.race([aborted(life.terminating), pause(probeMs)])
           }
@@ -103,12 +115,18 @@ export class PlaygroundPods implements PodRuntime {
       await this.#testBed.serve(room, server, (answered) =>
         this.log.answered(server.name, answered),
       )
+      this.#serving.set(room, server.ports)
       this.log.started(server.name, server.ports)
     } catch (error) {
       const ports = server.ports.join(', ')
       const why = `listen on ${ports}: ${messageOf(error)}; name another containerPort`
       tell({ reason: 'FailedToListen', message: why })
     }
+  }
+
+  async #stopServing(room: PodRoom, name: string): Promise<void> {
+    this.#serving.delete(room)
+    await this.#testBed.stopServing(room, name)
   }
 
   /** A free room on the pod's node; waits for one, as a pod that is pending does. */
