@@ -29,6 +29,10 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
       throw new Error(`kubectl ${args} never said ${wanted}: ${(await kubectl(args)).text}`)
     }
     t.match(await ok('get nodes'), /node-1 +Ready[^]*node-2 +Ready/)
+    const described = await ok('describe node node-1')
+    t.match(described, /cpu: +2\n[^]*memory: +4Gi\n/)
+    t.match(described, /cpu +0 \(0%\)[^]*memory +0 \(0%\)/, 'a share of something')
+    t.notMatch(described, /Jan 0001|Failed to get/)
     t.match(
       await ok('get service kubernetes'),
       /kubernetes +ClusterIP +10\.96\.0\.1 +<none> +443\/TCP/,
