@@ -42,4 +42,10 @@ export function counterOf({ place, text }: Item): string {
   return [placeText(place), ...argumentsOf(options)].join(' ')
 }
 
+/** The counters that a packet moves on its way. Only rules of iptables have one. */
+export function countedOn({ hops, idle = [] }: Way): readonly string[] {
+  const counters = [...hops, ...idle].map(({ item }) => (item ? counterOf(item) : ''))
+  return counters.filter((key) => key !== '')
+}
+
 const proxyPorts = new Set(['--to-ports', '--to-destination'])

@@ -53,6 +53,8 @@ export function whereText(path: readonly Place[]): string {
 export interface Way {
   readonly probability: number
   readonly hops: readonly Hop[]
+  /** Jumps into chains where nothing happened to it; the kernel counts them, too. */
+  readonly idle?: readonly Hop[]
   /** With how many rules the kernel compares it on this way, whether they match or not. */
   readonly rules: number
   /** How many chains with rules it enters. */

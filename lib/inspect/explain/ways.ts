@@ -44,6 +44,7 @@ export function finish(branches: readonly Branch[], isLocal: (packet: Packet) =>
   return branches.map(({ hops, end, ...branch }) => ({
     ...branch,
     hops: hops.filter((hop, index) => !isIdle(hop, hops[index + 1])),
+    idle: hops.filter((hop, index) => isIdle(hop, hops[index + 1])),
     end: end ?? (isLocal(branch.packet) ? 'local' : 'sent'),
   }))
 }

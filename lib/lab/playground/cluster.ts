@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { createApiServer, type ApiServer } from '../apiserver/server.js'
 import { buildInNamespaces } from './namespace-test-bed.js'
 import { kubernetesService } from './kubernetes-service.js'
-import { nodesOf } from './nodes.js'
+import { leasesOf, nodesOf } from './nodes.js'
 import { PlaygroundPods } from './playground-pods.js'
 import type { TestBed, BuildTestBed } from './test-bed.js'
 import type { LiveCluster, ModeOptions } from './live-cluster.js'
@@ -31,14 +31,7 @@ export class Cluster implements LiveCluster {
 
   private constructor(testBed: TestBed, folder: string) {
     const { layout } = testBed
-    this.testBed = {
-      ...testBed,
-      flow: async (place, request) => {
-        const results = await testBed.flow(place, request)
-        this.pods.answered(request, results)
-        return results
-      },
-    }
+    this.testBed = testBed
     this.#folder = folder
     this.kubeconfig = join(folder, 'kubeconfig')
     // A second Ctrl-C ends the process before `close` has run.
@@ -49,7 +42,8 @@ export class Cluster implements LiveCluster {
     const ranges = { serviceCidrs, nodePorts, loadBalancers }
     this.api = createApiServer({ runtime: this.pods, ...ranges, ...api })
     this.pods.follow(this.api.registry.store)
-    for (const object of [...nodesOf(layout), ...kubernetesService(layout)]) this.api.put(object)
+    const objects = [...nodesOf(layout), ...leasesOf(layout), ...kubernetesService(layout)]
+    for (const object of objects) this.api.put(object)
     this.#serving = this.api.run(this.#stop.signal)
   }
 

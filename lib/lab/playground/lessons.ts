@@ -73,7 +73,8 @@ export const lessons: readonly Lesson[] = [
     needs: [['userspace'], ['iptables']],
     tasks: () => [
       {
-        words: 'In userspace mode send 100 requests, and look at the milliseconds.',
+        words:
+          'In userspace mode send 100 requests, and look in the log how long each took (a simulation shows –).',
         isDone: check.hundredIn('userspace'),
       },
       {

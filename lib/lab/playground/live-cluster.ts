@@ -13,7 +13,11 @@ export interface ModeOptions {
 export interface LiveCluster {
   readonly api: ApiObjects
   readonly testBed: Pick<TestBed, 'layout' | 'gauge' | 'flow'>
-  readonly pods: { roomOf(pod: string): PodRoom | undefined }
+  readonly pods: {
+    roomOf(pod: string): PodRoom | undefined
+    /** Whether some pod answers there now. */
+    serves(ip: string, port: number): boolean
+  }
   /** For kubectl on this machine; empty where there is none. */
   readonly kubeconfig: string
   /** Runs the daemon in this mode from now on; a running one ends first. */

@@ -58,7 +58,7 @@ export class LivePlayground implements PageSource {
       layout,
       service: () => this.#app.service(),
       pods: () => this.#app.pods(),
-      roomOf: (pod) => cluster.pods.roomOf(pod),
+      rooms: cluster.pods,
     })
     this.#yaml = new YamlObjects(cluster.api)
     this.#programmed = new Programmed(cluster.api.registry.store)

@@ -106,8 +106,8 @@ export async function buildOnLoopback(): Promise<TestBed> {
         fromPort: 0,
         ...request,
       }),
-    serve: ({ place, addresses }, server) =>
-      agentOf(place).serve({ ...server, addresses, protocols: ['TCP', 'UDP'] }),
+    serve: ({ place, addresses }, server, answered) =>
+      agentOf(place).serve({ ...server, addresses, protocols: ['TCP', 'UDP'] }, answered),
     stopServing: ({ place }, name) => agentOf(place).stopServing(name),
     openApi: (url) => Promise.resolve(url.origin),
     startProxy: (args, onLine) =>

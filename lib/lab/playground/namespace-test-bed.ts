@@ -32,8 +32,8 @@ async function build(options: WorldOptions, folder: string): Promise<TestBed> {
     layout: namespaceLayout,
     gauge,
     flow: (place, request) => world.agent(place).flow(request),
-    serve: ({ place, addresses }, server) =>
-      world.agent(place).serve({ ...server, addresses, protocols }),
+    serve: ({ place, addresses }, server, answered) =>
+      world.agent(place).serve({ ...server, addresses, protocols }, answered),
     stopServing: ({ place }, name) => world.agent(place).stopServing(name),
     goDark: (room, isDark) => dropAll(world, room, isDark),
     // The API server lives outside of the namespaces; a socket file leads from the node to it.

@@ -1,8 +1,13 @@
 import type { NewObject } from '../apiserver/object.js'
 import type { ClusterLayout } from './test-bed.js'
 
-/** The Node objects of a cluster. */
-export function nodesOf(layout: ClusterLayout): readonly NewObject[] {
+/** What a small machine has. Nothing here uses it up. */
+const machine = { cpu: '2', memory: '4Gi' } as const
+
+/** The Node objects of a cluster that begins now. */
+export function nodesOf(layout: ClusterLayout, now = new Date()): readonly NewObject[] {
+  const time = now.toISOString().replace(/\.\d+Z$/, 'Z')
+  const times = { lastHeartbeatTime: time, lastTransitionTime: time }
   return (['node', 'node-2'] as const).map((place, index) => ({
     apiVersion: 'v1',
     kind: 'Node',
@@ -22,14 +27,29 @@ export function nodesOf(layout: ClusterLayout): readonly NewObject[] {
           status: 'True',
           reason: 'KubeletReady',
           message: 'the playground runs pods here',
+          ...times,
         },
       ],
       nodeInfo: { kubeletVersion: 'playground' },
-      capacity: { pods: String(layout.rooms[`node-${index + 1}`]?.length ?? 0) },
-      allocatable: { pods: String(layout.rooms[`node-${index + 1}`]?.length ?? 0) },
+      capacity: { ...machine, pods: String(layout.rooms[`node-${index + 1}`]?.length ?? 0) },
+      allocatable: { ...machine, pods: String(layout.rooms[`node-${index + 1}`]?.length ?? 0) },
       addresses: layout.addresses[place]
         .slice(0, 2)
         .map((address) => ({ type: 'InternalIP', address })),
+    },
+  }))
+}
+
+/** What a kubelet says of itself when it begins, for `kubectl describe node`. Nobody renews it. */
+export function leasesOf(layout: ClusterLayout, now = new Date()): readonly NewObject[] {
+  return nodesOf(layout, now).map(({ metadata: { name } }) => ({
+    apiVersion: 'coordination.k8s.io/v1',
+    kind: 'Lease',
+    metadata: { name, namespace: 'kube-node-lease' },
+    spec: {
+      holderIdentity: name,
+      leaseDurationSeconds: 40,
+      renewTime: now.toISOString().replace('Z', '000Z'),
     },
   }))
 }

@@ -4,7 +4,6 @@ import { podWishOf } from './pod-state.js'
 import { PodLogs } from './pod-logs.js'
 import { portsOf } from './pod-ports.js'
 import type { PodRoom, PodServer, TestBed } from './test-bed.js'
-import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { PodLife, PodRuntime } from '../apiserver/controllers/pod-runtime.js'
 import { keyOf, type VersionedStore } from '../apiserver/store.js'
@@ -17,6 +16,9 @@ export class PlaygroundPods implements PodRuntime {
   readonly #testBed: PodPlaces
   /** The name of the pod in each room. */
   readonly #podIn = new Map<PodRoom, string>()
+  /** The ports on which the pod of each room answers. */
+  readonly #serving = new Map<PodRoom, readonly number[]>()
+  readonly #dark = new Set<PodRoom>()
   /** For `kubectl logs`. */
   readonly log = new PodLogs()
   #roomFreed = new AbortController()
@@ -36,9 +38,11 @@ export class PlaygroundPods implements PodRuntime {
     return [...this.#podIn].find(([, name]) => name === pod)?.[0]
   }
 
-  /** Notes in the logs of the pods which requests they have answered. */
-  answered(request: FlowRequest, results: readonly FlowResult[]): void {
-    this.log.answered(request, results)
+  serves(ip: string, port: number): boolean {
+    return [...this.#serving].some(
+      ([room, ports]) =>
+        room.addresses.includes(ip) && ports.includes(port) && !this.#dark.has(room),
+    )
   }
 
   async run(pod: KubeObject, life: PodLife): Promise<void> {
@@ -50,7 +54,7 @@ export class PlaygroundPods implements PodRuntime {
       await this.#live(pod, room, life)
       // Connections that were sent here a moment ago still get their answer.
       await Promise.race([aborted(life.killed), pause(lingerMs)])
-      await this.#testBed.stopServing(room, name)
+      await this.#stopServing(room, name)
     } finally {
       this.#podIn.delete(room)
       this.log.forget(name)
@@ -77,6 +81,8 @@ export class PlaygroundPods implements PodRuntime {
     let isDark = false
     const goDark = async (shall: boolean) => {
       if (shall !== isDark) await testBed.goDark?.(room, shall)
+      if (shall) this.#dark.add(room)
+      else this.#dark.delete(room)
       isDark = shall
     }
     try {
@@ -86,7 +92,7 @@ export class PlaygroundPods implements PodRuntime {
         if (shallRun !== runs) {
           if (shallRun) await this.#serve(room, { name, ports }, life)
           else {
-            await testBed.stopServing(room, name)
+            await this.#stopServing(room, name)
             // A kubelet takes this long to notice that its probe gets no answer.
             await Promise.race([aborted(life.terminating), pause(probeMs)])
           }
@@ -106,13 +112,21 @@ export class PlaygroundPods implements PodRuntime {
   /** A pod whose ports cannot be opened runs without them, and an Event says so. */
   async #serve(room: PodRoom, server: PodServer, { tell }: PodLife): Promise<void> {
     try {
-      await this.#testBed.serve(room, server)
+      await this.#testBed.serve(room, server, (answered) =>
+        this.log.answered(server.name, answered),
+      )
+      this.#serving.set(room, server.ports)
       this.log.started(server.name, server.ports)
     } catch (error) {
       const ports = server.ports.join(', ')
       const why = `listen on ${ports}: ${messageOf(error)}; name another containerPort`
       tell({ reason: 'FailedToListen', message: why })
     }
+  }
+
+  async #stopServing(room: PodRoom, name: string): Promise<void> {
+    this.#serving.delete(room)
+    await this.#testBed.stopServing(room, name)
   }
 
   /** A free room on the pod's node; waits for one, as a pod that is pending does. */

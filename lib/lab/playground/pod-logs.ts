@@ -1,12 +1,8 @@
-import { hiddenPorts } from './counters.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { LogFollower, PodLog } from '../apiserver/pod-requests.js'
-import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
+import { mostAnswered, type Answered } from '../world/agent-protocol.js'
 
-/** Enough for a class; the oldest lines go first. */
-const longest = 1000
-
-/** What each pod would print: a line for every request that it has answered. */
+/** What each pod would print: a line for every request that it has answered, whoever sent it. */
 export class PodLogs implements PodLog {
   readonly #now: () => Date
   readonly #lines = new Map<string, string[]>()
@@ -20,15 +16,10 @@ export class PodLogs implements PodLog {
     this.#add(pod, `listens on ${ports.join(', ')}`)
   }
 
-  /** Requests of the page's own, which measure, are not among them. */
-  answered(
-    { protocol, host, port, fromPort = 0 }: FlowRequest,
-    results: readonly FlowResult[],
-  ): void {
-    if (fromPort >= hiddenPorts.first && fromPort <= hiddenPorts.last) return
-    for (const { backend, source = '' } of results) {
-      if (backend === undefined) continue
-      this.#add(backend, `answered ${source} (asked for ${host}:${port}/${protocol})`)
+  answered(pod: string, requests: readonly Answered[]): void {
+    for (const { source, at, protocol, line } of requests) {
+      const quoted = line === '' ? '' : ` "${printable(line)}"`
+      this.#add(pod, `answered ${source} at ${at}/${protocol}${quoted}`)
     }
   }
 
@@ -56,7 +47,16 @@ export class PodLogs implements PodLog {
     const line = `${this.#now().toISOString()} ${words}`
     lines.push(line)
     for (const { printed } of this.#followers.get(pod) ?? []) printed(line)
-    if (lines.length > longest) lines.shift()
+    // Enough for a class; the oldest go first.
+    if (lines.length > mostAnswered) lines.shift()
     this.#lines.set(pod, lines)
   }
+}
+
+/** Whoever reads it has a terminal, and whoever asked may have sent anything. */
+function printable(line: string): string {
+  return line.replace(/[^ -~]|["\\]/g, (character) => {
+    const code = character.charCodeAt(0).toString(16).padStart(2, '0')
+    return /["\\]/.test(character) ? `\\${character}` : `\\x${code}`
+  })
 }

@@ -1,3 +1,4 @@
+import { pause } from '../../async.js'
 import type { Probe } from './selection.js'
 import type { TestBed } from './test-bed.js'
 
@@ -10,6 +11,7 @@ export interface ReachDeps {
 }
 
 const reachMs = 3000
+const waitMs = 5
 
 /** For the timeline: connects until this pod answers. These connections are not among those that are shown. */
 export async function reachPod(
@@ -19,6 +21,11 @@ export async function reachPod(
   const deadline = Date.now() + reachMs
   while (Date.now() < deadline && !signal.aborted) {
     const one = probe()
+    if (!one.mayReach(pod)) return false
+    if (!one.isClear()) {
+      await pause(waitMs, signal)
+      continue
+    }
     const [result] = await testBed.flow('client-pod', one.request)
     passed(one.countersTo(result?.backend))
     if (result?.backend === pod) return true

@@ -1,8 +1,12 @@
 import { addressIn, type ClusterLayout, type PodRoom } from './test-bed.js'
 import { ConfigError } from '../../errors.js'
+import { isEqual } from '../../state/json.js'
 import { hiddenPorts } from './counters.js'
-import { onlyService, pathOf, type Connection } from './rules-view.js'
+import { onlyService, waysOf } from './rules-view.js'
+import { countedOn } from '../../page/path-view.js'
+import { endOf, type Way } from '../../inspect/explain/packet.js'
 import type { DesiredState } from '../../state/desired-state.js'
+import type { LiveCluster } from './live-cluster.js'
 import type { FlowRequest } from '../world/agent-protocol.js'
 import type { ModeName } from '../../config/config.js'
 import { firstService } from './web-app.js'
@@ -13,11 +17,15 @@ export interface SelectionDeps {
   readonly layout: ClusterLayout
   readonly service: () => ServiceView | undefined
   readonly pods: () => readonly PodView[]
-  readonly roomOf: (pod: string) => PodRoom | undefined
+  readonly rooms: LiveCluster['pods']
 }
 
 export interface Probe {
   readonly request: FlowRequest
+  /** Whether this pod is one of those that can answer. */
+  mayReach(pod: string): boolean
+  /** Whether it is known what would count it if nobody answered: not while rules are on their way. */
+  isClear(): boolean
   /** What counts it when this pod has answered, or none. */
   countersTo(pod: string | undefined): readonly string[]
 }
@@ -34,20 +42,15 @@ interface States {
   readonly wanted: () => DesiredState | undefined
 }
 
-/** What counts a connection that this pod answered, or none, and whether it could. */
-function countersIn(
-  state: DesiredState | undefined,
-  mode: ModeName,
-  connection: Connection,
-  pod: string | undefined,
-): { readonly keys: readonly string[]; readonly isReached: boolean } {
-  if (!state?.services.size) return { keys: [], isReached: false }
-  const path = pathOf(state, mode, connection)
-  const way = path.ways.find((each) => each.pod === pod)
-  const endpoints = [...state.services.values()].flatMap((each) => each.servingEndpoints)
-  const own = endpoints.filter(({ ip }) => connection.podAt(ip) === pod).map(({ key }) => key)
-  const hops = [...path.shared, ...(way?.hops ?? [])].map(({ counter }) => counter)
-  return { keys: [...hops, ...own], isReached: way !== undefined }
+/** What counts a connection on its way, the endpoint included. */
+function countersOf(way: Way): readonly string[] {
+  const isGiven = way.end === 'sent' && way.packet.isDnated
+  return [...countedOn(way), ...(isGiven ? [endOf(way)] : [])]
+}
+
+function inAll(lists: readonly (readonly string[])[]): readonly string[] {
+  const [first = [], ...others] = lists
+  return first.filter((key) => others.every((each) => each.includes(key)))
 }
 
 /** The sender and the address of the shown Service that the page has selected. */
@@ -81,7 +84,7 @@ export class Selection {
   /** A connection of the page's own to the Service, and the counters that it passes. */
   probe({ mode, scheduler }: Running, { has, wanted }: States): Probe {
     const { protocol, name } = this.service()
-    const { layout, pods } = this.#deps
+    const { layout, pods, rooms } = this.#deps
     const { destination, port } = this.addressOf('ClusterIP')
     const { first, last } = hiddenPorts
     this.#port = this.#port < last ? this.#port + 1 : first
@@ -90,18 +93,32 @@ export class Selection {
     const from = isOwnNetwork ? { fromPort: this.#port } : {}
     const room = { addresses: layout.addresses['client-pod'] }
     const at = { sender: 'client-pod', room, protocol, destination, port } as const
+    const podAt = (ip: string) => pods().find((each) => each.ip === ip)?.name
+    const connection = { layout, scheduler, ...at, podAt }
+    const waysIn = (state: DesiredState | undefined) =>
+      state ? waysOf(onlyService(state, name), mode, connection) : []
+    const answering = ({ end, packet }: Way) =>
+      end === 'sent' && rooms.serves(packet.destination, packet.port)
+        ? podAt(packet.destination)
+        : undefined
+    const silent = (ways: readonly Way[]) => ways.filter((way) => answering(way) === undefined)
     return {
-      request: { protocol, host: destination, port, timeoutMs: 200, ...from },
+      request: { protocol, host: destination, port, timeoutMs: 200, isProbe: true, ...from },
+      mayReach: (pod) => waysIn(wanted()).some((way) => answering(way) === pod),
+      isClear: () => {
+        const [before, after] = [has, wanted()].map((state) =>
+          silent(waysIn(state)).map(countersOf),
+        )
+        return !before?.length || !after?.length || isEqual(before, after)
+      },
       countersTo: (pod) => {
-        const known = pods()
-        const podAt = (ip: string) => known.find((each) => each.ip === ip)?.name
-        const connection = { layout, scheduler, ...at, podAt }
-        const countersOf = (state: DesiredState | undefined) =>
-          countersIn(state && onlyService(state, name), mode, connection, pod)
-        const before = countersOf(has)
-        if (pod === undefined || before.isReached) return before.keys
-        // It answered, so the kernel had it before the log said so.
-        return countersOf(wanted()).keys
+        const before = waysIn(has)
+        const fitting = (ways: readonly Way[]) => ways.filter((way) => answering(way) === pod)
+        const known = fitting(before)
+        // No such way: the kernel had newer rules before the log said so.
+        const ways = known.length > 0 ? known : fitting(waysIn(wanted()))
+        // Nothing tells which of several it took.
+        return inAll((ways.length > 0 ? ways : before).map(countersOf))
       },
     }
   }
@@ -150,11 +167,11 @@ export class Selection {
   }
 
   #room(): PodRoom | undefined {
-    const { layout, pods, roomOf } = this.#deps
+    const { layout, pods, rooms } = this.#deps
     const { sender } = this
     if (sender !== 'backend') return { place: sender, addresses: layout.addresses[sender] }
     const own = pods().filter(({ state, node }) => state === 'ready' && node === 'node-1')
-    return own.map(({ name }) => roomOf(name)).find((room) => room !== undefined)
+    return own.map(({ name }) => rooms.roomOf(name)).find((room) => room !== undefined)
   }
 }
 

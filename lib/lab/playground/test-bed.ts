@@ -1,3 +1,4 @@
+import type { AnsweredListener } from '../world/agent.js'
 import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import type { Gauge } from './node-gauge.js'
 import { podsInPlace, podPlaces, places, type Place } from '../world/topology.js'
@@ -55,8 +56,8 @@ export interface TestBed {
   readonly gauge: Gauge
   /** Conversations from a place. */
   flow(place: Place, request: FlowRequest): Promise<readonly FlowResult[]>
-  /** Starts servers at the addresses of the room, which answer with their name. */
-  serve(room: PodRoom, server: PodServer): Promise<void>
+  /** Starts servers at the addresses of the room, which answer with their name, and tell of it. */
+  serve(room: PodRoom, server: PodServer, answered: AnsweredListener): Promise<void>
   /** Ends the server of this name there. */
   stopServing(room: PodRoom, name: string): Promise<void>
   /** From now on no packet reaches the room, or again; undefined where that cannot be done. */

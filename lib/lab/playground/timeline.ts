@@ -120,7 +120,8 @@ export class Timeline {
     this.#draw(running)
     this.#running = undefined
     if (isReached || !this.#view) return
-    const note = 'No new connection reached the pod: affinity or a policy sends them to other pods.'
+    const note =
+      'No new connection reached the pod: affinity or a policy sends them to other pods, or it does not listen on the port of the Service.'
     this.#view = { ...this.#view, note }
     this.#deps.changed()
   }

@@ -1,5 +1,5 @@
 import { ApiObjects, objectDefaults } from '../apiserver/objects.js'
-import { counterOf } from '../../page/path-view.js'
+import { countedOn } from '../../page/path-view.js'
 import { endOf, type Way } from '../../inspect/explain/packet.js'
 import { namespaceLayout } from '../playground/namespace-layout.js'
 import { nodesOf } from '../playground/nodes.js'
@@ -92,9 +92,7 @@ class Counts {
   readonly #endpoints = new Map<string, number>()
 
   add(way: Way): void {
-    const keys = way.hops.flatMap(({ item }) => (item ? [counterOf(item)] : []))
-    // Only rules of iptables have a key.
-    for (const key of keys) if (key !== '') add(this.#rules, key)
+    for (const key of countedOn(way)) add(this.#rules, key)
     if (way.end === 'sent' && way.packet.isDnated) add(this.#endpoints, endOf(way))
   }
 

@@ -23,6 +23,8 @@ export interface FlowRequest {
   readonly payloadBytes?: number
   /** TCP: closes the sending side after the request and still expects the reply. */
   readonly halfClose?: boolean
+  /** It measures something: backends answer it and do not tell of it. */
+  readonly isProbe?: boolean
 }
 
 /**
@@ -67,9 +69,31 @@ export interface BackendReply {
   readonly pad?: string
 }
 
+/** The first word of a probe. */
+export const probeWord = 'probe'
+
+/** A request that a backend has answered. */
+export interface Answered {
+  readonly protocol: Protocol
+  /** `ip:port` that the backend saw as the client. */
+  readonly source: string
+  /** `ip:port` of the backend. */
+  readonly at: string
+  /** The first line of a request by HTTP, as the client sent it; empty for others. */
+  readonly line: string
+}
+
+/** So many of each backend are told at once, the newest; a log of a pod keeps no more. */
+export const mostAnswered = 1000
+
+/** What the backends of an agent have answered since it last told, by their names. */
+export interface AgentNews {
+  readonly answered: ReadonlyMap<string, readonly Answered[]>
+}
+
 export type AgentCommand =
   | { readonly op: 'write'; readonly values: Readonly<Record<string, string>> }
-  | { readonly op: 'serve'; readonly request: ServeRequest }
+  | { readonly op: 'serve'; readonly request: ServeRequest; readonly tells: boolean }
   | { readonly op: 'stop-serving'; readonly name?: string | undefined }
   | { readonly op: 'flow'; readonly request: FlowRequest }
   | { readonly op: 'send'; readonly id: string; readonly timeoutMs: number }

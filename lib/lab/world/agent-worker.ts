@@ -4,14 +4,17 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { parentPort, workerData } from 'node:worker_threads'
 import { messageOf } from '../../errors.js'
-import type {
-  AgentPlace,
-  AgentAnswer,
-  FlowRequest,
-  FlowResult,
-  NumberedCommand,
-  AgentCommand,
-  ServeRequest,
+import {
+  mostAnswered,
+  type AgentPlace,
+  type AgentAnswer,
+  type AgentNews,
+  type Answered,
+  type FlowRequest,
+  type FlowResult,
+  type NumberedCommand,
+  type AgentCommand,
+  type ServeRequest,
 } from './agent-protocol.js'
 import { startBackendServers, type BackendServers } from './backend-servers.js'
 import { openConversation, type Conversation } from './client-flows.js'
@@ -21,10 +24,15 @@ import { sendStraySegment } from './stray-segment.js'
 /** With more at once, a slow machine seems to drop packets. */
 const maximumParallel = 12
 
+/** Later ones go together: a flood of requests is no flood of messages. */
+const newsMs = 20
+
 const mostTries = 30
 const tryAgainMs = 50
 
 const kept = new Map<string, Conversation>()
+/** By the name of the backend, until it is told. */
+let answered = new Map<string, Answered[]>()
 let serving: { readonly name: string; readonly servers: BackendServers }[] = []
 /** Below node ports and the kernel's own choices, so that no server listens there. */
 const clientPorts = { first: 11_000, last: 29_999 }
@@ -36,13 +44,15 @@ async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
       for (const [path, value] of Object.entries(command.values)) writeFileSync(path, value)
       return []
     case 'serve': {
-      const servers = await serve(command.request)
+      const servers = await serve(command.request, command.tells)
       // Only now: the list may have become another one while the servers started.
       serving.push({ name: command.request.name, servers })
       return []
     }
     case 'stop-serving':
       await stopServing(command.name)
+      // The listener goes next.
+      tellNews()
       return []
     case 'flow':
       return flow(command.request)
@@ -65,15 +75,31 @@ async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
  * A program that this process has just started holds all of its sockets until it executes, so a port
  * that was closed a moment ago may still be taken.
  */
-async function serve(request: ServeRequest): Promise<BackendServers> {
+async function serve(request: ServeRequest, tells: boolean): Promise<BackendServers> {
   for (let tries = 1; ; tries++) {
     try {
-      return await startBackendServers(request)
+      return await startBackendServers(request, (each) => {
+        if (tells) note(request.name, each)
+      })
     } catch (error) {
       if (tries === mostTries || (error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error
       await delay(tryAgainMs)
     }
   }
+}
+
+function note(name: string, each: Answered): void {
+  if (answered.size === 0) setTimeout(tellNews, newsMs)
+  const known = answered.get(name) ?? []
+  answered.set(name, known)
+  known.push(each)
+  if (known.length > mostAnswered) known.shift()
+}
+
+function tellNews(): void {
+  if (answered.size === 0) return
+  parentPort?.postMessage({ answered } satisfies AgentNews)
+  answered = new Map()
 }
 
 /** All of them without a name. */

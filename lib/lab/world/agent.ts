@@ -4,6 +4,8 @@ import type {
   AgentPlace,
   AgentAnswer,
   AgentCommand,
+  AgentNews,
+  Answered,
   FlowRequest,
   FlowResult,
   NumberedCommand,
@@ -19,7 +21,8 @@ export interface Agent {
   send(id: string, timeoutMs?: number): Promise<FlowResult>
   /** Closes a kept connection; an unknown name is fine. */
   forget(id: string): Promise<void>
-  serve(request: ServeRequest): Promise<void>
+  /** `answered` is told of the requests that these servers answer. */
+  serve(request: ServeRequest, answered?: AnsweredListener): Promise<void>
   /** Answers the next segment of a connection to this place with one outside of the window. */
   stray(request: StrayRequest): Promise<void>
   /** Ends the servers of this name, or all of this agent, and the connections they hold. */
@@ -28,6 +31,9 @@ export interface Agent {
   write(values: Readonly<Record<string, string>>): Promise<void>
   close(): Promise<void>
 }
+
+/** Gets the oldest first. */
+export type AnsweredListener = (answered: readonly Answered[]) => void
 
 interface Waiting {
   readonly resolve: (answer: AgentAnswer) => void
@@ -40,7 +46,7 @@ interface Waiting {
  * cgroup, which has to be a threaded one, its sockets belong to that.
  */
 export function startAgent(namespace?: string, cgroup?: string): Agent {
-  const { ask, terminate } = startWorker({ namespace, cgroup })
+  const { ask, listeners, terminate } = startWorker({ namespace, cgroup })
   const tell = async (command: AgentCommand) => {
     await ask(command)
   }
@@ -51,9 +57,16 @@ export function startAgent(namespace?: string, cgroup?: string): Agent {
       return result ?? { outcome: 'dropped', latencyMs: timeoutMs }
     },
     forget: (id) => tell({ op: 'forget', id }),
-    serve: (request) => tell({ op: 'serve', request }),
+    serve: (request, answered) => {
+      if (answered) listeners.set(request.name, answered)
+      return tell({ op: 'serve', request, tells: answered !== undefined })
+    },
     stray: (request) => tell({ op: 'stray', request }),
-    stopServing: (name) => tell({ op: 'stop-serving', name }),
+    stopServing: async (name) => {
+      await tell({ op: 'stop-serving', name })
+      if (name === undefined) listeners.clear()
+      else listeners.delete(name)
+    },
     write: (values) => tell({ op: 'write', values }),
     close: async () => {
       await terminate()
@@ -69,6 +82,8 @@ function startWorker({ namespace, cgroup }: AgentPlace) {
   })
   const where = namespace ?? 'the network of this process'
   const waiting = new Map<number, Waiting>()
+  /** By the name of the backend. */
+  const listeners = new Map<string, AnsweredListener>()
   let numbers = 0
   let ended: Error | undefined
   const end = (error: Error) => {
@@ -76,7 +91,11 @@ function startWorker({ namespace, cgroup }: AgentPlace) {
     for (const { reject } of waiting.values()) reject(ended)
     waiting.clear()
   }
-  worker.on('message', (answer: AgentAnswer) => {
+  worker.on('message', (answer: AgentAnswer | AgentNews) => {
+    if ('answered' in answer) {
+      for (const [name, list] of answer.answered) listeners.get(name)?.(list)
+      return
+    }
     waiting.get(answer.number)?.resolve(answer)
     waiting.delete(answer.number)
   })
@@ -102,5 +121,5 @@ function startWorker({ namespace, cgroup }: AgentPlace) {
       if (waiting.size === 0) worker.unref()
     }
   }
-  return { ask, terminate: () => worker.terminate() }
+  return { ask, listeners, terminate: () => worker.terminate() }
 }

@@ -1,7 +1,8 @@
 import { createSocket, type Socket as UdpSocket } from 'node:dgram'
 import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
-import type { BackendReply, ServeRequest } from './agent-protocol.js'
+import { hostPort } from '../../state/ip.js'
+import { probeWord, type Answered, type BackendReply, type ServeRequest } from './agent-protocol.js'
 import { openSctpServerSocket } from './native-socket.js'
 import { readProxyHeader, type Announced } from './proxy-header-reader.js'
 
@@ -13,7 +14,10 @@ export interface BackendServers {
  * Serves every address and port of the request; each message is answered with name and source,
  * and an HTTP request with both in words.
  */
-export async function startBackendServers(request: ServeRequest): Promise<BackendServers> {
+export async function startBackendServers(
+  request: ServeRequest,
+  told: (answered: Answered) => void = () => undefined,
+): Promise<BackendServers> {
   const servers: Server[] = []
   const udpSockets: UdpSocket[] = []
   const connections = new Set<Socket>()
@@ -21,13 +25,17 @@ export async function startBackendServers(request: ServeRequest): Promise<Backen
   for (const host of request.addresses) {
     for (const port of request.ports) {
       for (const protocol of request.protocols) {
+        const tell: Tell = (peer, line = '') => {
+          const source = hostPort(peer.address, peer.port)
+          told({ protocol, source, at: hostPort(host, port), line })
+        }
         if (protocol === 'UDP') {
-          const socket = serveUdp(request.name, host)
+          const socket = serveUdp(request.name, host, tell)
           udpSockets.push(socket)
           starts.push(once(socket, 'listening'))
           socket.bind({ port, address: host })
         } else {
-          const server = serveStream(request.name, connections)
+          const server = serveStream(request.name, connections, tell)
           servers.push(server)
           starts.push(once(server, 'listening'))
           if (protocol === 'TCP') server.listen({ host, port, ipv6Only: true })
@@ -51,7 +59,10 @@ export async function startBackendServers(request: ServeRequest): Promise<Backen
   return { close }
 }
 
-function serveStream(name: string, connections: Set<Socket>): Server {
+/** Told of each request that is answered. */
+type Tell = (peer: Peer, line?: string) => void
+
+function serveStream(name: string, connections: Set<Socket>, tell: Tell): Server {
   return createServer({ allowHalfOpen: true }, (socket) => {
     connections.add(socket)
     socket.on('close', () => connections.delete(socket))
@@ -69,6 +80,7 @@ function serveStream(name: string, connections: Set<Socket>): Server {
       isFirst = false
       if (isHttp.test(pending)) {
         if (/\r?\n\r?\n/.test(pending) && !socket.writableEnded) {
+          tell(peerOf(socket), /^.*/.exec(pending)?.[0].slice(0, longestLine))
           socket.end(httpReply(name, peerOf(socket).address))
         }
         return
@@ -77,6 +89,7 @@ function serveStream(name: string, connections: Set<Socket>): Server {
         const line = pending.slice(0, end)
         pending = pending.slice(end + 1)
         // A client that says `end` wants its reply only after it has closed its side.
+        if (!line.startsWith(probeWord)) tell(peerOf(socket))
         if (line.startsWith('end')) owed = line.length
         else socket.write(reply(line.length))
       }
@@ -89,6 +102,7 @@ function serveStream(name: string, connections: Set<Socket>): Server {
 }
 
 /** What curl, a browser and a health check begin with. */
+const longestLine = 200
 const isHttp = /^[A-Z]+ \S+ HTTP\/1\.[01]\r?\n/
 
 function httpReply(name: string, client: string): string {
@@ -102,12 +116,14 @@ function httpReply(name: string, client: string): string {
   return `${head.join('\r\n')}\r\n\r\n${body}`
 }
 
-function serveUdp(name: string, host: string): UdpSocket {
+function serveUdp(name: string, host: string, tell: Tell): UdpSocket {
   const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4')
   socket.on('message', (message, peer) => {
-    const header = readProxyHeader(message.toString('latin1'))
+    const asked = message.toString('latin1')
+    const header = readProxyHeader(asked)
     const size = message.length - (header?.length ?? 0)
     const { address, port } = peer
+    if (!asked.startsWith(probeWord, header?.length)) tell(peer)
     const text = replyText(name, { address, port, announced: header?.announced }, size)
     socket.send(text, port, address)
   })

@@ -4,7 +4,13 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { getSystemErrorName } from 'node:util'
 import { messageOf } from '../../errors.js'
 import { isLinux } from '../../platform.js'
-import type { BackendReply, FlowOutcome, FlowRequest, FlowResult } from './agent-protocol.js'
+import {
+  probeWord,
+  type BackendReply,
+  type FlowOutcome,
+  type FlowRequest,
+  type FlowResult,
+} from './agent-protocol.js'
 import { NativeSocket, checksum, openSctpSocket } from './native-socket.js'
 
 /** One open connection or UDP socket to a destination. */
@@ -100,8 +106,9 @@ function streamConversation(request: FlowRequest): Conversation {
     ask: ({ timeoutMs, payloadBytes, halfClose }) => {
       asked = ask(timeoutMs)
       if (failure) asked.settle(failure)
-      else if (halfClose === true) socket.end(`${requestText('end', payloadBytes)}\n`)
-      else socket.write(`${requestText('ask', payloadBytes)}\n`)
+      else if (halfClose === true)
+        socket.end(`${requestText({ ...request, halfClose }, payloadBytes)}\n`)
+      else socket.write(`${requestText(request, payloadBytes)}\n`)
       return asked.answered
     },
     close: () => socket.destroy(),
@@ -158,7 +165,7 @@ function udpConversation(request: FlowRequest): Conversation {
     try {
       opened ??= openUdp(request, hear, fail)
       const socket = await opened
-      const text = requestText('ask', payload)
+      const text = requestText(request, payload)
       socket.send(text, (error) => {
         if (error) fail(error)
       })
@@ -255,7 +262,11 @@ async function ping(host: string, timeoutMs: number): Promise<boolean> {
   }
 }
 
-function requestText(word: 'ask' | 'end', payloadBytes = 0): string {
+function requestText(
+  { halfClose, isProbe }: Pick<FlowRequest, 'isProbe'> & Pick<AskOptions, 'halfClose'>,
+  payloadBytes = 0,
+): string {
+  const word = halfClose === true ? 'end' : isProbe === true ? probeWord : 'ask'
   return word.padEnd(payloadBytes, 'x')
 }
 

@@ -29,6 +29,10 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
       throw new Error(`kubectl ${args} never said ${wanted}: ${(await kubectl(args)).text}`)
     }
     t.match(await ok('get nodes'), /node-1 +Ready[^]*node-2 +Ready/)
+    const described = await ok('describe node node-1')
+    t.match(described, /cpu: +2\n[^]*memory: +4Gi\n/)
+    t.match(described, /cpu +0 \(0%\)[^]*memory +0 \(0%\)/, 'a share of something')
+    t.notMatch(described, /Jan 0001|Failed to get/)
     t.match(
       await ok('get service kubernetes'),
       /kubernetes +ClusterIP +10\.96\.0\.1 +<none> +443\/TCP/,
@@ -52,10 +56,11 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
     )
     const [entry] = await player.send()
     t.match(entry, { isAnswered: true, answer: /^hello-/ }, 'the pod answers on the port it names')
-    const logged = await ok(`logs ${entry?.answer ?? ''}`)
+    const logged = await until(`logs ${entry?.answer ?? ''}`, /answered/)
     t.match(
       logged,
-      /listens on 80\n.*answered 10\.244\.1\.10 \(asked for 10\.96\.\d+\.\d+:80\/TCP\)/,
+      /listens on 80\n\S+ answered 10\.244\.1\.10:\d+ at 10\.244\.\d+\.\d+:80\/TCP\n$/,
+      'the request, and none of those with which the page looks whether the pod is there',
     )
     const follow = [
       `--kubeconfig=${cluster.kubeconfig}`,
@@ -69,7 +74,7 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
     let printed = ''
     following.stdout.on('data', (text: Buffer) => (printed += text.toString()))
     while (printed === '') await player.send()
-    t.match(printed, /^\S+ answered 10\.244\.1\.10 /, 'lines that came later')
+    t.match(printed, /^\S+ answered 10\.244\.1\.10:\d+ at /, 'lines that came later')
     const shell = await kubectl(`exec ${entry?.answer ?? ''} -- sh`)
     t.not(shell.code, 0)
     t.match(shell.text, /there is no container, no shell and no image here/)
@@ -83,6 +88,10 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
       (await runCommand('ip', [...inPod, fetched])).stdout,
       /^hello-\S+ answers 10\.244\.1\.10$/m,
       'as curl in a pod would see it',
+    )
+    await until(
+      'logs deployment/hello',
+      /answered 10\.244\.1\.10:\d+ at \S+:80\/TCP "GET \/ HTTP\/1\.1"\n/,
     )
 
     t.match(await ok('get replicasets'), /hello-\w+ +1 +1 +1 /)

@@ -7,6 +7,8 @@ import type { ServiceView } from '../../../lib/page/view.js'
 
 const clusterIp = '10.96.0.16'
 const podIp = '10.244.1.21'
+/** Of a pod that listens on another port. */
+const workerIp = '10.244.1.22'
 
 /** What the daemon makes of the Service, with its pod or without. */
 function stateWith(addresses: readonly string[]) {
@@ -46,14 +48,20 @@ t.test('the page knows which counters its own connection has moved', async (t) =
   const selection = new Selection({
     layout: namespaceLayout,
     service: () => service,
-    pods: () => [{ name: 'web-1', ip: podIp, node: 'node-1', state: 'ready' }],
-    roomOf: () => undefined,
+    pods: () => [
+      { name: 'web-1', ip: podIp, node: 'node-1', state: 'ready' },
+      { name: 'worker', ip: workerIp, node: 'node-1', state: 'ready' },
+    ],
+    rooms: { roomOf: () => undefined, serves: (ip, port) => ip === podIp && port === 8080 },
   })
   const [without, withPod] = [stateWith([]), stateWith([podIp])]
+  const withBoth = stateWith([podIp, workerIp])
   const running = { mode: 'iptables', scheduler: 'rr' } as const
-  const keys = (has: typeof without, pod: string | undefined) =>
-    selection.probe(running, { has, wanted: () => withPod }).countersTo(pod)
+  const keys = (has: typeof without, pod: string | undefined, newest = withPod) =>
+    selection.probe(running, { has, wanted: () => newest }).countersTo(pod)
 
+  const { request } = selection.probe(running, { has: withPod, wanted: () => withPod })
+  t.match(request, { host: clusterIp, isProbe: true }, 'no log of a pod has it')
   const known = keys(withPod, 'web-1')
   t.ok(known.includes(`${podIp}:8080`))
   t.ok(
@@ -68,4 +76,26 @@ t.test('the page knows which counters its own connection has moved', async (t) =
     refused.join(),
   )
   t.notOk(refused.some((key) => key.includes('DNAT')))
+  t.ok(
+    refused.some((key) => key.startsWith('nat PREROUTING ')),
+    `the kernel counts jumps that lead to nothing: ${refused.join()}`,
+  )
+
+  const silent = keys(withBoth, undefined)
+  t.ok(
+    silent.includes(`${workerIp}:8080`) && !silent.includes(`${podIp}:8080`),
+    `nobody else is silent: ${silent.join()}`,
+  )
+  t.same(keys(withPod, undefined, withBoth), silent, 'although no log has said that it was asked')
+  t.same(keys(without, undefined, withBoth), refused, 'as the kernel has it for sure')
+
+  const probe = selection.probe(running, { has: without, wanted: () => withBoth })
+  t.ok(probe.mayReach('web-1'))
+  t.notOk(probe.mayReach('worker'), 'no connection of the page is spent on it')
+  t.notOk(probe.isClear(), 'a refusal may be of the old rules or of the new')
+  const isClear = (has: typeof without, newest: typeof without) =>
+    selection.probe(running, { has, wanted: () => newest }).isClear()
+  t.ok(isClear(withPod, withBoth), 'a refusal can only be of the new rules')
+  t.ok(isClear(withBoth, withBoth))
+  t.ok(isClear(undefined, withBoth))
 })

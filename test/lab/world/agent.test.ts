@@ -1,7 +1,8 @@
 import { once } from 'node:events'
-import { createServer, type AddressInfo } from 'node:net'
+import { connect, createServer, type AddressInfo } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
+import type { Answered } from '../../../lib/lab/world/agent-protocol.js'
 import { startAgent } from '../../../lib/lab/world/agent.js'
 import { freePort } from '../../support/free-port.js'
 
@@ -54,4 +55,48 @@ t.test('what asks by HTTP is answered by HTTP, with who answers and whom it sees
     t.equal(await response.text(), `web answers ${host}\n`)
   }
   t.equal(await (await ask({ method: 'HEAD' })).text(), '')
+})
+
+t.test('who serves is told of every request that is answered, but of no probe', async (t) => {
+  const agent = startAgent()
+  t.teardown(() => agent.close())
+  const port = await freePort()
+  const told: Answered[] = []
+  const protocols = ['TCP', 'UDP'] as const
+  const server = { name: 'web', addresses: [host], ports: [port], protocols }
+  await agent.serve(server, (answered) => told.push(...answered))
+  for (const protocol of protocols) {
+    for (const isProbe of [true, false]) {
+      const [answer] = await agent.flow({ protocol, host, port, isProbe })
+      t.equal(answer?.backend, 'web')
+    }
+  }
+  await fetch(`http://${host}:${port}/${'long'.repeat(1000)}`)
+  await agent.stopServing('web')
+  const at = `${host}:${port}`
+  t.match(told, [
+    { protocol: 'TCP', source: /^127\.0\.0\.1:\d+$/, at, line: '' },
+    { protocol: 'UDP', source: /^127\.0\.0\.1:\d+$/, at, line: '' },
+    { protocol: 'TCP', source: /^127\.0\.0\.1:\d+$/, at, line: /^GET \/longlong/ },
+  ])
+  t.equal(told.length, 3)
+  t.equal(told[2]?.line.length, 200, 'no line is as long as its client likes')
+})
+
+t.test('of a flood the newest requests are told', async (t) => {
+  const agent = startAgent()
+  t.teardown(() => agent.close())
+  const port = await freePort()
+  let [messages, told] = [0, 0]
+  const server = { name: 'web', addresses: [host], ports: [port], protocols: ['TCP'] } as const
+  await agent.serve(server, (answered) => {
+    messages++
+    told += answered.length
+  })
+  const flood = connect(port, host)
+  flood.end('ask\n'.repeat(10_000)).resume()
+  await once(flood, 'close')
+  await agent.stopServing('web')
+  t.ok(told >= 1000, `${told}`)
+  t.ok(messages < 100 && told < 10_000, `${messages} messages, ${told} requests`)
 })
