@@ -1,4 +1,4 @@
-import { chmodSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs'
+import { mkdtempSync, rmSync, symlinkSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
@@ -16,8 +16,6 @@ export function installPlugin(t: Test, kubeconfig: string) {
   for (const [name, file] of Object.entries(programs)) {
     const main = fileURLToPath(new URL(`../../../lib/cli/kubectl/${file}`, import.meta.url))
     symlinkSync(main, join(folder, name))
-    // npm does this for each program of a package.
-    chmodSync(main, 0o755)
   }
   process.env.PATH = `${folder}:${process.env.PATH ?? ''}`
   process.env.KUBECONFIG = kubeconfig
