@@ -9,7 +9,9 @@ import { contextOf } from '../support/mode-context.js'
 import { service, states } from '../support/states.js'
 import type { SocketConnection } from '../../lib/modes/mode.js'
 
-const cluster = states('IPv4').put(service({ endpoints: 1 })).take()
+const cluster = states('IPv4')
+  .put(service({ endpoints: 1 }))
+  .take()
 const plan = socketPlanner({ localhostNodePorts: false })(cluster)
 const [part] = plan.parts.values()
 const id = targetId(part?.targets[0]?.id ?? '')
@@ -90,15 +92,18 @@ t.test('each record is a connection, with all that is known of it', (t) => {
   t.end()
 })
 
-t.test('what had no room, is too much for a look, or is of nobody, is left out and counted', (t) => {
-  const { records, told, sum, flows } = begin()
-  records.push(record({ of: id + 1 }), Buffer.alloc(flowRecord.bytes))
-  while (records.length < mostPerLook + 50) records.push(record())
-  sum.lost = 7
-  flows.tell()
-  t.equal(told.length, mostPerLook - 2)
-  t.equal(sum.leftOut, 50 + 2 + 7)
-  flows.tell()
-  t.equal(sum.leftOut, 50 + 2 + 7, 'once')
-  t.end()
-})
+t.test(
+  'what had no room, is too much for a look, or is of nobody, is left out and counted',
+  (t) => {
+    const { records, told, sum, flows } = begin()
+    records.push(record({ of: id + 1 }), Buffer.alloc(flowRecord.bytes))
+    while (records.length < mostPerLook + 50) records.push(record())
+    sum.lost = 7
+    flows.tell()
+    t.equal(told.length, mostPerLook - 2)
+    t.equal(sum.leftOut, 50 + 2 + 7)
+    flows.tell()
+    t.equal(sum.leftOut, 50 + 2 + 7, 'once')
+    t.end()
+  },
+)
