@@ -5,7 +5,7 @@ import type { SyncLoop } from '../sync/loop.js'
 export interface DaemonRequestsOptions {
   readonly log: Log
   /** What the mode gets to tell its numbers, and its connections. */
-  readonly forMode: Pick<ModeContext, 'meter' | 'carried' | 'refused'>
+  readonly forMode: Pick<ModeContext, 'meter' | 'carried' | 'refused' | 'translated'>
   readonly loop: Pick<SyncLoop, 'request'>
   readonly observation: Pick<Observation, 'queued' | 'changedByOthers'>
 }

@@ -4,7 +4,12 @@ import { PodNames } from '../sources/pod-names.js'
 import { sharedGauge } from '../observe/shared-gauge.js'
 import { refusalGroup } from '../config/config.js'
 import { aborted } from '../async.js'
-import type { CarriedConnection, ModeContext, RefusedCall } from '../modes/mode.js'
+import type {
+  CarriedConnection,
+  ModeContext,
+  RefusedCall,
+  SocketConnection,
+} from '../modes/mode.js'
 import type { Exporter } from '../observe/otlp/exporter.js'
 import type { FlowLine } from '../observe/flows/line.js'
 import type { Metrics } from '../observe/metrics.js'
@@ -30,7 +35,7 @@ export interface FlowCounting extends SyncListener {
   /** To a query of `/flows`. */
   readonly answer: (query: string) => FlowsAnswer
   /** What the mode gets, so that its numbers and those of the flows add up. */
-  readonly forMode: Pick<ModeContext, 'meter' | 'carried' | 'refused'>
+  readonly forMode: Pick<ModeContext, 'meter' | 'carried' | 'refused' | 'translated'>
   run(signal: AbortSignal): Promise<void>
 }
 
@@ -53,6 +58,8 @@ export async function flowCounting(setup: Setup, metrics: Metrics): Promise<Flow
     flows.told(connections.map(lineOf), leftOut)
   const refused = (calls: readonly RefusedCall[], leftOut: number) =>
     flows.told(calls.map(refusalOf), leftOut)
+  const translated = (connections: readonly SocketConnection[], leftOut: number) =>
+    flows.told(connections.map(translationOf), leftOut)
   const exporter = await exporterOf(setup, metrics, flows)
   const firstSync = new AbortController()
   return {
@@ -65,7 +72,7 @@ export async function flowCounting(setup: Setup, metrics: Metrics): Promise<Flow
       await exporter?.end()
     },
     answer: (query) => flowsAnswer(flows.lines, query),
-    forMode: { meter: ofMode, refused, ...(kernel === 'told' ? { carried } : {}) },
+    forMode: { meter: ofMode, refused, translated, ...(kernel === 'told' ? { carried } : {}) },
   }
 }
 
@@ -74,6 +81,15 @@ function refusalOf({ service, protocol, address, process }: RefusedCall): FlowLi
     ...{ at: Date.now(), event: 'ended', verdict: 'no-endpoints', why: `process ${process}` },
     ...{ protocol, client: '', service, address, endpoint: '' },
   }
+}
+
+function translationOf(connection: SocketConnection): FlowLine {
+  const { event, durationMs, bytesToEndpoint, bytesToClient, ...places } = connection
+  const common = { at: Date.now(), protocol: 'TCP', ...places } as const
+  if (event === 'opened') return { ...common, event, verdict: 'forwarded', why: '' }
+  const atEnd = { ...common, event: 'ended', durationMs, bytesToEndpoint, bytesToClient } as const
+  if (event === 'ended') return { ...atEnd, verdict: 'forwarded', why: '' }
+  return { ...atEnd, verdict: 'refused', why: 'not connected' }
 }
 
 /** What `flows.otlp` asks for. It is loaded only then. */

@@ -146,6 +146,28 @@ export interface ModeContext extends ProbeContext {
     ((connections: readonly CarriedConnection[], leftOut: number) => void) | undefined
   /** Told of calls that the mode has refused at the socket, and how many more there were. */
   readonly refused?: ((calls: readonly RefusedCall[], leftOut: number) => void) | undefined
+  /**
+   * Told of connections that the mode has translated at their socket, and how many more there were;
+   * undefined where nobody listens.
+   */
+  readonly translated?:
+    ((connections: readonly SocketConnection[], leftOut: number) => void) | undefined
+}
+
+/** What became of a TCP connection that was translated at its socket. Places are `ip:port`. */
+export interface SocketConnection {
+  /** `failed`: no endpoint took it, so it was never opened. */
+  readonly event: 'opened' | 'ended' | 'failed'
+  /** `namespace/name:port` */
+  readonly service: string
+  readonly client: string
+  /** What the client asked for. */
+  readonly address: string
+  readonly endpoint: string
+  /** So far. */
+  readonly durationMs: number
+  readonly bytesToEndpoint: number
+  readonly bytesToClient: number
 }
 
 /** A call of connect() or sendmsg() to a Service without endpoints. The socket has no address yet. */

@@ -18,7 +18,7 @@ const shared: SharedMaps = {
 }
 const parts: ProgramParts = {
   maps: { IPv4: family, IPv6: family, shared },
-  ...{ hostCookie: 1n, sockets: 'node', connectedUdp: true, openNumber: 7 },
+  ...{ hostCookie: 1n, sockets: 'node', connectedUdp: true, openNumber: 7, flows: undefined },
 }
 
 const frameRegister = 10
@@ -85,8 +85,11 @@ t.test('the frame is written in whole slots only', async (t) => {
   for (const sockets of ['all', 'node'] as const) {
     for (const connectedUdp of [true, false]) {
       for (const hook of socketHooks) {
-        const code = programs[hook]({ ...parts, sockets, connectedUdp })
-        t.same(partialStores(code), [], `${hook}, ${sockets}, connected UDP: ${connectedUdp}`)
+        for (const flows of [undefined, { begun: map, ring: map, lost: map }]) {
+          const code = programs[hook]({ ...parts, sockets, connectedUdp, flows })
+          const name = `${hook}, ${sockets}, connected UDP: ${connectedUdp}, flows: ${!!flows}`
+          t.same(partialStores(code), [], name)
+        }
       }
     }
   }

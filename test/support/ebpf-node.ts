@@ -9,7 +9,7 @@ import { openSystemCalls } from '../../lib/kernel/bpf/system-calls.js'
 import { openCgroup } from '../../lib/kernel/cgroup.js'
 import { addNodeCgroup, removeCgroup } from '../../lib/lab/world/cgroups.js'
 import { ebpfMode } from '../../lib/modes/ebpf/index.js'
-import type { FamilyPlan, Mode, ModeDefinition } from '../../lib/modes/mode.js'
+import type { FamilyPlan, Mode, ModeContext, ModeDefinition } from '../../lib/modes/mode.js'
 import { Metrics } from '../../lib/observe/metrics.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
 import { startCgroupClient, type CgroupClient } from './cgroup-client.js'
@@ -42,7 +42,10 @@ export interface Node {
   readonly cgroup: string
   readonly client: CgroupClient
   /** Starts the mode anew, as after a restart. */
-  readonly start: (config?: Parameters<typeof configWith>[0]) => Promise<Started>
+  readonly start: (
+    config?: Parameters<typeof configWith>[0],
+    listeners?: Pick<ModeContext, 'translated'>,
+  ) => Promise<Started>
 }
 
 export interface Started {
@@ -61,10 +64,10 @@ export async function createNode(t: Test, name: string): Promise<Node> {
   return {
     cgroup,
     client,
-    start: async (config = {}) => {
+    start: async (config = {}, listeners = {}) => {
       const { context: silent, resyncs } = contextOf()
       const metrics = new Metrics({ mode: 'ebpf', process: false })
-      const context = { ...silent, meter: metrics }
+      const context = { ...silent, ...listeners, meter: metrics }
       const whole = configWith({ 'ebpf.cgroup': cgroup, 'ebpf.bpffs': '', ...config })
       const mode = await ebpfMode(noPackets).create(whole, ['IPv4', 'IPv6'], context)
       const apply = async (cluster: States) => {

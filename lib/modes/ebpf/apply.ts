@@ -6,7 +6,7 @@ import type { Attachment } from './attachment.js'
 import { programPrefix } from './names.js'
 import type { SocketPlan } from './plan.js'
 import { programs, socketHooks, type SocketHook } from './programs/programs.js'
-import type { FamilyMaps, ProgramParts } from './programs/view.js'
+import type { FamilyMaps, FlowMaps, ProgramParts } from './programs/view.js'
 import type { OpenSharedMaps } from './shared-maps.js'
 import { FamilyTables, sizesFor, TablesFull } from './tables.js'
 
@@ -17,6 +17,7 @@ export interface SocketApplierDeps {
   readonly hostCookie: bigint
   readonly sockets: 'all' | 'node'
   readonly connectedUdp: boolean
+  readonly flows: FlowMaps | undefined
   readonly known: KnownByFamily<SocketPlan>
   readonly now: () => number
 }

@@ -18,6 +18,9 @@ export const mapNames = {
   counted: 'kpts_counted',
   statistics: 'kpts_statistics',
   refusals: 'kpts_refusals',
+  begun: 'kpts_begun',
+  flows: 'kpts_flows',
+  flowsLost: 'kpts_flows_lost',
 } as const
 
 /** Below a mounted bpffs; the second folder is the version of what layout.ts says. */

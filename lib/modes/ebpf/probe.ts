@@ -6,6 +6,7 @@ import { openCgroup, type OpenCgroup } from '../../kernel/cgroup.js'
 import { missingIn } from '../findings.js'
 import type { Finding, Log } from '../mode.js'
 import { loadAll, mapsOf } from './apply.js'
+import { OpenFlowMaps } from './flow-maps.js'
 import { otherProxies } from './names.js'
 import { whyNot } from './pins.js'
 import { defaultBpffs, type EbpfSettings } from './settings.js'
@@ -67,7 +68,9 @@ function tryPrograms(
     const maps = { IPv4: mapsOf(ip4), IPv6: mapsOf(ip6), shared: shared.maps }
     const hostCookie = networkCookie()
     const openNumber = shared.maps.open.id
-    const loaded = loadAll(calls, { maps, hostCookie, sockets, connectedUdp: true, openNumber })
+    const { maps: flows } = open(new OpenFlowMaps(calls, undefined, log))
+    const facts = { hostCookie, sockets, connectedUdp: true, openNumber }
+    const loaded = loadAll(calls, { maps, flows, ...facts })
     for (const program of loaded.values()) calls.close(program)
     return `the kernel takes all ${loaded.size}`
   } finally {

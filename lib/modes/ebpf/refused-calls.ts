@@ -1,13 +1,10 @@
-import { pause } from '../../async.js'
-import { messageOf } from '../../errors.js'
 import type { BpfMap } from '../../kernel/bpf/map.js'
 import { hostPort } from '../../state/ip.js'
 import type { Log, ModeContext, RefusedCall } from '../mode.js'
 import type { CountedLists, countedLists } from './counted-lists.js'
 import { keptRefusals, number32, readRefusal, refusal } from './layout.js'
+import { lookUntil } from './looks.js'
 import type { SocketPlan } from './plan.js'
-
-const everyMs = 250
 
 export interface RefusedCallsDeps {
   readonly map: Pick<BpfMap, 'lookup'>
@@ -31,15 +28,9 @@ export class RefusedCalls {
     this.#told = this.#refusedSoFar()
   }
 
-  async run(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      await pause(everyMs, signal)
-      try {
-        this.tell()
-      } catch (error) {
-        this.#deps.log.warn({ error: messageOf(error) }, 'could not look at refused calls')
-      }
-    }
+  run(signal: AbortSignal): Promise<void> {
+    const failed = 'could not look at refused calls'
+    return lookUntil(signal, () => this.tell(), { log: this.#deps.log, failed })
   }
 
   tell(): void {

@@ -36,7 +36,7 @@ const mostOpen = 16_384
 
 type SharedSpec = Omit<MapSpec, 'name'>
 
-const perSocket = (valueBytes: number): SharedSpec => ({
+export const perSocket = (valueBytes: number): SharedSpec => ({
   kind: 'per-socket',
   keyBytes: 4,
   valueBytes,
@@ -139,7 +139,13 @@ function prepareRest(map: BpfMap): void {
   }
 }
 
-function openOne(calls: SystemCalls, spec: MapSpec, pins: Pins | undefined, log: Log): BpfMap {
+/** The map of this name that an earlier process pinned, or a new one. */
+export function openOne(
+  calls: SystemCalls,
+  spec: MapSpec,
+  pins: Pins | undefined,
+  log: Log,
+): BpfMap {
   const found = pins?.find(spec.name)
   if (found !== undefined) {
     try {

@@ -6,6 +6,7 @@ import { forgetAll, knownByFamily } from '../known.js'
 import type { Log, ModeContext } from '../mode.js'
 import { SocketApplier, type SocketsApplied } from './apply.js'
 import { Attachment } from './attachment.js'
+import { OpenFlowMaps } from './flow-maps.js'
 import { guardPrograms } from './guard.js'
 import { countedLists } from './counted-lists.js'
 import { OpenCounts } from './open-counts.js'
@@ -13,6 +14,7 @@ import { Pins } from './pins.js'
 import type { SocketPlan } from './plan.js'
 import type { EbpfSettings } from './settings.js'
 import { RefusedCalls, type RefusedCallsDeps } from './refused-calls.js'
+import { SocketFlows } from './socket-flows.js'
 import { OpenSharedMaps } from './shared-maps.js'
 import { Statistics } from './statistics.js'
 import { StaleSockets, whyNotEnding } from './stale-sockets.js'
@@ -34,6 +36,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const cgroup = openCgroup(settings.cgroup)
   const pins = pinsOf(calls, settings, log)
   const shared = OpenSharedMaps.open(calls, pins, log)
+  const flows = context.translated && new OpenFlowMaps(calls, pins, log)
   const attachment = new Attachment({ calls, cgroup, pins })
   const known = knownByFamily<SocketPlan>()
   const notEnding = whyNotEnding()
@@ -41,6 +44,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     ...{ calls, attachment, known, sockets: settings.sockets, shared },
     hostCookie: networkCookie(),
     connectedUdp: notEnding === undefined,
+    flows: flows?.maps,
     now: () => performance.now(),
   })
   const stale = new StaleSockets({
@@ -54,7 +58,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const openCounts = new OpenCounts({ map: () => shared.maps.open, plans, log })
   const facts = { staysOverRestarts: pins !== undefined, connectedUdp: notEnding ?? 'translated' }
   log.info({ cgroup: cgroup.path, ...facts }, 'ebpf mode translates at the sockets of this cgroup')
-  const refusedCalls = refusedCallsOf(context, shared, { plans, lists })
+  const tellers = tellersOf(context, shared, flows, { plans, lists })
   let isFirst = true
   return {
     apply: async (plan) => {
@@ -64,28 +68,30 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
       if (done.hasLost) await stale.sweep()
       return done
     },
-    countTraffic: () => {
-      numbers.read(plans())
-    },
+    countTraffic: () => numbers.read(plans()),
     forget: () => forgetAll(known),
     run: async (signal) => {
       const guard = guardPrograms(attachment, context, signal, settings.syncPeriodMs)
-      const others = [stale, openCounts, refusedCalls].map((each) => each?.run(signal))
-      await Promise.all([guard, ...others])
+      const all = [stale, openCounts, ...tellers]
+      await Promise.all([guard, ...all.map((each) => each?.run(signal))])
     },
     close: () => {
-      for (const each of [attachment, applier, shared, cgroup]) each.close()
+      for (const each of [attachment, applier, shared, flows, cgroup]) each?.close()
     },
   }
 }
 
-/** Nobody reads them where nobody listens. */
-function refusedCallsOf(
-  { refused, log }: ModeContext,
+/** Nobody reads what is noted where nobody listens. */
+function tellersOf(
+  { refused, translated, log }: ModeContext,
   { maps }: OpenSharedMaps,
+  noted: OpenFlowMaps | undefined,
   known: Pick<RefusedCallsDeps, 'plans' | 'lists'>,
-): RefusedCalls | undefined {
-  return refused && new RefusedCalls({ map: maps.refusals, ...known, refused, log })
+): readonly (RefusedCalls | SocketFlows | undefined)[] {
+  return [
+    refused && new RefusedCalls({ map: maps.refusals, ...known, refused, log }),
+    translated && noted && new SocketFlows({ noted, ...known, translated, log }),
+  ]
 }
 
 function pinsOf(

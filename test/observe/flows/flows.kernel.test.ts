@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connectionsIn, daemonNumbers } from '../../../lib/inspect/top/daemon-numbers.js'
 import { addNodeCgroup, removeCgroup } from '../../../lib/lab/world/cgroups.js'
+import { startCgroupClient, type Exchange } from '../../support/cgroup-client.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
 import { kubeProxy, startProxy } from '../../support/live-daemon.js'
 import { endpoint, rawService, rawSlice } from '../../state/objects.js'
@@ -56,6 +57,15 @@ const web = ['10.244.1.1', '10.244.1.2'].map((ip, index) => ({
 const documents = [
   service('web', '10.96.0.10', nodePort(30080)),
   rawSlice({ endpoints: web }),
+  service('web6', 'fd00:10:96::10', { ipFamilies: ['IPv6'] }),
+  rawSlice({
+    name: 'web6',
+    service: 'web6',
+    addressType: 'IPv6',
+    endpoints: [endpoint('2001:db8::1')],
+  }),
+  service('shut', '10.96.0.15'),
+  rawSlice({ name: 'shut', service: 'shut', endpoints: [endpoint('192.0.2.1')] }),
   service('empty', '10.96.0.11', nodePort(30081)),
   service('empty6', 'fd00:10:96::11', { ipFamilies: ['IPv6'] }),
   service('early', '10.96.0.14'),
@@ -85,10 +95,13 @@ const flagsOf = (mode: string) => [
   ...['--flows-state-file', join(folder, `${mode}.json`)],
 ]
 
-/** Each connection gets 3 bytes and is closed by the server. */
-async function startServers(t: Test): Promise<void> {
-  for (const host of ['10.244.1.1', '10.244.1.2']) {
+/** Each connection gets 3 bytes and is closed by the server. Returns who has come, and where. */
+async function startServers(t: Test): Promise<readonly string[]> {
+  const seen: string[] = []
+  for (const host of ['10.244.1.1', '10.244.1.2', '2001:db8::1']) {
     const server = createServer((socket) => {
+      const { remoteAddress = '', remotePort = 0 } = socket
+      seen.push(`${hostPort(remoteAddress, remotePort)} ${hostPort(host, 8080)}`)
       socket.on('error', () => undefined)
       socket.on('data', () => socket.end('yes'))
     })
@@ -96,6 +109,7 @@ async function startServers(t: Test): Promise<void> {
     await once(server, 'listening')
     t.teardown(() => new Promise((closed) => server.close(closed)))
   }
+  return seen
 }
 
 type Outcome = 'answered' | 'refused' | 'silence'
@@ -297,6 +311,73 @@ t.test(
       (await kubeProxy('flows')).stdout,
       / - +default\/empty:http +- +no-endpoints +ended, process/,
     )
+    await daemon.end('SIGTERM')
+    await kubeProxy('cleanup')
+  },
+)
+
+/** What a client in the cgroup asks, and the address that the lines show. */
+const asked = [
+  { name: 'web', host: '10.96.0.10', connections: 20, address: '10.96.0.10:80' },
+  { name: 'web', host: '::ffff:10.96.0.10', connections: 8, address: '10.96.0.10:80' },
+  { name: 'web6', host: 'fd00:10:96::10', connections: 15, address: '[fd00:10:96::10]:80' },
+] as const
+
+t.test(
+  'FL01: in ebpf mode a connection that is translated at its socket has a line when it is opened and one at its end',
+  { skip },
+  async (t) => {
+    const seen = await startServers(t)
+    const daemon = await startProxy(t, [...flagsOf('ebpf'), '--flows-state-file='])
+    const client = startCgroupClient(cgroup)
+    t.teardown(() => client.close())
+    const exchange: Omit<Exchange, 'host' | 'connections'> = {
+      ...{ do: 'exchange', port: 80, request: 5, answer: 3, end: 'after' },
+    }
+    for (const { host, connections } of asked) {
+      const outcome = await client.ask({ ...exchange, host, connections })
+      t.same(outcome, { name: String(connections) }, host)
+    }
+    for (const host of ['10.96.0.15', '10.96.0.15', '10.96.0.11']) {
+      const outcome = await client.ask({ do: 'connect', host, port: 80 })
+      t.same(outcome, { error: 'ECONNREFUSED' }, host)
+    }
+    // All of them are among the newest hundred.
+    const lines = 2 * seen.length + 3
+    const told = await until(flowsOf, ({ length }) => length >= lines)
+    t.equal(told.length, lines, 'each once')
+    const [opened, ended, refused] = [
+      told.filter(({ event }) => event === 'opened'),
+      told.filter(({ event, verdict }) => event === 'ended' && verdict === 'forwarded'),
+      told.filter(({ verdict }) => verdict !== 'forwarded'),
+    ]
+    const wanted = asked.flatMap(({ connections, name, address }) =>
+      Array<string>(connections).fill(`default/${name}:http ${address} forwarded TCP`),
+    )
+    for (const lines of [opened, ended]) {
+      t.same(lines.map(({ client, endpoint }) => `${client} ${endpoint}`).sort(), [...seen].sort())
+      const said = lines.map(({ service, address, verdict, protocol }) =>
+        [service, address, verdict, protocol].join(' '),
+      )
+      t.same(said.sort(), wanted.sort())
+    }
+    t.same(
+      ended.map(({ bytesToEndpoint, bytesToClient }) => [bytesToEndpoint, bytesToClient]),
+      ended.map(() => [5, 3]),
+    )
+    t.ok(ended.every(({ durationMs = -1 }) => durationMs >= 0 && durationMs < 600_000))
+    t.same(
+      refused
+        .map(({ service, address, endpoint, verdict, event }) =>
+          [service, address, endpoint, verdict, event].join(' '),
+        )
+        .sort(),
+      [
+        'default/empty:http 10.96.0.11:80  no-endpoints ended',
+        ...Array<string>(2).fill('default/shut:http 10.96.0.15:80 192.0.2.1:8080 refused ended'),
+      ],
+    )
+    t.match((await kubeProxy('flows')).stderr, /^$/, 'nothing is left out')
     await daemon.end('SIGTERM')
     await kubeProxy('cleanup')
   },

@@ -2,6 +2,7 @@ import { Assembler, type MapReference } from '../../../kernel/bpf/assembler.js'
 import { counted, stages, statistics, type StatisticsField } from '../layout.js'
 import { operation, operations, tcpStates, wanted } from './context.js'
 import { findStatistics } from './count.js'
+import { noteBegin, noteFlow } from './flows.js'
 import { countOpen, countOver } from './open-connections.js'
 import type { ProgramParts } from './view.js'
 
@@ -17,6 +18,7 @@ export function countConnections(parts: ProgramParts): Buffer {
   code.jump(done).label(isOurs)
   findOfSocket(code, parts.maps.shared.counted)
   code.set('r8', 'r0')
+  noteBegin(code, parts, 'r7')
   findStatistics(code, parts, done)
   code.set('r9', 'r0')
   const [changed, measured] = [code.freshLabel('state changed'), code.freshLabel('round trip')]
@@ -79,15 +81,16 @@ function takeState(code: Assembler, parts: ProgramParts): void {
     .label(opened)
     .store('u32', 'r8', counted.stage, stages.open)
   addOne(code, 'opened')
+  noteFlow(code, parts, 'opened')
   code.jump(done).label(closed)
-  takeEnd(code)
+  takeEnd(code, parts)
   code.label(over)
   findTranslation(code, parts)
   countOver(code, parts, 'r7', 0)
 }
 
 /** Counts what is left of a connection that is over; or one that never was. */
-function takeEnd(code: Assembler): void {
+function takeEnd(code: Assembler, parts: ProgramParts): void {
   const failed = code.freshLabel('failed')
   code
     .load('r1', 'u32', 'r8', counted.stage)
@@ -100,9 +103,11 @@ function takeEnd(code: Assembler): void {
   addSent(code)
   countEndReceived(code)
   addReceived(code)
+  noteFlow(code, parts, 'ended')
   code.jump(over).label(failed)
   addOne(code, 'failed')
   addRetransmits(code)
+  noteFlow(code, parts, 'failed')
 }
 
 /** While it is open. */

@@ -24,6 +24,10 @@ export const operation = {
   kind: 0,
   stateBefore: 4,
   stateNow: 8,
+  localIp4: 28,
+  localIp6: 48,
+  /** In the machine's order. */
+  localPort: 68,
   /** Eight times the microseconds. */
   roundTripTime: 80,
   wanted: 84,

@@ -23,6 +23,13 @@ export interface SharedMaps {
   readonly refusals: MapReference
 }
 
+/** What single connections are told by, beside the numbers. */
+export interface FlowMaps {
+  readonly begun: MapReference
+  readonly ring: MapReference
+  readonly lost: MapReference
+}
+
 /**
  * Which address of a call a program works on. A socket of IPv6 may go to an IPv4 address, which then
  * stands in the last word of the IPv6 one.
@@ -60,4 +67,6 @@ export interface ProgramParts {
   readonly connectedUdp: boolean
   /** The number of the map `open`. What was counted in another one is not counted in this. */
   readonly openNumber: number
+  /** Undefined where nobody listens to single connections. */
+  readonly flows: FlowMaps | undefined
 }

@@ -1,0 +1,57 @@
+import { BpfMap } from '../../kernel/bpf/map.js'
+import { BpfRing } from '../../kernel/bpf/ring.js'
+import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
+import type { Log } from '../mode.js'
+import { begun, flowRingBytes, flowsLostBytes } from './flow-layout.js'
+import { number32 } from './layout.js'
+import { mapNames } from './names.js'
+import type { Pins } from './pins.js'
+import { openOne, perSocket } from './shared-maps.js'
+import type { FlowMaps } from './programs/view.js'
+
+/** The maps by which programs tell of single connections. They exist only where somebody listens. */
+export class OpenFlowMaps {
+  readonly maps: FlowMaps
+  readonly #ring: BpfRing
+  readonly #lost: BpfMap
+  readonly #all: readonly { close(): void }[]
+  #isClosed = false
+
+  /** When a connection began is known to the next process; what nobody has read ends with this one. */
+  constructor(calls: SystemCalls, pins: Pins | undefined, log: Log) {
+    const opened: { close(): void }[] = []
+    const open = <T extends { close(): void }>(one: T): T => {
+      opened.push(one)
+      return one
+    }
+    try {
+      const spec = { name: mapNames.begun, ...perSocket(begun.bytes) }
+      const ofSockets = open(openOne(calls, spec, pins, log))
+      this.#ring = open(BpfRing.create(calls, mapNames.flows, flowRingBytes))
+      const lost = { kind: 'array', keyBytes: 4, valueBytes: flowsLostBytes, entries: 1 } as const
+      this.#lost = open(BpfMap.create(calls, { name: mapNames.flowsLost, ...lost }))
+      this.maps = { begun: ofSockets, ring: this.#ring.map, lost: this.#lost }
+    } catch (error) {
+      for (const each of opened) each.close()
+      throw error
+    }
+    this.#all = opened
+  }
+
+  /** Visits what was told since the last call; returns how much. */
+  read(visit: Parameters<BpfRing['read']>[0]): number {
+    // The memory of a ring that is closed is not there.
+    return this.#isClosed ? 0 : this.#ring.read(visit)
+  }
+
+  /** How much had no room in the ring, so far. */
+  lostSoFar(): number {
+    const bytes = this.#isClosed ? undefined : this.#lost.lookup(number32(0))
+    return Number(bytes?.readBigUInt64LE() ?? 0)
+  }
+
+  close(): void {
+    this.#isClosed = true
+    for (const each of this.#all) each.close()
+  }
+}

@@ -1,0 +1,24 @@
+import { pause } from '../../async.js'
+import { messageOf } from '../../errors.js'
+import type { Log } from '../mode.js'
+
+const everyMs = 250
+
+/** Looks at what programs have noted, until the signal, and once more then. */
+export async function lookUntil(
+  signal: AbortSignal,
+  look: () => void,
+  { log, failed }: { readonly log: Log; readonly failed: string },
+): Promise<void> {
+  const tryLook = () => {
+    try {
+      look()
+    } catch (error) {
+      log.warn({ error: messageOf(error) }, failed)
+    }
+  }
+  while (!signal.aborted) {
+    await pause(everyMs, signal)
+    tryLook()
+  }
+}

@@ -1,0 +1,109 @@
+import t from 'tap'
+import { flowEvents, flowRecord, type FlowEvent } from '../../lib/modes/ebpf/flow-layout.js'
+import { familyNumbers } from '../../lib/modes/ebpf/layout.js'
+import { socketPlanner } from '../../lib/modes/ebpf/plan.js'
+import { countedLists } from '../../lib/modes/ebpf/counted-lists.js'
+import { mostPerLook, SocketFlows } from '../../lib/modes/ebpf/socket-flows.js'
+import { targetId } from '../../lib/modes/ebpf/target-id.js'
+import { contextOf } from '../support/mode-context.js'
+import { service, states } from '../support/states.js'
+import type { SocketConnection } from '../../lib/modes/mode.js'
+
+const cluster = states('IPv4')
+  .put(service({ endpoints: 1 }))
+  .take()
+const plan = socketPlanner({ localhostNodePorts: false })(cluster)
+const [part] = plan.parts.values()
+const id = targetId(part?.targets[0]?.id ?? '')
+
+interface Written {
+  readonly event?: FlowEvent
+  readonly of?: number
+  readonly family?: 'IPv4' | 'IPv6'
+  readonly places?: readonly [client: string, original: string, backend: string]
+}
+
+/** A record as programs write it. What they do not write is not zero. */
+function record({ event = 'opened', of = id, family = 'IPv4', places }: Written = {}): Buffer {
+  const bytes = Buffer.alloc(flowRecord.bytes, 0xee)
+  const [client, original, backend] = places ?? ['0af40005', '0a60000a', '0af40001']
+  bytes.writeUInt32LE(of, flowRecord.id)
+  bytes.writeUInt32LE(flowEvents[event], flowRecord.event)
+  bytes.writeBigUInt64LE(1_499_999_999n, flowRecord.duration)
+  bytes.writeBigUInt64LE(5n, flowRecord.toEndpoint)
+  bytes.writeBigUInt64LE(2n ** 33n, flowRecord.toClient)
+  bytes.write(client, flowRecord.client, 'hex')
+  bytes.write(original, flowRecord.original, 'hex')
+  bytes.write(backend, flowRecord.backend, 'hex')
+  bytes.writeUInt32LE(40_000, flowRecord.clientPort)
+  bytes.writeUInt16BE(80, flowRecord.originalPort)
+  bytes.writeUInt16BE(8080, flowRecord.backendPort)
+  bytes.writeUInt32LE(familyNumbers[family], flowRecord.family)
+  return bytes
+}
+
+function begin() {
+  const records: Buffer[] = []
+  const told: SocketConnection[] = []
+  const sum = { leftOut: 0, lost: 0, calls: 0 }
+  const flows = new SocketFlows({
+    noted: {
+      read: (visit) => {
+        const all = records.splice(0)
+        for (const bytes of all) visit(bytes, 0, bytes.length)
+        return all.length
+      },
+      lostSoFar: () => sum.lost,
+    },
+    ...{ plans: () => [plan], lists: countedLists(), log: contextOf().context.log },
+    translated: (connections, leftOut) => {
+      told.push(...connections)
+      sum.leftOut += leftOut
+      sum.calls++
+    },
+  })
+  return { records, told, sum, flows }
+}
+
+t.test('each record is a connection, with all that is known of it', (t) => {
+  const { records, told, sum, flows } = begin()
+  const ip6 = ['a', 'b', 'c'].map((end) => `fd${'0'.repeat(29)}${end}`)
+  records.push(
+    record(),
+    record({ event: 'ended', family: 'IPv6', places: [ip6[0] ?? '', ip6[1] ?? '', ip6[2] ?? ''] }),
+    record({ event: 'failed' }),
+  )
+  flows.tell()
+  const numbers = { durationMs: 1500, bytesToEndpoint: 5, bytesToClient: 2 ** 33 }
+  const common = { service: 'default/web:http', ...numbers }
+  const places = {
+    ...{ client: '10.244.0.5:40000', address: '10.96.0.10:80', endpoint: '10.244.0.1:8080' },
+  }
+  t.same(told, [
+    { ...common, event: 'opened', ...places },
+    {
+      ...{ ...common, event: 'ended', client: '[fd00::a]:40000' },
+      ...{ address: '[fd00::b]:80', endpoint: '[fd00::c]:8080' },
+    },
+    { ...common, event: 'failed', ...places },
+  ])
+  flows.tell()
+  t.same(sum, { leftOut: 0, lost: 0, calls: 1 }, 'nothing is told where nothing came')
+  t.end()
+})
+
+t.test(
+  'what had no room, is too much for a look, or is of nobody, is left out and counted',
+  (t) => {
+    const { records, told, sum, flows } = begin()
+    records.push(record({ of: id + 1 }), Buffer.alloc(flowRecord.bytes))
+    while (records.length < mostPerLook + 50) records.push(record())
+    sum.lost = 7
+    flows.tell()
+    t.equal(told.length, mostPerLook - 2)
+    t.equal(sum.leftOut, 50 + 2 + 7)
+    flows.tell()
+    t.equal(sum.leftOut, 50 + 2 + 7, 'once')
+    t.end()
+  },
+)
