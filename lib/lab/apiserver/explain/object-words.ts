@@ -55,6 +55,7 @@ Condition: Something that is true of the object, or not.
   message text: Why, in a sentence.
   lastTransitionTime time: Since when.
   lastUpdateTime time: When it was looked at last. Only Deployments have it.
+  lastHeartbeatTime time: When kubelet told of it last. Only Nodes have it.
   lastProbeTime time: Not used; always empty.
 LabelSelector: Finds objects by their labels.
   matchLabels: They need all of these.
