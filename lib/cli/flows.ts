@@ -4,7 +4,7 @@ import { addOutputOptions, printedOfMany, type OutputFlags } from './shared-opti
 import { defaultDaemon, get } from './seen-node.js'
 import { flowHead, flowText, howToFollow } from '../observe/flows/text.js'
 import { pause } from '../async.js'
-import { parseCidr, parseIp } from '../state/ip.js'
+import { rangeOf } from '../observe/flows/flow-log.js'
 import { showsColours, stopSignal } from './process.js'
 import type { FlowsAnswer } from '../observe/flows/answer.js'
 import { verdicts, type FlowVerdict } from '../observe/flows/line.js'
@@ -72,7 +72,7 @@ export function flowsQuery({ service, from, verdict, limit }: WantedFlows): URLS
 /** Names of namespaces have no dots, so a CIDR with a wrong length is not taken for a pod. */
 function isClient(text: string): boolean {
   const isPod = /^([a-z0-9-]+\/)?[a-z0-9][a-z0-9.-]*$/.test(text)
-  return isPod || parseIp(text) !== undefined || parseCidr(text) !== undefined
+  return isPod || rangeOf(text) !== undefined
 }
 
 const followEveryMs = 500

@@ -1,7 +1,5 @@
 import { readFileSync } from 'node:fs'
 
-const folder = '/proc/self'
-
 /** Linux counts the time of programs in hundredths of a second. */
 const tickMs = 10
 /** Of the words after the name in `stat`: user and system time of programs that have ended. */
@@ -11,7 +9,7 @@ const endedPrograms = [13, 14] as const
  * For how long processors have worked for syncs so far, in ms: the first thread of this process, and
  * the programs it started that have ended. Undefined where the kernel does not say.
  */
-export function processorMs(from = folder): number | undefined {
+export function processorMs(from = '/proc/self'): number | undefined {
   try {
     // The kernel brings the time of a running thread up to date when it is asked for all threads.
     process.cpuUsage()

@@ -1,5 +1,6 @@
 import { addressText } from '../../kernel/addresses.js'
 import { hostPort } from '../../state/ip.js'
+import type { SocketConnection } from '../mode.js'
 import { familyNumbers } from './layout.js'
 
 /** What programs tell of single connections, byte by byte. It is not part of what layout.ts describes. */
@@ -25,16 +26,9 @@ export const flowRingBytes = 256 << 10
 /** How many records had no room in the ring. */
 export const flowsLostBytes = 8
 
-export interface NotedFlow {
+export interface NotedFlow extends Omit<SocketConnection, 'service'> {
+  /** Of the Service port. */
   readonly id: number
-  readonly event: FlowEvent
-  /** `ip:port`, as the others */
-  readonly client: string
-  readonly address: string
-  readonly endpoint: string
-  readonly durationMs: number
-  readonly bytesToEndpoint: number
-  readonly bytesToClient: number
 }
 
 /** Undefined where no program of this release wrote it. */

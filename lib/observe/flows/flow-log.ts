@@ -91,7 +91,8 @@ function isNamed(whole: string, wanted: string): boolean {
   return wantedName === name && (wantedPort === undefined || wantedPort === port)
 }
 
-function rangeOf(text: string): Cidr | undefined {
+/** Of an address or a CIDR; undefined where it is neither. */
+export function rangeOf(text: string): Cidr | undefined {
   const ip = parseIp(text)
   return ip ? cidrOf(ip, ip.family === 'IPv4' ? 32 : 128) : parseCidr(text)
 }
