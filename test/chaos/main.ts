@@ -13,7 +13,8 @@ import { play, type Outcome } from './play.js'
 import { Stage } from './stage.js'
 import { storm } from './storm.js'
 
-const usage = 'npm run chaos -- [--mode NAME]... [--only TEXT]... [--seed N] [--minutes N] [--list]'
+const usage =
+  'npm run chaos -- [--mode NAME]... [--only TEXT]... [--seed N] [--minutes N [--changes N]] [--list]'
 const parse = () =>
   parseArgs({
     options: {
@@ -26,6 +27,8 @@ const parse = () =>
       seed: { type: 'string', default: String(Date.now() % 1_000_000) },
       /** Everything at once for so long, instead of one fault after the other. */
       minutes: { type: 'string' },
+      /** Of Services a second, meanwhile. */
+      changes: { type: 'string', default: '20' },
       list: { type: 'boolean', default: false },
     },
   })
@@ -65,7 +68,8 @@ if (values.list) {
       console.log(`${mode}: skipped, this kernel cannot run it: ${missing}`)
     else if (values.minutes === undefined) failures.push(...(await playAll(mode)))
     else {
-      failures.push(...(await storm({ mode, minutes: Number(values.minutes), seed, groups })))
+      const [minutes, changes] = [Number(values.minutes), Number(values.changes)]
+      failures.push(...(await storm({ mode, minutes, changes, seed, groups })))
       if (failures.length > 0) break
     }
   }

@@ -53,7 +53,13 @@ export async function play(fault: Fault, stage: Stage): Promise<Outcome> {
   }
 }
 
-function missed(what: string, count: Count, loss: Loss, { losses }: Tally): readonly string[] {
+/** What was lost against a promise. */
+export function missed(
+  what: string,
+  count: Count,
+  loss: Loss,
+  { losses }: Tally,
+): readonly string[] {
   if (loss !== 'nothing' || count.lost === 0) return []
   return [`${count.lost} of ${count.tried} ${what} connections were lost: ${losses.join('; ')}`]
 }

@@ -1,21 +1,24 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { residentMib } from '../../bench/support/process-usage.js'
 import type { ModeName } from '../../lib/config/config.js'
 import { messageOf } from '../../lib/errors.js'
 import { families, type Place } from '../../lib/lab/world/topology.js'
 import { filler, fillerAddress } from './cluster.js'
-import { pick, playsIn, randomOf, type Fault, type FaultGroup } from './fault.js'
+import { pick, playsIn, randomOf, targetOf, type Fault, type FaultGroup } from './fault.js'
+import { missed } from './play.js'
 import { Stage } from './stage.js'
 
 /** Everything at once: changes, faults at random, several at a time; then kernel and plan are equal. */
 
 const services = 200
-const changesPerSecond = 20
 const pods = ['pod-1', 'pod-2', 'pod-3', 'pod-4', 'pod-5'] as const
 const longestPauseMs = 3_000
 
 interface StormOptions {
   readonly mode: ModeName
   readonly minutes: number
+  /** A second. */
+  readonly changes: number
   readonly seed: number
   readonly groups: readonly FaultGroup[]
 }
@@ -23,6 +26,7 @@ interface StormOptions {
 export async function storm({
   mode,
   minutes,
+  changes,
   seed,
   groups,
 }: StormOptions): Promise<readonly string[]> {
@@ -38,20 +42,31 @@ export async function storm({
       faults.filter((fault) => playsIn(fault, mode) && fault.stage === undefined),
     )
     const all = { stage, done, signal: AbortSignal.timeout(minutes * 60_000) }
+    // Before the first sync there was nobody to answer.
+    stage.traffic.take()
     // What fails ends the run at once: nobody waits for the other parts.
     await Promise.all([
-      churn({ ...all, random: randomOf(seed) }, expected),
+      churn({ ...all, random: randomOf(seed), expected, changes }),
+      watchMemory(all, minutes),
       // Each draws from numbers of its own, so that the choices do not depend on who is faster.
       ...mixed.map((faults, lane) => raise({ ...all, random: randomOf(seed + lane + 1) }, faults)),
     ])
     await stage.recovered(performance.now())
-    const { fresh, open } = stage.traffic.take()
+    const tally = stage.traffic.take()
+    const { fresh, open } = tally
     console.log(
       `${mode}: ${minutes} minutes, ${done.changes} changes, ${done.faults} faults; ` +
-        `${fresh.lost} of ${fresh.tried} new and ${open.lost} of ${open.tried} open connections lost`,
+        `${fresh.lost} of ${fresh.tried} new and ${open.lost} of ${open.tried} open connections lost; ` +
+        memoryText(done, stage.daemon.pid),
     )
     const differences = await stage.differences()
+    const promised = (what: 'fresh' | 'open') =>
+      mixed.flat().some((fault) => targetOf(fault, mode)[what] !== 'nothing')
+        ? 'until repaired'
+        : 'nothing'
     return [
+      ...missed(`${mode}: new`, fresh, promised('fresh'), tally),
+      ...missed(`${mode}: open`, open, promised('open'), tally),
       ...(differences === '' ? [] : [`${mode}: kernel and plan differ: ${differences}`]),
       ...(await unreached(stage, expected)).map((text) => `${mode}: ${text}`),
     ]
@@ -69,6 +84,8 @@ interface Done {
   faults: number
   /** The faults that are on. */
   readonly now: Set<string>
+  /** After a quarter of the time. */
+  memory?: { readonly pid: number; readonly mib: number }
 }
 
 interface Part {
@@ -96,12 +113,21 @@ async function raise(
   }
 }
 
+interface Churn extends Part {
+  readonly expected: Map<number, readonly Place[]>
+  readonly changes: number
+}
+
 /** Services get other endpoints, lose all, go and come back. */
-async function churn(
-  { stage: { api }, random, done, signal }: Part,
-  expected: Map<number, readonly Place[]>,
-): Promise<void> {
-  for (let next = performance.now(); !signal.aborted; next += 1_000 / changesPerSecond) {
+async function churn({
+  stage: { api },
+  random,
+  done,
+  signal,
+  expected,
+  changes,
+}: Churn): Promise<void> {
+  for (let next = performance.now(); !signal.aborted; next += 1_000 / changes) {
     const index = Math.floor(random() * services)
     const isRemoved = random() < 0.1
     const some = pods.filter(() => random() < 0.4)
@@ -112,6 +138,25 @@ async function churn(
     done.changes++
     await delay(Math.max(0, next - performance.now()))
   }
+}
+
+/** Until a quarter of the time is over, caches fill. */
+async function watchMemory(
+  { stage, done, signal }: Omit<Part, 'random'>,
+  minutes: number,
+): Promise<void> {
+  await delay(minutes * 15_000)
+  const { pid } = stage.daemon
+  if (!signal.aborted && stage.daemon.latest.isRunning()) {
+    done.memory = { pid, mib: residentMib(pid) }
+  }
+}
+
+function memoryText({ memory }: Done, pid: number): string {
+  const now = residentMib(pid).toFixed(0)
+  return memory?.pid === pid
+    ? `memory ${memory.mib.toFixed(0)} MiB after a quarter of the time, ${now} MiB at the end`
+    : `memory ${now} MiB at the end, of a proxy that was started meanwhile`
 }
 
 /** Each Service answers with each of its endpoints' names, or refuses without any. */
