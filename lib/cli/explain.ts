@@ -6,7 +6,7 @@ import { answerOf, explainQuestion, judged } from '../inspect/explain/answer.js'
 import { explainPacket } from '../inspect/explain/explain.js'
 import { explanationText, type Explanation } from '../inspect/explain/text.js'
 import { modeMeant } from '../modes/systems.js'
-import { modeLoaders, modeNames } from '../modes/registry.js'
+import { modeLoaders } from '../modes/registry.js'
 import { readConfiguration } from './configuration.js'
 import { readManifestStates } from './node-states.js'
 import { addNodeOptions, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
@@ -110,8 +110,7 @@ function forPrograms(question: Question, explanation: Explanation) {
 
 /** A node that does not exist, for manifests without a cluster. */
 async function pretendNode(flags: ExplainFlags, manifests = ''): Promise<SeenNode> {
-  const wanted = modeMeant<string>(flags.proxyMode ?? '')
-  const mode = modeNames.find((name) => name === wanted) ?? 'iptables'
+  const mode = modeMeant(flags.proxyMode ?? '')
   const cidr = flags.clusterCidr ?? '10.244.0.0/16'
   const { config } = (await readConfiguration([['cluster-cidr', cidr]])).loaded
   const nodeName = flags.hostnameOverride ?? 'node-1'

@@ -11,11 +11,12 @@ import { readConfiguration } from './configuration.js'
 import { readManifestStates, type ManifestStatesRequest } from './node-states.js'
 import { modeMeant } from '../modes/systems.js'
 import { modeNames } from '../modes/registry.js'
+import type { ModeName } from '../config/config.js'
 import { rulesText } from '../modes/planners.js'
 import type { IpFamily } from '../state/ip.js'
 
 interface RenderFlags extends OutputFlags {
-  readonly proxyMode?: string
+  readonly proxyMode?: ModeName
   readonly manifests: string
   readonly config?: string
   readonly family: string
@@ -57,10 +58,9 @@ async function requestOf(
   const podCidr = flags.clusterCidr ?? (flags.config === undefined ? usualPodCidr : undefined)
   if (podCidr !== undefined) given.push(['cluster-cidr', podCidr])
   const { loaded } = await readConfiguration(given)
-  const meant = modeMeant<string>(flags.proxyMode ?? loaded.config.mode)
-  const wanted = meant === '' ? 'iptables' : meant
-  const mode = modeNames.find((name) => name === wanted)
-  if (!mode) throw new ConfigError(`--proxy-mode: say which of ${modeNames.join(', ')} to render`)
+  const mode = modeMeant(flags.proxyMode ?? loaded.config.mode)
+  if (mode === 'auto')
+    throw new ConfigError(`--proxy-mode: say which of ${modeNames.join(', ')} to render`)
   const request = {
     mode,
     manifests: flags.manifests,

@@ -16,7 +16,7 @@ import { protocols } from '../state/names.js'
 
 /** The flags that all commands about a live node have. */
 export interface NodeFlags {
-  readonly proxyMode?: string
+  readonly proxyMode?: ModeName
   readonly manifests?: string
   readonly kubeconfig?: string
   readonly master?: string
@@ -65,8 +65,7 @@ async function configurationOf(
   const running = hasSource ? undefined : await askDaemon(wayTo(flags.daemon))
   const config = running?.config ?? (await readConfiguration(givenFlags(flags))).loaded.config
   const isTold = flags.proxyMode === undefined && running !== undefined
-  const meant = isTold ? running.mode : modeMeant<string>(flags.proxyMode ?? config.mode)
-  const wanted = meant === '' ? 'iptables' : meant
+  const wanted = isTold ? running.mode : modeMeant(flags.proxyMode ?? config.mode)
   const mode = modeNames.find((name) => name === wanted)
   if (!mode)
     throw new ConfigError(

@@ -29,7 +29,7 @@ export function openPacketAccounts(
     )
     return channel.request(writer, `${action} nfacct object ${name}`)
   }
-  /** Undefined where the answer is one of these. */
+  /** Undefined where the work fails with an error of one of these kinds. */
   const unless = <T>(kinds: readonly string[], work: () => T): T | undefined => {
     try {
       return work()

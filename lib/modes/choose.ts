@@ -3,12 +3,11 @@ import { missingIn } from './findings.js'
 import { modeLoaders, type ModeLoaders } from './registry.js'
 import { missingSystem, modeMeant } from './systems.js'
 import { systemHere, type System } from '../platform.js'
-import type { ModeName } from '../config/config.js'
+import type { ModeName, ProxyMode } from '../config/config.js'
 import type { Finding, Log, ModeDefinition } from './mode.js'
 
 export interface ModeRequest {
-  /** Empty means iptables, as upstream; `auto` the best that works. */
-  readonly mode: ModeName | 'auto' | ''
+  readonly mode: ProxyMode
   readonly fallback: ModeName | 'none'
 }
 
@@ -38,9 +37,8 @@ export async function chooseMode(
   here: System = systemHere(),
 ): Promise<ChosenMode> {
   const passedOver: PassedOver[] = []
-  const { mode: asked, fallback } = request
-  const meant = { mode: modeMeant(asked, here), fallback: modeMeantOr(fallback, here) }
-  for (const mode of candidates(meant)) {
+  const fallback = request.fallback === 'none' ? 'none' : modeMeant(request.fallback, here)
+  for (const mode of candidates(modeMeant(request.mode, here), fallback)) {
     const load = loaders[mode]
     if (!load) continue
     const elsewhere = missingSystem(mode, here)
@@ -72,16 +70,14 @@ export function describe(findings: readonly Finding[]): string {
   return findings.map(({ what, seen, fix }) => `${what} (${seen}): ${fix}`).join(', ')
 }
 
-function modeMeantOr(fallback: ModeRequest['fallback'], here: System): ModeRequest['fallback'] {
-  return fallback === 'none' ? fallback : modeMeant(fallback, here)
-}
-
-function candidates({ mode, fallback }: ModeRequest): readonly ModeName[] {
+function candidates(
+  mode: ModeName | 'auto',
+  fallback: ModeRequest['fallback'],
+): readonly ModeName[] {
   if (mode === 'auto') return autoOrder
-  const wanted = mode === '' ? 'iptables' : mode
-  if (fallback === 'none') return [wanted]
-  const below = nearest[wanted]
-  return [...new Set([wanted, ...(below ? [below] : []), fallback])]
+  if (fallback === 'none') return [mode]
+  const below = nearest[mode]
+  return [...new Set([mode, ...(below ? [below] : []), fallback])]
 }
 
 /** A probe that throws means that the mode does not run. */

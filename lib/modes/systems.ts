@@ -1,4 +1,4 @@
-import type { ModeName } from '../config/config.js'
+import type { ModeName, ProxyMode } from '../config/config.js'
 import { systemHere, type System } from '../platform.js'
 import type { Finding } from './mode.js'
 
@@ -27,13 +27,16 @@ export function missingSystem(mode: string, here: System = systemHere()): Findin
   return { what, ok: false, required: true, seen: `this is ${process.platform}`, fix: advice(here) }
 }
 
-/** On Windows the one mode for it is meant by the names of those that came before. */
-export function modeMeant<M extends string>(
-  mode: M,
-  here: System = systemHere(),
-): M | 'winuserspace' {
-  const isMeant = mode === 'userspace' || mode === 'auto' || mode === ''
-  return here === 'win32' && isMeant ? 'winuserspace' : mode
+/**
+ * The mode that a configuration asks for. No mode is iptables, as upstream; kubeadm writes none. On
+ * Windows the one mode for it is meant by the names of those that came before.
+ */
+export function modeMeant(mode: ModeName | '', here?: System): ModeName
+export function modeMeant(mode: ProxyMode, here?: System): ModeName | 'auto'
+export function modeMeant(mode: ProxyMode, here: System = systemHere()): ModeName | 'auto' {
+  const isUsual = mode === 'userspace' || mode === 'auto' || mode === ''
+  if (here === 'win32' && isUsual) return 'winuserspace'
+  return mode === '' ? 'iptables' : mode
 }
 
 function advice(here: System): string {

@@ -8,7 +8,7 @@ export interface HealthOptions {
   readonly expectsNode: boolean
   /** Milliseconds since 1970, to be shown. */
   readonly date: () => number
-  /** Milliseconds that never jump: an update waits no longer because somebody sets the clock. */
+  /** Milliseconds of a clock that nobody can set, to measure how long an update waits. */
   readonly now: () => number
 }
 

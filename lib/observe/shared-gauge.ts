@@ -4,8 +4,8 @@ import type { Labels } from './service-series.js'
 const shared = 'service_active_connections'
 
 /**
- * Meters for two that count different connections of the same Services: what one says is open is
- * added to what the other says. Counters add up by themselves.
+ * Meters for two callers that count different connections of the same Services. The gauge of open
+ * connections shows the sum of both. Counters add up by themselves.
  */
 export function sharedGauge(meter: Meter): readonly [Meter, Meter] {
   const values: readonly [Map<string, number>, Map<string, number>] = [new Map(), new Map()]

@@ -5,6 +5,7 @@ import {
   maxConnectionsAnnotation,
   proxyProtocolAnnotation,
   removalAnnotation,
+  sourceAddressAnnotation,
 } from './connection-annotations.js'
 
 /** What only a proxy can do, because it has the connection itself. */
@@ -13,6 +14,7 @@ export const proxyAnnotations: readonly Annotation<unknown>[] = [
   proxyProtocolAnnotation,
   keepAliveAnnotation,
   firstByteAnnotation,
+  sourceAddressAnnotation,
 ]
 
 /** What the mode of a node cannot do. */
@@ -22,8 +24,8 @@ export interface Unsupported {
   readonly annotations: readonly Annotation<unknown>[]
 }
 
-/** Values that ask for nothing. */
-const asUsual: ReadonlySet<string> = new Set(['off', 'keep'])
+/** Values that ask for nothing: rules leave the client's address where they can. */
+const asUsual: ReadonlySet<string> = new Set(['off', 'keep', 'auto'])
 
 /** A sentence for each annotation of a Service that makes sense, and that the mode cannot do. */
 export function unsupportedTexts(

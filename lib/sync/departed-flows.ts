@@ -19,10 +19,10 @@ export interface DepartedFlowsOptions {
 }
 
 /**
- * Ends TCP connections to endpoints that left, some time later, where a Service asks for it. The
- * kernel forgets the connection, and takes its next packet for the first of a new one: that goes to
- * another endpoint, which knows nothing of it and answers with a reset. A client that sends nothing,
- * not even keep-alives, notices nothing.
+ * Ends TCP connections some time after their endpoint left, where a Service asks for it. It deletes
+ * the kernel's entry of the connection. The kernel then takes the next packet for the first of a new
+ * connection and sends it to another endpoint, which answers with a reset. A client that sends
+ * nothing, not even keep-alives, notices nothing.
  */
 export class DepartedFlows {
   readonly #options: DepartedFlowsOptions

@@ -2,6 +2,7 @@ import t from 'tap'
 import { chooseMode } from '../../lib/modes/choose.js'
 import type { Log, ModeDefinition } from '../../lib/modes/mode.js'
 import type { ModeName } from '../../lib/config/config.js'
+import { modeMeant } from '../../lib/modes/systems.js'
 import type { ModeLoaders } from '../../lib/modes/registry.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
 
@@ -97,6 +98,7 @@ t.test('iptables is the default mode; auto tries nftables, iptables, userspace',
   const choose = async (mode: '' | 'auto', runnable: ModeName[]) =>
     (await chooseMode({ mode, fallback: 'userspace' }, log, loaders(runnable))).mode
   t.equal(await choose('', ['nftables', 'iptables', 'userspace']), 'iptables')
+  t.same([modeMeant('', 'linux'), modeMeant('', 'win32')], ['iptables', 'winuserspace'])
   t.equal(await choose('auto', ['nftables', 'iptables', 'userspace']), 'nftables')
   t.equal(
     await choose('auto', ['iptables', 'userspace']),

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { familyNumbers, keptRefusals, protocols, refusal } from '../../lib/modes/ebpf/layout.js'
 import { socketPlanner } from '../../lib/modes/ebpf/plan.js'
-import { countedLists } from '../../lib/modes/ebpf/counted-lists.js'
+import { CountedLists } from '../../lib/modes/ebpf/counted-lists.js'
 import { RefusedCalls } from '../../lib/modes/ebpf/refused-calls.js'
 import { targetId } from '../../lib/modes/ebpf/target-id.js'
 import { contextOf } from '../support/mode-context.js'
@@ -51,7 +51,7 @@ function begin(ring: Ring) {
     sum.leftOut += leftOut
   }
   const calls = new RefusedCalls({
-    ...{ map: ring, plans: () => [plan], lists: countedLists(), refused },
+    ...{ map: ring, lists: () => new CountedLists([plan]), refused },
     log: contextOf().context.log,
   })
   return { calls, told, sum }

@@ -2,7 +2,7 @@ import t from 'tap'
 import { flowEvents, flowRecord, type FlowEvent } from '../../lib/modes/ebpf/flow-layout.js'
 import { familyNumbers } from '../../lib/modes/ebpf/layout.js'
 import { socketPlanner } from '../../lib/modes/ebpf/plan.js'
-import { countedLists } from '../../lib/modes/ebpf/counted-lists.js'
+import { CountedLists } from '../../lib/modes/ebpf/counted-lists.js'
 import { mostPerLook, SocketFlows } from '../../lib/modes/ebpf/socket-flows.js'
 import { targetId } from '../../lib/modes/ebpf/target-id.js'
 import { contextOf } from '../support/mode-context.js'
@@ -55,7 +55,7 @@ function begin() {
       },
       lostSoFar: () => sum.lost,
     },
-    ...{ plans: () => [plan], lists: countedLists(), log: contextOf().context.log },
+    ...{ lists: () => new CountedLists([plan]), log: contextOf().context.log },
     translated: (connections, leftOut) => {
       told.push(...connections)
       sum.leftOut += leftOut

@@ -43,7 +43,7 @@ function run(folder: string, file: string, ...args: string[]): string {
 
 interface Packed {
   readonly filename: string
-  readonly files: readonly { readonly path: string }[]
+  readonly files: readonly { readonly path: string; readonly mode: number }[]
 }
 
 /** Output of scripts would be in that of npm. */
@@ -87,6 +87,10 @@ t.test('the package has only the files of `files`: no tests, no sources, no sour
   t.notMatch(paths.join('\n'), /\.test\.|^build\/test/m)
   for (const path of ['LICENSE', 'README.md', 'CHANGELOG.md', 'build/lib/page/browser/page.js'])
     t.ok(paths.includes(path), path)
+  const { bin } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { bin: object }
+  const executable = packed?.files.filter(({ mode }) => (mode & 0o111) !== 0)
+  const programs = executable?.filter(({ path }) => path.startsWith('build/'))
+  t.same(programs?.map(({ path }) => path).sort(), Object.values(bin).sort())
   t.end()
 })
 

@@ -105,6 +105,14 @@ t.test(
     t.same(world.tracker.take().warnings, [], 'another endpoint is no news about it')
     world.put({ 'kube-proxy-ts/max-connections': '100', 'kube-proxy-ts/proxy-protocol': 'v2' })
     t.match(world.tracker.take().warnings, [{ warning: /proxy-protocol: v2 has no effect/ }])
+    for (const [word, count] of [
+      ['auto', 0],
+      ['keep', 0],
+      ['hide', 1],
+    ] as const) {
+      world.put({ 'kube-proxy-ts/source-address': word })
+      t.equal(world.tracker.take().warnings.length, count, `endpoints see clients: ${word}`)
+    }
     t.equal(unsupportedIn('userspace'), undefined)
     t.notMatch(unsupportedIn('nftables')?.annotations, [{ name: 'on-endpoint-removal' }])
   },

@@ -25,12 +25,12 @@ export function through(
   return branches.flatMap((branch) => (branch.end === undefined ? part(branch) : [branch]))
 }
 
-/** It enters a chain, if that has rules. */
+/** The packet enters a chain. A chain without rules is not counted. */
 export function entering(branch: Branch, rules: readonly unknown[]): Branch {
   return rules.length === 0 ? branch : { ...branch, chains: branch.chains + 1 }
 }
 
-/** It is compared with one more rule. */
+/** Counts one more rule that the packet is compared with. */
 export function compared(branch: Branch): Branch {
   return { ...branch, rules: branch.rules + 1 }
 }
@@ -39,7 +39,7 @@ export function withHop(branch: Branch, hop: Hop, change: Partial<Branch> = {}):
   return { ...branch, ...change, hops: [...branch.hops, hop] }
 }
 
-/** The finished walk. A packet that nothing stopped arrives at its destination. */
+/** Ends the walk. A packet that no rule stopped arrives at its destination. */
 export function finish(branches: readonly Branch[], isLocal: (packet: Packet) => boolean): Way[] {
   return branches.map(({ hops, end, ...branch }) => ({
     ...branch,

@@ -5,7 +5,7 @@ import { commentOf, parseRule } from './parse.js'
 export interface WantedRule {
   readonly text: string
   readonly owner: string
-  /** The text of the rule in the caller's plan, where that is not this text. */
+  /** How the caller's plan writes the rule, if that differs from `text`. */
   readonly item?: string
 }
 
@@ -60,7 +60,7 @@ function orderDifference(
   return []
 }
 
-/** Comments of Service rules begin with the service port; anything else tells nothing. */
+/** The service port at the beginning of the comment; empty for a rule of no Service. */
 function ownerInComment(text: string): string {
   const [first = ''] = commentOf(parseRule(text)).split(' ')
   return /^[^/\s]+\/[^/\s]+$/.test(first) ? first : ''

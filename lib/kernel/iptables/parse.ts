@@ -2,8 +2,8 @@ import { argumentsOf, optionsOf, splitArguments, type RuleOption } from './argum
 import { not, type Match, type Not, type RuleSpec } from './rule.js'
 
 /**
- * The parts of a rule as iptables-save prints it, or as {@link rule} wrote it: the inverse of that.
- * Nothing is checked, as anybody may have written it. Options that belong to no match and have no
+ * Takes the text of a rule apart, as iptables-save prints it or {@link rule} writes it. Anybody may
+ * have written the rule, so nothing is checked. Options that belong to no match and have no
  * field here, such as `-f`, come in a match without a name.
  */
 export function parseRule(text: string): RuleSpec {

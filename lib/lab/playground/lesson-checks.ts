@@ -58,7 +58,7 @@ export function hundredIn(wanted: string): Check {
   return (facts) => answeredIn(facts).filter(({ mode }) => mode === wanted).length >= 100
 }
 
-/** As even as chance allows: within five standard deviations, of a hundred or more. */
+/** At least a hundred answers, and each pod's share is within five standard deviations of an even one. */
 export function evenShares(count: number): Check {
   return (facts) => {
     const ready = namesOf(readyPods(facts))

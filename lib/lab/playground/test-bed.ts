@@ -70,7 +70,7 @@ export interface TestBed {
   close(): Promise<void>
 }
 
-/** Builds a test bed for a cluster of this name; the folder is empty and its own. */
+/** Builds a test bed for a cluster of this name. The folder is empty, and nobody else uses it. */
 export type BuildTestBed = (name: string, folder: string) => Promise<TestBed>
 
 export function byPlace(

@@ -73,13 +73,19 @@ function serveStream(name: string, connections: Set<Socket>, tell: Tell): Server
     let announced: Announced | undefined
     const reply = (size: number) => replyText(name, { ...peerOf(socket), announced }, size)
     socket.setEncoding('latin1').on('data', (chunk: string) => {
+      // The rest of a request that is answered is of no use.
+      if (socket.writableEnded) return
       pending += chunk
+      if (pending.length > longestRequest) {
+        socket.destroy()
+        return
+      }
       const header = isFirst ? readProxyHeader(pending) : undefined
       announced ??= header?.announced
       pending = pending.slice(header?.length ?? 0)
       isFirst = false
       if (isHttp.test(pending)) {
-        if (/\r?\n\r?\n/.test(pending) && !socket.writableEnded) {
+        if (/\r?\n\r?\n/.test(pending)) {
           tell(peerOf(socket), /^.*/.exec(pending)?.[0].slice(0, longestLine))
           socket.end(httpReply(name, peerOf(socket).address))
         }
@@ -103,6 +109,8 @@ function serveStream(name: string, connections: Set<Socket>, tell: Tell): Server
 
 /** What curl, a browser and a health check begin with. */
 const longestLine = 200
+/** A line, or a head of HTTP, that has not ended after so many bytes never does. */
+const longestRequest = 1024 * 1024
 const isHttp = /^[A-Z]+ \S+ HTTP\/1\.[01]\r?\n/
 
 function httpReply(name: string, client: string): string {

@@ -20,7 +20,7 @@ interface Listed {
   endpoints: ReadonlySet<string> | undefined
 }
 
-/** Whose numbers the programs have counted: they know a target list by its number only. */
+/** Finds the service port of a target list. The programs count by the number of the list alone. */
 export class CountedLists {
   readonly #plans: readonly SocketPlan[]
   /** By number; several have one number by chance, and the two families of a Service always. */

@@ -1,15 +1,14 @@
 import type { BpfMap } from '../../kernel/bpf/map.js'
 import { hostPort } from '../../state/ip.js'
 import type { Log, ModeContext, RefusedCall } from '../mode.js'
-import type { CountedLists, countedLists } from './counted-lists.js'
+import type { CountedLists } from './counted-lists.js'
 import { keptRefusals, number32, readRefusal, refusal } from './layout.js'
 import { lookUntil } from './looks.js'
-import type { SocketPlan } from './plan.js'
 
-export interface RefusedCallsDeps {
+interface RefusedCallsDeps {
   readonly map: Pick<BpfMap, 'lookup'>
-  readonly plans: () => readonly SocketPlan[]
-  readonly lists: ReturnType<typeof countedLists>
+  /** Of the plans as they are now. */
+  readonly lists: () => CountedLists
   readonly refused: NonNullable<ModeContext['refused']>
   readonly log: Log
 }
@@ -36,7 +35,7 @@ export class RefusedCalls {
   tell(): void {
     const now = this.#refusedSoFar()
     if (now === this.#told) return
-    const lists = this.#deps.lists(this.#deps.plans())
+    const lists = this.#deps.lists()
     const calls: RefusedCall[] = []
     for (let number = Math.max(this.#told, now - keptRefusals); number < now; number++) {
       const call = this.#call(number, lists)

@@ -1,17 +1,16 @@
 import type { Log, ModeContext, SocketConnection } from '../mode.js'
-import type { countedLists, CountedLists } from './counted-lists.js'
+import type { CountedLists } from './counted-lists.js'
 import { readFlow } from './flow-layout.js'
 import type { OpenFlowMaps } from './flow-maps.js'
 import { lookUntil } from './looks.js'
-import type { SocketPlan } from './plan.js'
 
 /** The stream takes fewer in a second; what is more at one look is only counted. */
 export const mostPerLook = 256
 
-export interface SocketFlowsDeps {
+interface SocketFlowsDeps {
   readonly noted: Pick<OpenFlowMaps, 'read' | 'lostSoFar'>
-  readonly plans: () => readonly SocketPlan[]
-  readonly lists: ReturnType<typeof countedLists>
+  /** Of the plans as they are now. */
+  readonly lists: () => CountedLists
   readonly translated: NonNullable<ModeContext['translated']>
   readonly log: Log
 }
@@ -34,7 +33,7 @@ export class SocketFlows {
   }
 
   tell(): void {
-    const lists = this.#deps.lists(this.#deps.plans())
+    const lists = this.#deps.lists()
     const connections: SocketConnection[] = []
     let count = 0
     const noted = this.#deps.noted.read((records, start, end) => {

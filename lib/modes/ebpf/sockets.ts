@@ -8,12 +8,12 @@ import { SocketApplier, type SocketsApplied } from './apply.js'
 import { Attachment } from './attachment.js'
 import { OpenFlowMaps } from './flow-maps.js'
 import { guardPrograms } from './guard.js'
-import { countedLists } from './counted-lists.js'
+import { countedLists, type CountedLists } from './counted-lists.js'
 import { OpenCounts } from './open-counts.js'
 import { Pins } from './pins.js'
 import type { SocketPlan } from './plan.js'
 import type { EbpfSettings } from './settings.js'
-import { RefusedCalls, type RefusedCallsDeps } from './refused-calls.js'
+import { RefusedCalls } from './refused-calls.js'
 import { SocketFlows } from './socket-flows.js'
 import { OpenSharedMaps } from './shared-maps.js'
 import { Statistics } from './statistics.js'
@@ -58,7 +58,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const openCounts = new OpenCounts({ map: () => shared.maps.open, plans, log })
   const facts = { staysOverRestarts: pins !== undefined, connectedUdp: notEnding ?? 'translated' }
   log.info({ cgroup: cgroup.path, ...facts }, 'ebpf mode translates at the sockets of this cgroup')
-  const tellers = tellersOf(context, shared, flows, { plans, lists })
+  const tellers = tellersOf(context, shared, flows, () => lists(plans()))
   let isFirst = true
   return {
     apply: async (plan) => {
@@ -86,11 +86,11 @@ function tellersOf(
   { refused, translated, log }: ModeContext,
   { maps }: OpenSharedMaps,
   noted: OpenFlowMaps | undefined,
-  known: Pick<RefusedCallsDeps, 'plans' | 'lists'>,
+  lists: () => CountedLists,
 ): readonly (RefusedCalls | SocketFlows | undefined)[] {
   return [
-    refused && new RefusedCalls({ map: maps.refusals, ...known, refused, log }),
-    translated && noted && new SocketFlows({ noted, ...known, translated, log }),
+    refused && new RefusedCalls({ map: maps.refusals, lists, refused, log }),
+    translated && noted && new SocketFlows({ noted, lists, translated, log }),
   ]
 }
 

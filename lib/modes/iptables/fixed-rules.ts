@@ -45,7 +45,7 @@ export interface FixedContext {
 
 /** Rules that do not depend on any Service. */
 export interface FixedRules {
-  /** Chains with a content of their own. */
+  /** Chains that have no rule of a Service. */
   readonly chains: readonly ChainRules[]
   /** The end of nat KUBE-SERVICES: on to the node ports (IT33). */
   readonly tail: readonly Rule[]

@@ -83,6 +83,39 @@ t.test('who serves is told of every request that is answered, but of no probe', 
   t.equal(told[2]?.line.length, 200, 'no line is as long as its client likes')
 })
 
+t.test(
+  'who never ends a request is closed; what follows an answered one is not read',
+  async (t) => {
+    const agent = startAgent()
+    t.teardown(() => agent.close())
+    const port = await freePort()
+    const told: Answered[] = []
+    const server = { name: 'web', addresses: [host], ports: [port], protocols: ['TCP'] } as const
+    await agent.serve(server, (answered) => told.push(...answered))
+    const megabyte = 'x'.repeat(1024 * 1024)
+    for (const begin of ['', 'POST / HTTP/1.1\r\nlong: ']) {
+      const socket = connect(port, host).resume()
+      const closed = new Promise<boolean>((resolve) =>
+        socket.on('error', () => undefined).on('close', () => resolve(true)),
+      )
+      socket.write(begin + megabyte + megabyte)
+      t.ok(
+        await Promise.race([closed, delay(20_000, false, { ref: false })]),
+        `begins with '${begin}'`,
+      )
+      socket.destroy()
+    }
+    const answered = connect(port, host)
+    let answer = ''
+    answered.setEncoding('latin1').on('data', (text: string) => (answer += text))
+    answered.end(`POST / HTTP/1.1\r\n\r\n${megabyte.repeat(3)}`)
+    await once(answered, 'close')
+    await agent.stopServing('web')
+    t.equal(told.length, 1)
+    t.match(answer, /^HTTP\/1\.1 200 OK\r\n[^]*web answers/)
+  },
+)
+
 t.test('of a flood the newest requests are told', async (t) => {
   const agent = startAgent()
   t.teardown(() => agent.close())

@@ -65,8 +65,8 @@ export async function watch(
 }
 
 /**
- * Keys to look at. Each is in it only once. The work starts after the change has reached every
- * listener: a controller never writes from inside a store's notification.
+ * Keys to look at, each once. The work starts after the store has told every listener of the change,
+ * so a controller never writes while the store still notifies others.
  */
 class WorkQueue {
   readonly #work: (key: string) => void

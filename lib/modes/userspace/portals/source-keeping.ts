@@ -8,7 +8,7 @@ import type { SourceRouting } from './source-routing.js'
 export interface SourceKeepingOptions {
   readonly routing: Pick<SourceRouting, 'ensure' | 'remove' | 'close'>
   readonly switch: SourceSwitch
-  /** `keep`: without it this node does not start. */
+  /** With `keep` the proxy does not start where addresses of clients cannot be kept. */
   readonly isRequired: boolean
   readonly log: Log
 }
