@@ -1,7 +1,6 @@
 import { ExerciseProgress, exerciseOf, type ExerciseDeps } from './exercise-progress.js'
 import { LessonProgress, type ClusterFacts } from './lesson-progress.js'
 import { areReady, arrived, lessonOf, sceneOf, untilTrue } from './lesson-scene.js'
-import { healthCheck } from './lesson-dark.js'
 import type { Exercise } from './exercises.js'
 import type { Lesson } from './lessons.js'
 import type { PageCommand } from '../../page/page-command.js'
@@ -37,9 +36,7 @@ export class Learning {
 
   constructor(deps: LearningDeps) {
     this.#deps = deps
-    const { senders, checksHealth } = deps.testBed.layout
-    const here = [...deps.modes, ...(checksHealth ? [healthCheck] : [])]
-    this.lessons = new LessonProgress(here, senders)
+    this.lessons = new LessonProgress(deps.modes, deps.testBed.layout.senders)
     this.exercises = new ExerciseProgress(deps)
   }
 

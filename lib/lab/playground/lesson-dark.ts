@@ -3,9 +3,6 @@ import type { LessonFacts } from './lesson-checks.js'
 /** Enough to be no accident: with one of three pods dark, chance alone does it once in 3,000 times. */
 const inARow = 20
 
-/** What tasks ask for besides modes: a daemon that checks endpoints. */
-export const healthCheck = 'health-check'
-
 /** A machine loses its power. Who notices, and when? */
 export const darkLesson = {
   id: 'dark',
@@ -13,7 +10,7 @@ export const darkLesson = {
   story:
     'A machine that loses its power says no goodbye. Kubernetes takes 40 seconds and more to notice that its pods are gone. Until then they count as ready, and every mode sends connections to them.',
   needs: [['userspace'], ['iptables', 'nftables']] as const,
-  tasks: (here: readonly string[]) => [
+  tasks: () => [
     {
       words:
         'Let a pod go dark: kubectl annotate pod NAME playground/process=dark, or add that annotation to the YAML of a pod. It still counts as ready. In iptables or nftables mode send until a request gets no answer.',
@@ -23,20 +20,17 @@ export const darkLesson = {
       words: `Switch to userspace mode and send ${inARow} requests: all are answered. The first wait for a moment, because the proxy tries the next pod when one does not answer.`,
       isDone: allAnswered(['userspace']),
     },
-    ...(here.includes(healthCheck)
-      ? [
-          {
-            words: `Back in iptables or nftables mode, let this node check: kubectl annotate service web kube-proxy-ts/health-check=tcp kube-proxy-ts/health-check-interval=1s. After three failures nobody is sent there: send until ${inARow} in a row are answered.`,
-            isDone: allAnswered(['iptables', 'nftables']),
-          },
-        ]
-      : []),
+    {
+      words: `Back in iptables or nftables mode, let this node check: kubectl annotate service web kube-proxy-ts/health-check=tcp kube-proxy-ts/health-check-interval=1s. After three failures the pod is failing, and nobody is sent there: send until ${inARow} in a row are answered.`,
+      isDone: allAnswered(['iptables', 'nftables']),
+    },
   ],
   moral:
     'Rules in the kernel send packets and never learn what became of them. A proxy sees that a pod does not answer; rules need somebody who checks.',
 }
 
-const isReady = ({ state }: LessonFacts['pods'][number]) => state === 'ready'
+/** For Kubernetes; this node may have found that it fails. */
+const isReady = ({ state }: LessonFacts['pods'][number]) => state === 'ready' || state === 'failing'
 
 function someGetNoAnswer({ entries, pods }: LessonFacts): boolean {
   const byRules = entries.filter(({ mode }) => mode === 'iptables' || mode === 'nftables')

@@ -4,7 +4,6 @@ import { CounterReader } from './counter-reader.js'
 import { Learning } from './learning.js'
 import { ModeSwitch } from './mode-switch.js'
 import { ConfigError } from '../../errors.js'
-import { stateOf } from './rules-view.js'
 import { parseDaemonLine, Timeline } from './timeline.js'
 import { Programmed } from './programmed.js'
 import { reachPod } from './reach-pod.js'
@@ -67,6 +66,7 @@ export class LivePlayground implements PageSource {
       app: this.#app,
       selection: this.#selection,
       programmed: this.#programmed,
+      changed: () => (this.#isStale = true),
     })
     this.#learning = this.#learn()
     this.#counterReader = new CounterReader(gauge, () => this.#tell())
@@ -83,13 +83,7 @@ export class LivePlayground implements PageSource {
     })
     this.#switch = new ModeSwitch(cluster, options.modes, {
       changed: () => this.#tell(),
-      said: (text) => {
-        const line = parseDaemonLine(text)
-        if (!line) return
-        // First: the timeline connects to what is written.
-        if (this.#programmed.daemonSaid(line)) this.#isStale = true
-        this.#timeline.daemonSaid(line)
-      },
+      said: (text) => this.#said(text),
       started: (mode) => {
         this.#shown.rules.show(mode, mode)
         this.#refresh()
@@ -238,11 +232,19 @@ export class LivePlayground implements PageSource {
     }
   }
 
+  #said(text: string): void {
+    const line = parseDaemonLine(text)
+    if (!line) return
+    // First: the timeline connects to what is written.
+    if (this.#programmed.daemonSaid(line)) this.#isStale = true
+    this.#shown.failing.daemonSaid(line)
+    this.#timeline.daemonSaid(line)
+  }
+
   #reach(pod: string): Promise<boolean> {
     const { testBed } = this.#cluster
     const { signal } = this.#stop
-    const wanted = () =>
-      stateOf(this.#cluster.api.registry, this.#switch.mode, this.#cluster.testBed.layout)
+    const wanted = () => this.#shown.wanted(this.#switch.mode)
     const probe = () => this.#selection.probe(this.#switch, { has: this.#programmed.state, wanted })
     return this.#counterReader
       .unseen((inMode) => {

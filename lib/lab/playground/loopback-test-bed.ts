@@ -55,7 +55,6 @@ function loopbackLayout(second: number): ClusterLayout {
       featureGates: { AllowLoopbackEndpoints: true },
     },
     senders: ['client-pod', 'node', 'backend'],
-    checksHealth: true,
     interfaces: {
       'client-pod': undefined,
       node: undefined,

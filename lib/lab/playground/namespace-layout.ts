@@ -18,7 +18,6 @@ export const namespaceLayout: ClusterLayout = {
   // As in the original design: lessons compare what pods see of a client in the modes.
   config: { clusterCIDR: ranges.clusterPods.IPv4, 'userspace.sourceAddress': 'hide' },
   senders: ['client-pod', 'node', 'outside', 'backend'],
-  checksHealth: true,
   interfaces: {
     'client-pod': bridgeName,
     node: undefined,

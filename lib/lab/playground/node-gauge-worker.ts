@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { parentPort, workerData } from 'node:worker_threads'
 import { joinNetworkNamespace } from '../world/namespaces.js'
+import { failingEndpoints } from '../../cli/seen-node.js'
 import { runCommand } from '../../kernel/command.js'
 import type { GaugeAnswer, GaugePlace, GaugeQuestion, GaugeWorkerMessage } from './node-gauge.js'
 
@@ -14,6 +15,9 @@ async function answer(question: GaugeQuestion, place: GaugePlace): Promise<Gauge
   if (question.ask === 'ready') {
     const response = await fetch(`${urls.health}/readyz`)
     return { isReady: response.ok }
+  }
+  if (question.ask === 'failing') {
+    return { failing: failingEndpoints(await text(`${urls.metrics}/failing-endpoints`)) }
   }
   switch (question.mode) {
     case 'iptables':

@@ -1,9 +1,12 @@
 import { Worker } from 'node:worker_threads'
+import type { EndpointFailure } from '../../state/endpoint-health.js'
 import type { CountersView } from '../../page/view.js'
 
 /** What is read in the network namespace of the node. */
 export type GaugeQuestion =
-  { readonly ask: 'ready' } | { readonly ask: 'count'; readonly mode: string }
+  | { readonly ask: 'ready' }
+  | { readonly ask: 'failing' }
+  | { readonly ask: 'count'; readonly mode: string }
 
 /** Raw answers; counters.ts reads them. */
 export interface GaugeAnswer {
@@ -14,6 +17,8 @@ export interface GaugeAnswer {
   readonly conntrack?: string
   /** `ipvsadm -Ln --stats` */
   readonly ipvs?: string
+  /** The endpoints that fail their health check, as the daemon says. */
+  readonly failing?: readonly EndpointFailure[]
   /** The daemon's own /metrics. */
   readonly metrics?: string
   /** Numbers of a simulated node, as they are shown. */

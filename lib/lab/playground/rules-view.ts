@@ -10,6 +10,7 @@ import { Tracker } from '../../state/tracker.js'
 import { trackerSettings } from '../../config/tracker-settings.js'
 import { TrackerSink } from '../../sources/tracker-sink.js'
 import type { DesiredState } from '../../state/desired-state.js'
+import type { EndpointFailure } from '../../state/endpoint-health.js'
 import type { PlanLine } from '../../modes/mode.js'
 import type { ObjectKind } from '../../sources/source.js'
 import { pathView } from '../../page/path-view.js'
@@ -28,10 +29,14 @@ export function stateOf(
   registry: Registry,
   mode: ModeName,
   layout: ClusterLayout,
+  failing: readonly EndpointFailure[] = [],
 ): DesiredState | undefined {
   const node = { nodeName: 'node-1', families: ['IPv4'] } as const
   const tracker = new Tracker(trackerSettings(configWith(layout.config), mode, node))
   tracker.setLocalAddresses([...new Set(['127.0.0.1', ...layout.addresses.node])])
+  for (const { port, endpoint, reason } of failing) {
+    tracker.setEndpointHealth(port, endpoint, reason)
+  }
   const sink = new TrackerSink(tracker, node.nodeName, {
     changed: () => undefined,
     malformed: () => undefined,
@@ -68,7 +73,10 @@ export function isSameServices(
   return isEqual(values(one), values(other))
 }
 
-/** Pods that only one of the two has are marked: the kernel is not there yet. */
+/**
+ * Pods that only one of the two has are marked: the kernel is not there yet. So are those that fail their health
+ * check, although they count as ready.
+ */
 export function markedPods(
   pods: readonly PodView[],
   has: DesiredState | undefined,
@@ -82,9 +90,20 @@ export function markedPods(
         ),
       ),
   )
-  return pods.map((pod) =>
-    now?.has(pod.ip) === then?.has(pod.ip) ? pod : { ...pod, isPending: true },
-  )
+  const failing = failingIn(should)
+  return pods.map((pod): PodView => ({
+    ...pod,
+    ...(pod.state === 'ready' && failing.has(pod.ip) ? { state: 'failing' } : {}),
+    ...(now?.has(pod.ip) === then?.has(pod.ip) ? {} : { isPending: true }),
+  }))
+}
+
+/** Addresses of the endpoints that fail their health check. */
+function failingIn(state: DesiredState | undefined): ReadonlySet<string> {
+  const health = [...(state?.services.values() ?? [])].flatMap((each) => each.health ?? [])
+  const keys = new Set(health.flatMap(({ failing }) => failing.map(({ key }) => key)))
+  const endpoints = health.flatMap((each) => each.endpoints)
+  return new Set(endpoints.filter(({ key }) => keys.has(key)).map(({ ip }) => ip))
 }
 
 /** The lines that a mode needs for the Services of a state, beyond those it needs without any. */

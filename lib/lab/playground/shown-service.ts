@@ -1,3 +1,5 @@
+import type { DesiredState } from '../../state/desired-state.js'
+import { FailingNow } from './failing-now.js'
 import { Comparison } from './comparison.js'
 import type { ClusterFacts } from './lesson-progress.js'
 import type { LiveCluster } from './live-cluster.js'
@@ -15,6 +17,8 @@ export interface ShownServiceDeps {
   readonly app: WebApp
   readonly selection: Selection
   readonly programmed: Programmed
+  /** There is something new to show. */
+  readonly changed: () => void
 }
 
 /**
@@ -24,6 +28,7 @@ export interface ShownServiceDeps {
 export class ShownService {
   readonly rules: ShownRules
   readonly comparison = new Comparison()
+  readonly failing: FailingNow
   readonly #deps: ShownServiceDeps
   #pods: readonly PodView[] = []
   #path: PathView = { shared: [], ways: [], note: 'Starting.' }
@@ -31,6 +36,9 @@ export class ShownService {
 
   constructor(deps: ShownServiceDeps) {
     this.#deps = deps
+    const { gauge } = deps.cluster.testBed
+    const state = () => deps.programmed.state
+    this.failing = new FailingNow({ gauge, state, changed: deps.changed })
     this.rules = new ShownRules(deps.cluster.testBed.layout)
   }
 
@@ -47,11 +55,17 @@ export class ShownService {
     return this.#pending
   }
 
+  /** What this mode should have in the kernel. */
+  wanted(mode: ModeName): DesiredState | undefined {
+    const { api, testBed } = this.#deps.cluster
+    return stateOf(api.registry, mode, testBed.layout, this.failing.list)
+  }
+
   refresh({ mode, scheduler, busy }: Pick<ModeSwitch, 'mode' | 'scheduler' | 'busy'>): void {
     const { cluster, app, selection, programmed } = this.#deps
     const { layout } = cluster.testBed
     const { name } = selection.service()
-    const wanted = stateOf(cluster.api.registry, mode, layout)
+    const wanted = this.wanted(mode)
     if (wanted) programmed.want(wanted)
     const should = wanted && onlyService(wanted, name)
     const has = programmed.state && onlyService(programmed.state, name)
@@ -61,8 +75,7 @@ export class ShownService {
     const connection = { layout, scheduler, ...selection.request(mode), podAt }
     this.#path = appliedPath(mode, { has, should, name }, connection)
     // Another mode has nothing in the kernel: its rules are those that it would write.
-    const stateIn = (of: ModeName) =>
-      of === mode ? programmed.state : stateOf(cluster.api.registry, of, layout)
+    const stateIn = (of: ModeName) => (of === mode ? programmed.state : this.wanted(of))
     const shown = stateIn(this.rules.view.mode)
     this.rules.refresh(shown && onlyService(shown, name), scheduler, podAt, busy === '')
     this.comparison.refresh({ running: mode, stateIn, service: name, connection })

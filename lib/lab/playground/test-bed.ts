@@ -26,8 +26,6 @@ export interface ClusterLayout {
   /** Configuration of the daemon besides its mode, by path. */
   readonly config: Readonly<Record<string, unknown>>
   readonly senders: readonly Sender[]
-  /** Whether the daemon there checks endpoints. */
-  readonly checksHealth: boolean
   /** The interface of the node through which the packets of each sender come in. */
   readonly interfaces: Readonly<Record<Sender, string | undefined>>
   /** What cannot be shown here, and why; a sentence each. */

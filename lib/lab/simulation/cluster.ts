@@ -13,12 +13,17 @@ import type { SimulationDeps } from './simulation-deps.js'
 
 const layout: ClusterLayout = {
   ...namespaceLayout,
-  checksHealth: false,
   limits: [
     'This is a simulation in your browser: there is no kernel, and no packet is sent. The objects, the plans of each mode and the way through them are made by the same code as on a node.',
     'What rules leave open is simulated here: chance, turns, affinity and the table of connections. Requests take no time, and the timeline shows what this browser needed.',
   ],
   built: 'two nodes with pods, simulated',
+}
+
+interface Started {
+  readonly proxy: SimulatedProxy
+  readonly stop: AbortController
+  readonly running: Promise<void>
 }
 
 /** A cluster without any packet: the objects and the plans are real, and the kernel is simulated. */
@@ -29,9 +34,11 @@ export class SimulatedCluster implements LiveCluster {
   readonly kubeconfig = ''
   readonly #network: SimulatedNetwork
   readonly #counts = new Counts()
-  #proxy: { readonly stop: AbortController; readonly running: Promise<void> } | undefined
+  readonly #deps: SimulationDeps
+  #proxy: Started | undefined
 
   constructor(deps: SimulationDeps) {
+    this.#deps = deps
     this.#network = new SimulatedNetwork(deps, (way) => this.#counts.add(way))
     const network = this.#network
     const places: Pick<TestBed, 'layout' | 'serve' | 'stopServing' | 'goDark'> = {
@@ -58,7 +65,14 @@ export class SimulatedCluster implements LiveCluster {
     this.testBed = {
       layout,
       flow: (place, request) => Promise.resolve(network.flow(place, request)),
-      gauge: { ask: () => Promise.resolve({ isReady: true, simulated: this.#counts.view() }) },
+      gauge: {
+        ask: () =>
+          Promise.resolve({
+            isReady: true,
+            simulated: this.#counts.view(),
+            failing: this.#proxy?.proxy.failing ?? [],
+          }),
+      },
     }
   }
 
@@ -73,10 +87,11 @@ export class SimulatedCluster implements LiveCluster {
     this.#counts.clear()
     const stop = new AbortController()
     const { api } = this
-    const { node } = this.#network
+    const network = this.#network
     const say = onLine ?? (() => undefined)
-    const proxy = new SimulatedProxy({ api, layout, node, mode, scheduler, say })
-    this.#proxy = { stop, running: proxy.run(stop.signal) }
+    const deps = { ...this.#deps, api, layout, network, mode, scheduler, say }
+    const proxy = new SimulatedProxy(deps)
+    this.#proxy = { proxy, stop, running: proxy.run(stop.signal) }
   }
 
   async #stopProxy(): Promise<void> {

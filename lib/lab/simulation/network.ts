@@ -11,6 +11,8 @@ import {
   type Place,
 } from '../world/topology.js'
 import { SimulatedNode, type FirstPacket } from './node.js'
+import { closedTooSoon, good, late, refusal, type Outcome } from '../../sources/health/outcome.js'
+import type { CheckTarget } from '../../sources/health/messages.js'
 import type { SimulationDeps } from './simulation-deps.js'
 import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import { endOf, type Way } from '../../inspect/explain/packet.js'
@@ -63,6 +65,15 @@ export class SimulatedNetwork {
       if (isDark) this.#dark.add(address)
       else this.#dark.delete(address)
     }
+  }
+
+  /** What a health check from the node finds there. */
+  check({ ip, port, check }: CheckTarget): Outcome {
+    const asked = check.port ?? port
+    if (this.#dark.has(ip)) return late(check, false)
+    if (!this.#serving.get(ip)?.ports.includes(asked)) return refusal('ECONNREFUSED')
+    // Pods of the playground speak HTTP.
+    return check.kind === 'grpc' ? closedTooSoon : good
   }
 
   flow(place: Place, request: FlowRequest): readonly FlowResult[] {

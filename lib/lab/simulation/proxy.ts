@@ -5,13 +5,16 @@ import type { ApiObjects } from '../apiserver/objects.js'
 import type { ClusterLayout } from '../playground/test-bed.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { ModeName } from '../../config/config.js'
-import type { SimulatedNode } from './node.js'
+import { SimulatedChecks } from './checks.js'
+import type { EndpointFailure } from '../../state/endpoint-health.js'
+import type { SimulatedNetwork } from './network.js'
+import type { SimulationDeps } from './simulation-deps.js'
 import type { StoreEvent } from '../apiserver/store.js'
 
-export interface SimulatedProxyDeps {
+export interface SimulatedProxyDeps extends SimulationDeps {
   readonly api: ApiObjects
   readonly layout: ClusterLayout
-  readonly node: SimulatedNode
+  readonly network: SimulatedNetwork
   readonly mode: ModeName
   readonly scheduler: string
   /** Gets its log, in the words of the daemon. */
@@ -29,16 +32,25 @@ const settleMs = 20
 /** The daemon of a simulated node: it plans as the product does, and writes into the simulation. */
 export class SimulatedProxy {
   readonly #deps: SimulatedProxyDeps
+  readonly #checks: SimulatedChecks
   #changed = new AbortController()
 
   constructor(deps: SimulatedProxyDeps) {
     this.#deps = deps
+    const { now, random, network } = deps
+    const probe = network.check.bind(network)
+    this.#checks = new SimulatedChecks({ now, random, probe, turned: () => this.#changed.abort() })
+  }
+
+  /** The endpoints that fail their health check. */
+  get failing(): readonly EndpointFailure[] {
+    return this.#checks.failing
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { api, layout, node, mode, scheduler } = this.#deps
+    const { api, layout, network, mode, scheduler } = this.#deps
     const { store } = api.registry
-    node.start(mode, configOf(layout, scheduler))
+    network.node.start(mode, configOf(layout, scheduler))
     this.#say({ msg: 'Starting' })
     for (const [kind, collection] of kinds) {
       for (const object of store.list(collection)) this.#received(kind, object)
@@ -55,15 +67,17 @@ export class SimulatedProxy {
       }
     } finally {
       for (const stop of stops) stop()
+      this.#checks.follow()
     }
   }
 
   #sync(): void {
-    const { api, layout, node, mode } = this.#deps
+    const { api, layout, network, mode } = this.#deps
     this.#say({ msg: 'sync begins' })
     const began = performance.now()
-    const state = stateOf(api.registry, mode, layout)
-    if (state) node.write(state)
+    const state = stateOf(api.registry, mode, layout, this.failing)
+    if (state) network.node.write(state)
+    this.#checks.follow(state)
     const planMs = performance.now() - began
     this.#say({ msg: syncMeasured, family: 'IPv4', planMs, applyMs: 0 })
   }

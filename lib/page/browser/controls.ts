@@ -12,7 +12,8 @@ export async function send(command: PageCommand): Promise<boolean> {
   return refused === undefined
 }
 
-type Choice = readonly [value: string, words: string]
+/** The details are left out where there is no room. */
+type Choice = readonly [value: string, words: string, details?: string]
 
 /**
  * Buttons of which one is pressed. They are replaced only if they change, because that loses the
@@ -26,13 +27,14 @@ export function choices(
 ): void {
   const group = byId(id)
   drawIfChanged(`choices ${id}`, names, () => {
-    const made = names.map(([value, words]) => {
+    const made = names.map(([value, words, details]) => {
       const one = button(words, () => {
         // What is chosen already stays as it is.
         if (one.getAttribute('aria-pressed') === 'true') return
         const command = choose(value)
         if (command) void send(command)
       })
+      if (details !== undefined) one.append(element('span', 'details', ` ${details}`))
       one.dataset['value'] = value
       one.dataset['key'] = value
       return one
@@ -67,7 +69,7 @@ export function showControls(view: View): void {
     const sender = senders.find(([name]) => name === value)?.[0]
     return sender && { do: 'sender', sender }
   })
-  const targets = view.targets.map(({ name, address }): Choice => [name, `${name} ${address}`])
+  const targets = view.targets.map(({ name, address }): Choice => [name, name, address])
   choices('targets', targets, view.target.name, (value) => {
     const target = view.targets.find(({ name }) => name === value)?.name
     return target && { do: 'target', target }

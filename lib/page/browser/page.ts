@@ -15,7 +15,7 @@ import { showTraffic } from './traffic-panel.js'
 import { useLink, type PageLink } from './link.js'
 import type { View } from '../view.js'
 
-const narrowScreen = matchMedia('(max-width: 760px)')
+const narrowScreen = matchMedia('screen and (max-width: 760px)')
 let latest: View | undefined
 
 function show(view: View): void {

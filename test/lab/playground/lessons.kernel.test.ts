@@ -1,5 +1,6 @@
 import t from 'tap'
 import { ebpfHere, hasReady, readyPods, withPlayer, type Player } from './player.js'
+import type { PageView } from '../../../lib/page/readers.js'
 import type { LessonView } from '../../../lib/page/learning-view.js'
 import { endpointsInRules, type LessonFacts } from '../../../lib/lab/playground/lesson-checks.js'
 import { lessons } from '../../../lib/lab/playground/lessons.js'
@@ -108,6 +109,15 @@ const solutions: Readonly<Record<string, (player: Player) => Promise<void>>> = {
       'kube-proxy-ts/health-check-interval': '1s',
     })
     await untilDone(player, 3, () => player.send())
+    const stateOf = ({ pods: shown }: Pick<PageView, 'pods'>) =>
+      shown.find(({ name }) => name === pods[0]?.name)?.state
+    const { path } = await player.see('it fails', (view) => stateOf(view) === 'failing')
+    t.equal(path.ways.length, 2, 'nobody is sent there')
+    annotate(player, 'Pod', pods[0]?.name, { 'playground/process': 'on' })
+    await player.see(
+      'it is back',
+      (view) => stateOf(view) === 'ready' && view.path.ways.length === 3,
+    )
   },
 }
 

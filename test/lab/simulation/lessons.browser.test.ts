@@ -147,7 +147,7 @@ const ways: Readonly<Record<string, Lesson>> = {
       learner.press(`#pods li:has-text("${answered}") [data-action=terminate]`)
     await learner.until('trouble', 3, terminate, learner.send)
   },
-  dark: async (learner, { page }) => {
+  dark: async (learner, { page, see }) => {
     await learner.choose('modes', 'nftables')
     const pod = (await page.locator('#pods .name').first().getAttribute('title')) ?? ''
     const goDark = () =>
@@ -156,6 +156,19 @@ const ways: Readonly<Record<string, Lesson>> = {
       )
     await learner.until('dark', 1, goDark, learner.send)
     await learner.until('dark', 2, () => learner.choose('modes', 'userspace'), learner.send)
+    await learner.choose('modes', 'nftables')
+    const check = '{ kube-proxy-ts/health-check: tcp, kube-proxy-ts/health-check-interval: 500ms }'
+    const addCheck = () =>
+      learner.edit('Service default/web', (yaml) =>
+        yaml.replace('metadata:\n', `metadata:\n  annotations: ${check}\n`),
+      )
+    await learner.until('dark', 3, addCheck, learner.send)
+    await see('#pods li:first-child .state', 'failing')
+    await see('#picture', 'failing')
+    await page.waitForFunction(`document.querySelectorAll('#ways .way').length === 2`)
+    await learner.edit(`Pod default/${pod}`, (yaml) => yaml.replace('process: dark', 'process: on'))
+    await see('#pods li:first-child .state', 'ready')
+    await page.waitForFunction(`document.querySelectorAll('#ways .way').length === 3`)
   },
 }
 

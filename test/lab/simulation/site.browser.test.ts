@@ -175,6 +175,37 @@ t.test('axe finds nothing, in light and dark, wide and narrow', { skip }, async 
   })
 })
 
+t.test(
+  'a telephone shows what it is and what to do first, and the picture',
+  { skip },
+  async (t) => {
+    await withSite(async ({ url }) => {
+      await withOpenedSite(url, async ({ page }) => {
+        await page.setViewportSize({ width: 390, height: 844 })
+        const at = async (selector: string) => {
+          const { y = Infinity, height = 0 } = (await page.locator(selector).boundingBox()) ?? {}
+          return { top: y, bottom: y + height }
+        }
+        t.ok((await at('.intro')).bottom < 300)
+        t.ok((await at('#send-1')).bottom < 450, 'the button is above the middle')
+        t.ok((await at('#picture')).top < 450)
+        t.ok(
+          (await at('#limits')).top > (await at('#picture')).bottom,
+          'what is simulated is below',
+        )
+        const order = await page.evaluate<number[]>(`[...document.querySelectorAll('.scene button')]
+        .filter((each) => each.checkVisibility())
+        .map((each) => Math.round(each.getBoundingClientRect().top))`)
+        t.same(
+          order,
+          order.toSorted((one, other) => one - other),
+          'Tab goes from the top down',
+        )
+      })
+    })
+  },
+)
+
 t.test('at every width there is room for the words', { skip }, async (t) => {
   await withSite(async ({ url }) => {
     await withOpenedSite(url, async ({ page }) => {
@@ -252,6 +283,19 @@ t.test('on paper nothing is to be pressed, and nothing is cut off', { skip }, as
         `[...document.querySelectorAll('#ways .why')].map((each) => each.checkVisibility())`,
       )
       t.same(open, [true, true, true], 'every way is open')
+      // As wide as A4 with margins.
+      await page.setViewportSize({ width: 717, height: 1000 })
+      const { height = 0 } = (await page.locator('#picture').boundingBox()) ?? {}
+      t.ok(height > 200 && height < 500, `the picture has a place on a page: ${height} px`)
+      const grids = await page.evaluate<string[]>(
+        `['#picture', '#rules', '#hops', '#lessons'].flatMap((id) => {
+          const around = []
+          for (let at = document.querySelector(id).parentElement; at; at = at.parentElement)
+            if (getComputedStyle(at).display !== 'block') around.push(id + ' in ' + at.className)
+          return around
+        })`,
+      )
+      t.same(grids, [], 'where a page ends in a grid, its parts lie over each other or are lost')
       const back = 'getComputedStyle(document.body).backgroundColor'
       t.equal(await page.evaluate(back), 'rgb(255, 255, 255)', 'white, whatever the screen is')
     })
