@@ -49,7 +49,7 @@ export async function flowCounting(setup: Setup, metrics: Metrics): Promise<Flow
     // IPVS changes the destination without the NAT of the kernel.
     onlyTranslated: mode !== 'ipvs',
     stateFile: config.flows.stateFile,
-    refusalGroup: kernel === 'counts' ? refusalGroup : undefined,
+    refusalGroup: mode === 'winuserspace' ? undefined : refusalGroup,
     meter: own,
     log: deps.log,
     podAt: (ip) => podNames.at(ip),

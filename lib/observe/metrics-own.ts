@@ -124,7 +124,7 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'flow_events_lost_total',
     type: 'counter',
     labels: [],
-    modes: ['iptables', 'nftables', 'ebpf'],
+    modes: ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf'],
     help: 'Times that the kernel had more connections to tell of than there was room for; the numbers of connections are made good from its table, bytes of those that had ended are not',
   },
   {
@@ -200,14 +200,14 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_refused_connections_total',
     type: 'counter',
     labels: service,
-    modes: [...proxyModes, 'iptables', 'nftables', 'ebpf'],
+    modes: [...proxyModes, 'iptables', 'ipvs', 'nftables', 'ebpf'],
     help: 'Connections that were closed because no endpoint could be reached; refused at connect() in ebpf mode, and by a rule with --flows',
   },
   {
     name: 'service_dropped_connections_total',
     type: 'counter',
     labels: service,
-    modes: ['iptables', 'nftables', 'ebpf'],
+    modes: ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf'],
     help: 'With --flows, connections that a rule dropped: the client is in no source range of the load balancer, or traffic policy Local and no endpoint is on this node',
   },
   {

@@ -137,6 +137,34 @@ void t.test('the plan of a Service', async (t) => {
     t.end()
   })
 
+  await t.test(
+    'FL01: with --flows what finds no endpoint, or is in no range, is logged first',
+    (t) => {
+      const empty = service({ name: 'empty', endpoints: 0, nodePort: 30081 })
+      const full = service({ name: 'full', clusterIp: '10.96.0.11', endpoints: 1 })
+      const state = states().put(empty, full).take()
+      const lines = (logsRefused: boolean) =>
+        renderPlan(ipvsPlanner({ ...testSettings, logsRefused })(state)).split('\n')
+      const without = new Set(lines(false))
+      const group = '-j NFLOG --nflog-group 10249'
+      t.same(
+        lines(true).filter((line) => !without.has(line)),
+        [
+          'add KUBE-NO-ENDPOINTS 10.96.0.10,tcp:80 -exist',
+          'add KUBE-NO-ENDPOINTS 192.0.2.1,tcp:30081 -exist',
+          '-A KUBE-SOURCE-RANGES-FIREWALL -j NFLOG --nflog-prefix "not in loadBalancerSourceRanges" --nflog-group 10249',
+          '-A KUBE-SERVICES -m comment --comment "Services without endpoints" -m set --match-set KUBE-NO-ENDPOINTS dst,dst -j KUBE-IPVS-REFUSED',
+          `-A KUBE-IPVS-REFUSED -m set --match-set KUBE-LOAD-BALANCER-SOURCE-CIDR dst,dst,src ${group}`,
+          `-A KUBE-IPVS-REFUSED -m set --match-set KUBE-LOAD-BALANCER-SOURCE-IP dst,dst,src ${group}`,
+          '-A KUBE-IPVS-REFUSED -m set --match-set KUBE-LOAD-BALANCER-FW dst,dst -j RETURN',
+          `-A KUBE-IPVS-REFUSED ${group}`,
+          '-A KUBE-SOURCE-RANGES-FIREWALL -j NFLOG --nflog-prefix "not in loadBalancerSourceRanges" --nflog-group 10249',
+        ],
+      )
+      t.end()
+    },
+  )
+
   await t.test('E21: an endpoint that terminates but still serves has weight 0', (t) => {
     const leaving = { ip: '10.180.0.9', ready: false, serving: true, terminating: true }
     const gone = { ip: '10.180.0.8', ready: false, serving: false, terminating: true }

@@ -72,7 +72,8 @@ export class FakeTables {
   readonly tables = new Map<string, Map<string, string[]>>()
   restores = 0
 
-  readonly tool: Pick<Iptables, 'save' | 'restore' | 'hasAny'> = {
+  readonly tool: Pick<Iptables, 'save' | 'restore' | 'hasAny' | 'supports'> = {
+    supports: () => Promise.resolve(true),
     save: () => Promise.resolve(parseTables(this.text())),
     restore: (batch) => {
       this.#restore(batch.toString())

@@ -33,7 +33,7 @@ export const machines: readonly UmlMachine[] = [
   { name: 'worlds', parts: [conformance, insidePart('trace'), insidePart('playground')] },
   {
     name: 'modes',
-    // The first few share the machine's first namespace, the last three bring worlds.
+    // The first few share the machine's first namespace, the last four bring worlds or a namespace.
     parts: [
       'ipvs-mode',
       'packets',
@@ -43,6 +43,7 @@ export const machines: readonly UmlMachine[] = [
       'takeover',
       'interrupted',
       'confined',
+      'flows',
     ].map(insidePart),
   },
 ]

@@ -59,6 +59,8 @@ export interface UserspaceRuleset {
   readonly listeners: ReadonlyMap<number, ListenerPlan>
 }
 
+const withoutRange = { portRange: undefined, logsRefused: false }
+
 /** Higher than every real port, so that no real port is taken for a listener. */
 const firstSymbolicPort = 100_000
 
@@ -66,7 +68,7 @@ const firstSymbolicPort = 100_000
 export function userspaceRuleset(plan: UserspacePlan): UserspaceRuleset {
   const rules: Collected = new Map()
   const listeners = new Map<number, ListenerPlan>()
-  for (const { table, chain, rule } of [...userspaceJumps, ...userspaceFixed(undefined)]) {
+  for (const { table, chain, rule } of [...userspaceJumps, ...userspaceFixed(withoutRange)]) {
     append(rules, table, chain, rule)
   }
   for (const service of plan.services.values()) {

@@ -6,14 +6,14 @@ import {
   type WantedRule,
   type Table,
 } from '../../kernel/iptables.js'
-import { dropReasons } from '../../config/config.js'
 import { chainIn } from '../../kernel/place.js'
 import { kernelError } from '../../kernel/iptables-error.js'
 import { iptablesPlanner, type IptablesPlan } from './plan.js'
 import { ownTables } from './apply.js'
 import { ownerText, type Difference, chainDifferences, jumpDifferences } from '../difference.js'
 import { chains, isServiceChain } from './names.js'
-import { dispatchChains, jumps, kubeletJumps, localnetGuard, logRule } from './fixed-rules.js'
+import { canLog } from '../refusal-log.js'
+import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
 import { foundIn, type Found } from './full-sync.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { IptablesSettings } from './settings.js'
@@ -37,9 +37,7 @@ export async function readDifferences(
       ...settings,
       hasBpf: await iptables.supports('nat', probe),
       randomFully: iptables.capabilities.randomFully,
-      hasLog:
-        settings.logsRefused &&
-        (await iptables.supports('filter', logRule(dropReasons.localPolicy))),
+      hasLog: settings.logsRefused && (await canLog(iptables)),
       // A check for the objects would create them, so the existing rules are asked instead.
       hasAccounting: saved.some(({ chains }) =>
         [...chains.values()].some(({ rules }) => rules.some((text) => text.includes(' nfacct '))),

@@ -14,7 +14,8 @@ import {
   type Table,
 } from '../../kernel/iptables.js'
 import { accounts, chains } from './names.js'
-import { dropReasons, refusalGroup } from '../../config/config.js'
+import type { dropReasons } from '../../config/config.js'
+import { logTarget } from '../refusal-log.js'
 import { podSources } from './port-words.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { ChainRules, DispatchRule } from './service-rules.js'
@@ -71,19 +72,16 @@ export function fixedRules(context: FixedContext): FixedRules {
 /** Only what is refused or dropped anyway meets them, so that no other packet costs more. */
 const loggingChains: readonly ChainRules[] = [
   logged(chains.refused, 'REJECT'),
-  logged(chains.dropped, 'DROP', dropReasons.localPolicy),
-  logged(chains.blocked, 'DROP', dropReasons.sourceRange),
+  logged(chains.dropped, 'DROP', 'localPolicy'),
+  logged(chains.blocked, 'DROP', 'sourceRange'),
 ]
 
-function logged(name: string, jump: 'REJECT' | 'DROP', prefix?: string): ChainRules {
-  return chain('filter', name, [logRule(prefix), rule({ jump })])
-}
-
-/** To the proxy, which counts it. */
-export function logRule(prefix?: string): Rule {
-  const group = ['--nflog-group', String(refusalGroup)]
-  const jumpArgs = prefix === undefined ? group : ['--nflog-prefix', prefix, ...group]
-  return rule({ jump: 'NFLOG', jumpArgs })
+function logged(
+  name: string,
+  jump: 'REJECT' | 'DROP',
+  reason?: keyof typeof dropReasons,
+): ChainRules {
+  return chain('filter', name, [rule(logTarget(reason)), rule({ jump })])
 }
 
 /** Shared chains whose rules come from the Services. */

@@ -15,6 +15,7 @@ import { protocols } from '../../kernel/netlink/protocol.js'
 import { readGeneration } from '../../kernel/nftables-netlink/commit-watch.js'
 import { renderChanges, renderPlan } from './render.js'
 import { watchRules } from './watch.js'
+import { withoutLog } from '../refusal-log.js'
 import type { Applied, Mode, ModeContext, ModeDefinition } from '../mode.js'
 import type { Config } from '../../config/config.js'
 import type { DesiredState } from '../../state/desired-state.js'
@@ -56,9 +57,6 @@ export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
     cleanup: (context) => cleanupAll(context.log, deps),
   }
 }
-
-const withoutLog =
-  'the kernel cannot log to this program, so refused and dropped connections are not counted; load xt_NFLOG and nfnetlink_log'
 
 export const mode: ModeDefinition = iptablesMode()
 

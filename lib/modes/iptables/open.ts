@@ -1,10 +1,9 @@
 import { accounted, bytecode, Iptables, isIptablesError, rule } from '../../kernel/iptables.js'
 import { accounts, chains } from './names.js'
-import { dropReasons } from '../../config/config.js'
 import { ensureAccounts } from './packet-counters.js'
 import { FamilyRules } from './apply.js'
 import { ForeignCommits } from '../foreign-commits.js'
-import { logRule } from './fixed-rules.js'
+import { canLog } from '../refusal-log.js'
 import { kernelError } from '../../kernel/iptables-error.js'
 import { messageOf } from '../../errors.js'
 import type { Backend, Locked, Run } from '../../kernel/iptables.js'
@@ -56,7 +55,7 @@ export async function openFamilies(
       const probe = rule({ matches: [bytecode([[6, 0, 0, 0]])], jump: 'RETURN' })
       hasBpf &&= await iptables.supports('nat', probe)
       hasAccounting &&= await supportsAccounting(iptables)
-      hasLog &&= await iptables.supports('filter', logRule(dropReasons.localPolicy))
+      hasLog &&= await canLog(iptables)
       randomFully &&= iptables.capabilities.randomFully
       foreign ??= new ForeignCommits(backend === 'nft' ? openGeneration(deps) : undefined)
       const options = { iptables, log, foreign, retryMs: () => syncPeriodMs() * 0.9 }

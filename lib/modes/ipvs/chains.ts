@@ -13,6 +13,7 @@ import {
   type Table,
 } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
+import { logTarget } from '../refusal-log.js'
 import { chains, setNameOf, type SetName } from './names.js'
 import type { LocalTraffic } from '../../state/desired-state.js'
 
@@ -22,6 +23,8 @@ export interface ChainFacts {
   readonly masqueradeAll: boolean
   readonly masqueradeMark: number
   readonly dropsInvalid: boolean
+  /** What is refused or dropped is logged to the proxy. */
+  readonly logsRefused: boolean
 }
 
 export interface ChainRule {
@@ -54,7 +57,9 @@ export const jumps: readonly (readonly [Table, from: string, to: string])[] = [
 
 export const declared: readonly (readonly [Table, string])[] = [
   ['mangle', chains.outFilter],
+  ['mangle', chains.sourceRanges],
   ['nat', chains.services],
+  ['nat', chains.refused],
   ['nat', chains.postrouting],
   ['nat', chains.markMasquerade],
   ['nat', chains.nodePort],
@@ -75,6 +80,7 @@ export function chainsOf(facts: ChainFacts): ChainPlan {
     name: 'set',
     args: ['--match-set', setNameOf(facts.family, set), sides],
   })
+  if (facts.logsRefused) writeRefused(to, match)
   writeNat(facts, to, match)
   writeFilter(facts, to, match)
   return {
@@ -92,6 +98,24 @@ export const jumpComment = 'kubernetes service portals'
 
 type To = (table: Table, chain: string) => (spec: RuleSpec) => void
 type MatchSet = (set: SetName, sides: string) => Match
+
+/**
+ * IPVS refuses what has no endpoint without a word. Only first packets pass nat, which is before it
+ * for every client, so connections that are open meet no rule more.
+ */
+function writeRefused(to: To, match: MatchSet): void {
+  const services = to('nat', chains.services)
+  services({
+    comment: 'Services without endpoints',
+    matches: [match('KUBE-NO-ENDPOINTS', 'dst,dst')],
+    jump: chains.refused,
+  })
+  const refused = to('nat', chains.refused)
+  // What is in no source range is dropped on its way to IPVS, and told of there.
+  for (const source of allowed(match)) refused({ matches: [source], ...logTarget() })
+  refused({ matches: [match('KUBE-LOAD-BALANCER-FW', 'dst,dst')], jump: 'RETURN' })
+  refused(logTarget())
+}
 
 function writeNat(facts: ChainFacts, to: To, match: MatchSet): void {
   const { masqueradeMark: mark, family } = facts
@@ -197,7 +221,7 @@ function writeFilter(facts: ChainFacts, to: To, match: MatchSet): void {
     matches: [match('KUBE-HEALTH-CHECK-NODE-PORT', 'dst')],
     jump: 'ACCEPT',
   })
-  writeSourceRanges(to, match)
+  writeSourceRanges(facts, to, match)
   writeShield(facts, to, match)
 
   const forward = to('filter', chains.forward)
@@ -207,27 +231,30 @@ function writeFilter(facts: ChainFacts, to: To, match: MatchSet): void {
   forward({ matches: [connectionState('RELATED', 'ESTABLISHED')], jump: 'ACCEPT' })
 }
 
-function writeSourceRanges(to: To, match: MatchSet): void {
-  const toGuarded = match('KUBE-LOAD-BALANCER-FW', 'dst,dst')
-  const firewall = to('filter', chains.firewall)
-  firewall({
-    comment: 'load balancers with source ranges',
-    matches: [toGuarded],
-    jump: chains.sourceRanges,
-  })
-  const allowed = [
-    match('KUBE-LOAD-BALANCER-SOURCE-CIDR', 'dst,dst,src'),
-    match('KUBE-LOAD-BALANCER-SOURCE-IP', 'dst,dst,src'),
-  ]
-  const ranges = to('filter', chains.sourceRanges)
-  for (const source of allowed) ranges({ matches: [source], jump: 'RETURN' })
-  ranges({ jump: 'DROP' })
-
-  // The same for the node's own packets (IP23). IPVS takes them before the filter table.
-  const out = to('mangle', chains.outFilter)
-  for (const source of allowed) out({ matches: [source], jump: 'RETURN' })
-  out({ matches: [toGuarded], jump: 'DROP' })
+function writeSourceRanges({ logsRefused }: ChainFacts, to: To, match: MatchSet): void {
+  for (const [table, from] of [
+    ['filter', chains.firewall],
+    // The node's own packets (IP23). IPVS takes them before the filter table.
+    ['mangle', chains.outFilter],
+  ] as const) {
+    const guard = to(table, from)
+    guard({
+      comment: 'load balancers with source ranges',
+      matches: [match('KUBE-LOAD-BALANCER-FW', 'dst,dst')],
+      jump: chains.sourceRanges,
+    })
+    const ranges = to(table, chains.sourceRanges)
+    for (const source of allowed(match)) ranges({ matches: [source], jump: 'RETURN' })
+    if (logsRefused) ranges(logTarget('sourceRange'))
+    ranges({ jump: 'DROP' })
+  }
 }
+
+/** Who may use a load balancer that has source ranges. */
+const allowed = (match: MatchSet) => [
+  match('KUBE-LOAD-BALANCER-SOURCE-CIDR', 'dst,dst,src'),
+  match('KUBE-LOAD-BALANCER-SOURCE-IP', 'dst,dst,src'),
+]
 
 /** IP22: the host's own ports are not reached by Service addresses. */
 function writeShield({ family }: ChainFacts, to: To, match: MatchSet): void {

@@ -16,6 +16,7 @@ import { ipvsPlanner, type IpvsPlan } from './plan.js'
 import { ipvsReader, readerOf } from './planner.js'
 import { openLoaded, probeDefaults, probeIpvs } from './probe.js'
 import { Rules } from './rules.js'
+import { withoutLog } from '../refusal-log.js'
 import { ipvsSettings, sysctlWishes, timeoutsOf, type IpvsSettings } from './settings.js'
 import { Traffic } from './traffic.js'
 
@@ -34,7 +35,8 @@ export const mode: ModeDefinition = {
     ipvs.close()
   },
   create: async (config, _, context): Promise<Mode<IpvsPlan>> => {
-    let settings = ipvsSettings(config)
+    const rules = new Rules()
+    let settings = await possible(ipvsSettings(config), rules, context.log)
     refuseMissing('ipvs', await probeIpvs(probeDefaults, settings.scheduler))
     const ipvs = await openLoaded(probeDefaults)
     const links = new Links()
@@ -43,7 +45,7 @@ export const mode: ModeDefinition = {
       ipvs,
       links,
       sets: new IpSets(),
-      rules: new Rules(),
+      rules,
       context,
       now: () => performance.now(),
       get gracePeriodMs() {
@@ -65,7 +67,8 @@ export const mode: ModeDefinition = {
       apply: (plan) => applier.apply(plan),
       forget: () => applier.forget(),
       reconfigure: (next) => {
-        const wanted = ipvsSettings(next)
+        const { logsRefused } = settings
+        const wanted = { ...ipvsSettings(next), logsRefused }
         if (isDeepStrictEqual(wanted, settings)) return false
         settings = wanted
         current = readerOf(settings)
@@ -82,13 +85,14 @@ export const mode: ModeDefinition = {
     }
   },
   differences: async (state, config) => {
-    const settings = ipvsSettings(config)
+    const rules = new Rules()
     const ipvs = Ipvs.open()
     const links = new Links()
     try {
+      const settings = await possible(ipvsSettings(config), rules)
       const view = await readKernel(state.family, { ipvs, links, sets: new IpSets() })
       const excluded = settings.excludeCidrs.flatMap((text) => parseCidr(text) ?? [])
-      const tables = await new Rules().read(state.family)
+      const tables = await rules.read(state.family)
       return ipvsDifferences(ipvsPlanner(settings)(state), { view, tables, excluded })
     } finally {
       ipvs.close()
@@ -106,6 +110,13 @@ export const mode: ModeDefinition = {
       links.close()
     }
   },
+}
+
+/** What is refused is logged only where the kernel can; the rest works all the same. */
+async function possible(settings: IpvsSettings, rules: Rules, log?: Log): Promise<IpvsSettings> {
+  const logsRefused = settings.logsRefused && (await rules.canLog())
+  if (logsRefused !== settings.logsRefused) log?.warn({}, withoutLog)
+  return { ...settings, logsRefused }
 }
 
 /** A setting that a container may not change is a warning, because most nodes have the right value. */

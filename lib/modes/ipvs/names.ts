@@ -20,6 +20,8 @@ export const chains = {
   shield: 'KUBE-IPVS-FILTER',
   /** Source ranges for what the node itself sends (IP23). */
   outFilter: 'KUBE-IPVS-OUT-FILTER',
+  /** Ours: tells the proxy of what IPVS is going to refuse. */
+  refused: 'KUBE-IPVS-REFUSED',
 } as const
 
 const address = 'hash:ip'
@@ -47,6 +49,7 @@ const setTypes = {
   'KUBE-NODE-PORT-LOCAL-SCTP-HASH': addressPort,
   'KUBE-HEALTH-CHECK-NODE-PORT': port,
   'KUBE-IPVS-IPS': address,
+  'KUBE-NO-ENDPOINTS': addressPort,
 } as const
 
 export type SetName = keyof typeof setTypes

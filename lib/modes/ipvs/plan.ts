@@ -22,7 +22,7 @@ export interface IpvsPlan {
 
 export type PlanSettings = Pick<
   IpvsSettings,
-  'scheduler' | 'masqueradeAll' | 'masqueradeBit' | 'dropsInvalid'
+  'scheduler' | 'masqueradeAll' | 'masqueradeBit' | 'dropsInvalid' | 'logsRefused'
 >
 
 interface Facts {
@@ -91,6 +91,7 @@ function factsOf({ family, node }: DesiredState, settings: PlanSettings): Facts 
         return ip !== undefined && !isLoopback(ip)
       }),
       ownAddresses: new Set(node.localAddresses),
+      logsRefused: settings.logsRefused,
     },
     chains: {
       family,
@@ -98,6 +99,7 @@ function factsOf({ family, node }: DesiredState, settings: PlanSettings): Facts 
       masqueradeAll: settings.masqueradeAll,
       masqueradeMark: 2 ** settings.masqueradeBit,
       dropsInvalid: settings.dropsInvalid,
+      logsRefused: settings.logsRefused,
     },
   }
 }

@@ -17,10 +17,11 @@ import {
   type ChainPlan,
   type ChainRule,
 } from './chains.js'
+import { canLog } from '../refusal-log.js'
 import { chains, setNameOf } from './names.js'
 import { rulesIn } from '../difference.js'
 
-type Tool = Pick<Iptables, 'save' | 'restore' | 'hasAny'>
+type Tool = Pick<Iptables, 'save' | 'restore' | 'hasAny' | 'supports'>
 
 export interface RulesDeps {
   readonly open: (family: IpFamily) => Promise<Tool>
@@ -50,6 +51,11 @@ export class Rules {
       await tool.restore(text)
       return text.length
     })
+  }
+
+  /** Whether rules can log to this program: the target is one for both families. */
+  canLog(): Promise<boolean> {
+    return asKernelError('try to log packets', async () => canLog(await this.#tool('IPv4')))
   }
 
   /** Every table of the family, whoever wrote it. */

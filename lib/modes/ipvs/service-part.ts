@@ -23,23 +23,28 @@ export interface PartFacts {
   readonly nodePortAddresses: readonly string[]
   /** Addresses the node has anyway: a Service that names one does not get it bound again (IP02). */
   readonly ownAddresses: ReadonlySet<string>
+  /** The proxy is told of what finds no endpoint. */
+  readonly logsRefused: boolean
 }
 
 /** Everything one service port asks of the kernel (IP01, IP02, IP10-IP18). */
 export function servicePart(service: DesiredService, facts: PartFacts): ServicePart {
+  const kind = kindOf(service, facts)
+  const protocol = service.protocol.toLowerCase()
   const resources = new Map<string, Resource>()
   const add = (resource: Resource) => resources.set(resourceId(resource), resource)
   const member = (set: SetName, text: string) => add({ kind: 'member', set, member: text })
-  const server = (ip: string, port: number, reals: ReadonlyMap<string, RealServer>) =>
+  const server = (ip: string, port: number, reals: ReadonlyMap<string, RealServer>) => {
     add({ kind: 'server', server: { ...kind, ip, port }, reals })
+    const isServed = [...reals.values()].some(({ weight }) => weight > 0)
+    if (facts.logsRefused && !isServed) member('KUBE-NO-ENDPOINTS', `${ip},${protocol}:${port}`)
+  }
   const bind = (ip: string) => {
     if (facts.ownAddresses.has(ip)) return
     add({ kind: 'address', ip })
     member('KUBE-IPVS-IPS', ip)
   }
 
-  const kind = kindOf(service, facts)
-  const protocol = service.protocol.toLowerCase()
   const at = (ip: string) => `${ip},${protocol}:${service.port}`
   const internal = realsFor(service, kind.scheduler, service.internal, service.internalPolicyLocal)
   const external = realsFor(service, kind.scheduler, service.external, service.externalPolicyLocal)

@@ -15,10 +15,12 @@ export interface IpvsSettings {
   readonly tcpFinTimeoutMs: number
   readonly udpTimeoutMs: number
   readonly gracePeriodMs: number
+  /** What is refused or dropped is logged to the proxy. */
+  readonly logsRefused: boolean
 }
 
 /** Masquerading is read from the iptables section, as upstream (section 11). */
-export function ipvsSettings({ ipvs, iptables, conntrack }: Config): IpvsSettings {
+export function ipvsSettings({ ipvs, iptables, conntrack, flows }: Config): IpvsSettings {
   return {
     masqueradeBit: iptables.masqueradeBit,
     masqueradeAll: iptables.masqueradeAll,
@@ -31,6 +33,7 @@ export function ipvsSettings({ ipvs, iptables, conntrack }: Config): IpvsSetting
     tcpFinTimeoutMs: ipvs.tcpFinTimeout,
     udpTimeoutMs: ipvs.udpTimeout,
     gracePeriodMs: ipvs.gracefulPeriod,
+    logsRefused: flows.enabled,
   }
 }
 

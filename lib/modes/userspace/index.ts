@@ -22,6 +22,7 @@ import {
 import { withoutSubChains } from './portals/sub-chains.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { probeUserspace } from './probe.js'
+import { canLog } from '../refusal-log.js'
 import { fixedRules } from './render.js'
 import { windowsSettings, userspaceSettings } from './settings.js'
 import { UserspaceMode } from './userspace-mode.js'
@@ -50,10 +51,12 @@ export const definition: ModeDefinition = {
     if (settings.portals === 'addresses') {
       return withLink(linux, silent, (link) => addressDifferences(plan, link, sockets))
     }
-    const tables = withoutSubChains(await readPortals(await openIptables(state.family)))
+    const iptables = await openIptables(state.family)
+    const tables = withoutSubChains(await readPortals(iptables))
     const listening = new Set(sockets.map(({ protocol, port }) => `${protocol} ${port}`))
     const listing = { tables, listening }
-    return userspaceDifferences(plan, fixedRules(settings.portRange), listing)
+    const logsRefused = settings.logsRefused && (await canLog(iptables))
+    return userspaceDifferences(plan, fixedRules({ ...settings, logsRefused }), listing)
   },
 
   async cleanup(context) {

@@ -13,6 +13,10 @@ export const filterChains = {
   nonLocal: 'KUBE-NODEPORT-NON-LOCAL',
   /** Ours: refuses or drops packets to virtual IPs without endpoints that the policy allows. */
   refuse: 'KUBE-PORTALS-REFUSE',
+  /** Ours: how each of them is turned away, and with `--flows` the proxy is told first. */
+  refused: 'KUBE-PORTALS-REFUSED',
+  dropped: 'KUBE-PORTALS-DROPPED',
+  blocked: 'KUBE-PORTALS-BLOCKED',
   /** Ours: refuses packets to a proxy port that were not redirected: they bypass policies. */
   direct: 'KUBE-PORTALS-DIRECT',
 } as const

@@ -7,6 +7,7 @@ import {
   type Match,
   type RuleSpec,
 } from '../../kernel/iptables.js'
+import { logTarget } from '../refusal-log.js'
 import type { UserspaceSettings } from './settings.js'
 import { subChainOf, type PlacedRule } from './portals/sub-chains.js'
 import * as names from './names.js'
@@ -35,19 +36,36 @@ export const jumps: readonly (PlacedRule & { readonly prepend: boolean })[] = [
 ]
 
 /** Rules that belong to no Service. */
-export function fixedRules(range: UserspaceSettings['portRange']): readonly PlacedRule[] {
+export function fixedRules({ portRange: range, logsRefused }: FixedFacts): readonly PlacedRule[] {
   // Most new connections were redirected and need not pass the other rules.
   const redirected = rule({ matches: [connectionState('DNAT')], jump: 'RETURN' })
   const direct = { table: 'filter', chain: filterChains.direct } as const
-  if (!range) return [{ ...direct, rule: redirected }]
+  const standing = [{ ...direct, rule: redirected }, ...turningAway(logsRefused)]
+  if (!range) return standing
   const ports = `${range.from}:${range.to}`
   return [
-    { ...direct, rule: redirected },
+    ...standing,
     ...(['tcp', 'udp'] as const).map((protocol) => ({
       ...direct,
       rule: rule({ protocol, matches: [portMatch(protocol, ports)], ...rejectOf(protocol) }),
     })),
   ]
+}
+
+export type FixedFacts = Pick<UserspaceSettings, 'portRange' | 'logsRefused'>
+
+/** Only what is turned away anyway meets these, so that telling the proxy costs no other packet. */
+function turningAway(logsRefused: boolean): readonly PlacedRule[] {
+  const ends = [
+    [filterChains.refused, undefined, [{ protocol: 'tcp', ...rejectOf('tcp') }, rejectOf('udp')]],
+    [filterChains.dropped, 'localPolicy', [{ jump: 'DROP' }]],
+    [filterChains.blocked, 'sourceRange', [{ jump: 'DROP' }]],
+  ] as const
+  return ends.flatMap(([chain, reason, specs]) =>
+    [...(logsRefused ? [logTarget(reason)] : []), ...specs].map((spec: RuleSpec) => ({
+      ...{ table: 'filter' as const, chain, rule: rule(spec) },
+    })),
+  )
 }
 
 /** The rules of one service port. */
@@ -86,7 +104,8 @@ function targetOf(
   ports: ProxyPorts,
 ): Pick<RuleSpec, 'jump' | 'jumpArgs'> | undefined {
   if (target.kind === 'reject') return rejectOf(protocol)
-  if (!('list' in target)) return { jump: target.kind.toUpperCase() }
+  if (target.kind === 'accept') return { jump: 'ACCEPT' }
+  if (!('list' in target)) return { jump: filterChains[target.kind] }
   const port = ports[target.list]
   if (port === undefined) return undefined
   if (target.kind === 'redirect') return { jump: 'REDIRECT', jumpArgs: ['--to-ports', port] }
@@ -126,7 +145,7 @@ export function renderPlan(plan: UserspacePlan, settings: UserspaceSettings): st
     if (prepend) batch.prepend(table, chain, rule)
     else batch.append(table, chain, rule)
   }
-  for (const placed of fixedRules(settings.portRange)) append(batch, placed)
+  for (const placed of fixedRules(settings)) append(batch, placed)
   for (const service of services) {
     for (const placed of placeRules(service.rules, symbolicPorts)) append(batch, placed)
   }

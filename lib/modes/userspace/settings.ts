@@ -21,6 +21,8 @@ export interface UserspaceSettings {
   readonly masqueradesAll: boolean
   /** The level of a line for each connection; undefined: none. */
   readonly accessLog: 'debug' | 'info' | 'warn' | undefined
+  /** What is refused or dropped is logged to the proxy. */
+  readonly logsRefused: boolean
   readonly takeover: boolean
   readonly takeoverFolder: string
 }
@@ -42,6 +44,7 @@ export function userspaceSettings(config: Config): UserspaceSettings {
     sourceAddress: userspace.sourceAddress,
     masqueradesAll: config.iptables.masqueradeAll,
     accessLog: userspace.accessLog ? userspace.accessLogLevel : undefined,
+    logsRefused: config.flows.enabled,
     takeover: config.takeover,
     takeoverFolder: userspace.takeoverFolder,
   }

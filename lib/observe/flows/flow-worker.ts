@@ -84,6 +84,7 @@ let openRefusalsAt = 0
 /** What rules have refused or dropped. The group may be another's for a while, as during a take-over. */
 function lookAtRefusals(): void {
   if (!refusals || performance.now() < openRefusalsAt) return
+  lookedAt = Date.now()
   try {
     refusals.open()
     overruns += refusals.read((refusal) => counter.refused(refusal)).overruns
@@ -99,7 +100,7 @@ let nextListing = 0
 /** Reads the table of the kernel, unless it was read a moment ago. */
 function list(): Promise<void> {
   listing = listing.then(async () => {
-    if (performance.now() < nextListing && !counter.isMissing) return
+    if (!events || (performance.now() < nextListing && !counter.isMissing)) return
     const started = performance.now()
     counter.beginListing()
     try {
@@ -130,6 +131,12 @@ let hasStarted = false
 /** Once the Services are known. */
 async function start(): Promise<void> {
   hasStarted = true
+  lookAtRefusals()
+  if (refusals) setInterval(lookAtRefusals, refusalsEveryMs).unref()
+  if (settings.hearsConnections) await hear()
+}
+
+async function hear(): Promise<void> {
   const saved = settings.stateFile === '' ? undefined : await loadCounts(settings.stateFile)
   if (saved) counter.resume(saved)
   const { onlyTranslated } = settings
@@ -147,8 +154,6 @@ async function start(): Promise<void> {
   }
   lookOn()
   isChanged = true
-  lookAtRefusals()
-  if (refusals) setInterval(lookAtRefusals, refusalsEveryMs).unref()
   await list()
   setInterval(() => void save(), saveEveryMs).unref()
   post({ kind: 'ready', resumed: saved !== undefined, hasRing: events.hasRing })
@@ -169,14 +174,14 @@ async function handle(message: ToFlowThread): Promise<void> {
     case 'services':
       // Connections that have come so far were to the Services of before.
       look()
-      if (events) lookAtRefusals()
+      if (hasStarted) lookAtRefusals()
       counter.change(message)
-      if (!events && !hasStarted) await start()
+      if (!hasStarted) await start()
       break
     case 'numbers':
       look()
-      if (events) lookAtRefusals()
-      if (events) await list()
+      if (hasStarted) lookAtRefusals()
+      await list()
       post({ kind: 'numbers', id: message.id, ...counter.take(), overruns })
       overruns = 0
       break

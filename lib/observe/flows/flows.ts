@@ -33,16 +33,19 @@ export class Flows {
   readonly #ports = new ServedPorts()
   readonly #thread: FlowThread | undefined
   readonly #sampler = new Sampler(toldPerSecond, () => performance.now())
+  /** Service ports that rules have refused or dropped connections to. */
+  readonly #turnedAway = new Set<string>()
   #isServing = false
   #reading: Promise<void> | undefined
 
   constructor(options: FlowsOptions) {
     this.#options = options
     this.lines = new FlowLog(keptLines, options.podAt)
-    if (options.kernel === 'told') return
-    const { stateFile, onlyTranslated, refusalGroup } = options
+    const { kernel, stateFile, onlyTranslated, refusalGroup } = options
+    if (kernel === 'told' && refusalGroup === undefined) return
     const settings = {
-      stateFile: options.kernel === 'counts' ? stateFile : '',
+      hearsConnections: kernel !== 'told',
+      stateFile: kernel === 'counts' ? stateFile : '',
       onlyTranslated,
       refusalGroup,
       startedAt: Date.now(),
@@ -73,7 +76,9 @@ export class Flows {
     this.#reading ??= this.#thread
       .numbers()
       .then((numbers) => {
-        if (numbers && this.#options.kernel === 'counts') this.#count(numbers)
+        if (!numbers) return
+        this.#countTurnedAway(numbers)
+        if (this.#options.kernel === 'counts') this.#count(numbers)
       })
       .finally(() => (this.#reading = undefined))
     return this.#reading
@@ -85,7 +90,21 @@ export class Flows {
     await this.#thread?.stop()
   }
 
-  #count({ grown, open, gone, turnedAway, overruns }: FlowNumbers): void {
+  /** In every mode. Where the mode itself counts the rest, the rest of a Service is not forgotten here. */
+  #countTurnedAway({ turnedAway, gone, overruns }: FlowNumbers): void {
+    const { meter } = this.#options
+    for (const { refused, dropped, ...labels } of turnedAway) {
+      if (refused > 0) meter.count('service_refused_connections_total', labels, refused)
+      if (dropped > 0) meter.count('service_dropped_connections_total', labels, dropped)
+      this.#turnedAway.add(nameOf(labels))
+    }
+    for (const labels of gone) {
+      if (this.#turnedAway.delete(nameOf(labels))) meter.forget({ ...labels })
+    }
+    if (overruns > 0) meter.count('flow_events_lost_total', {}, overruns)
+  }
+
+  #count({ grown, open, gone }: FlowNumbers): void {
     const { meter } = this.#options
     for (const { service, protocol, endpoint, ...growth } of grown) {
       const labels = { service, protocol, endpoint }
@@ -99,15 +118,10 @@ export class Flows {
         if (by > 0) meter.count(metric, { ...labels, direction }, by)
       }
     }
-    for (const { refused, dropped, ...labels } of turnedAway) {
-      if (refused > 0) meter.count('service_refused_connections_total', labels, refused)
-      if (dropped > 0) meter.count('service_dropped_connections_total', labels, dropped)
-    }
     for (const { open: value, ...labels } of open) {
       meter.gauge('service_active_connections', labels, value)
     }
     for (const labels of gone) meter.forget({ ...labels })
-    if (overruns > 0) meter.count('flow_events_lost_total', {}, overruns)
   }
 
   #reported(report: FlowReport): void {
@@ -130,6 +144,8 @@ export class Flows {
     }
   }
 }
+
+const nameOf = ({ service, protocol }: FlowNumbers['gone'][number]) => `${service}/${protocol}`
 
 const keptLines = 4096
 const toldPerSecond = 200

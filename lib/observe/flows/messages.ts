@@ -28,6 +28,8 @@ export interface ServedChanges {
 }
 
 export interface FlowThreadSettings {
+  /** Connections that the kernel tracks are told of; else only what rules refuse. */
+  readonly hearsConnections: boolean
   /** Where numbers are kept over a restart; empty: nowhere. */
   readonly stateFile: string
   readonly onlyTranslated: boolean

@@ -162,11 +162,15 @@ const knownChains: Readonly<Record<string, string>> = {
   'KUBE-NODEPORT-HOST': 'node ports, for packets of this node itself',
   'KUBE-NODEPORT-NON-LOCAL': 'lets connections that were redirected reach the proxy',
   'KUBE-PORTALS-REFUSE': 'Services without endpoints',
+  'KUBE-PORTALS-REFUSED': 'refuses, and tells the sender',
+  'KUBE-PORTALS-DROPPED': 'drops what wants an endpoint on this node',
+  'KUBE-PORTALS-BLOCKED': 'drops what is in no source range',
   'KUBE-PORTALS-DIRECT': 'refuses direct connections to the ports of the proxy',
   'KUBE-NODE-PORT': 'which node port is it for?',
   'KUBE-LOAD-BALANCER': 'load-balancer addresses: masquerade, unless the policy is Local',
   'KUBE-SOURCE-RANGES-FIREWALL': 'who is in the source ranges of its load balancer?',
   'KUBE-IPVS-FILTER': 'what may reach the addresses of kube-ipvs0',
+  'KUBE-IPVS-REFUSED': 'tells the proxy of what IPVS is going to refuse',
   'KUBE-IPVS-OUT-FILTER': 'source ranges, for packets of this node itself',
 }
 

@@ -56,7 +56,10 @@ for (const backend of ['nft', 'legacy'] as const) {
   for (const family of ['IPv4', 'IPv6'] as const) {
     t.test(`${family} rules of ${many} Services, iptables-${backend}`, { skip }, async (t) => {
       const iptables = await Iptables.open({ family, backend })
-      const options = { fixed: fixedRules(undefined), guardsEachPort: true }
+      const options = {
+        fixed: fixedRules({ portRange: undefined, logsRefused: true }),
+        guardsEachPort: true,
+      }
       const portals = new IptablesPortals(iptables, options)
       const program = family === 'IPv4' ? 'iptables' : 'ip6tables'
       const save = () => spawnSync(`${program}-${backend}-save`, { encoding: 'utf8' }).stdout
@@ -110,7 +113,10 @@ for (const backend of ['nft', 'legacy'] as const) {
         t.equal(status, 0, stderr)
         return stdout
       }
-      const options = { fixed: fixedRules(undefined), guardsEachPort: true }
+      const options = {
+        fixed: fixedRules({ portRange: undefined, logsRefused: true }),
+        guardsEachPort: true,
+      }
       const iptables = await Iptables.open({ family: 'IPv4', backend })
       await new IptablesPortals(iptables, options).replaceAll(rulesOf('IPv4', 5))
       const older = run(`iptables-${backend}-save`, [])
@@ -164,7 +170,11 @@ t.test(
     const iptables = await Iptables.open({ family: 'IPv4', backend: 'legacy', run: spying })
     let mark = 1
     const foreign = new ForeignCommits(() => mark)
-    const options = { fixed: fixedRules(undefined), guardsEachPort: true, foreign }
+    const options = {
+      fixed: fixedRules({ portRange: undefined, logsRefused: true }),
+      guardsEachPort: true,
+      foreign,
+    }
     const portals = new IptablesPortals(iptables, options)
     const rules = rulesOf('IPv4', 5)
     await portals.replaceAll(rules)
@@ -188,7 +198,10 @@ t.test(
 
 t.test('rules in another order are found', { skip }, async (t) => {
   const iptables = await Iptables.open({ family: 'IPv4', backend: 'nft' })
-  const options = { fixed: fixedRules({ from: 30_000, to: 30_100 }), guardsEachPort: false }
+  const options = {
+    fixed: fixedRules({ portRange: { from: 30_000, to: 30_100 }, logsRefused: false }),
+    guardsEachPort: false,
+  }
   const portals = new IptablesPortals(iptables, options)
   await portals.replaceAll(new Map())
   t.ok(await portals.isIntact())
@@ -215,7 +228,10 @@ for (const backend of ['nft', 'legacy'] as const) {
     { skip },
     async (t) => {
       const iptables = await Iptables.open({ family: 'IPv4', backend })
-      const options = { fixed: fixedRules({ from: 30_000, to: 30_100 }), guardsEachPort: false }
+      const options = {
+        fixed: fixedRules({ portRange: { from: 30_000, to: 30_100 }, logsRefused: false }),
+        guardsEachPort: false,
+      }
       const portals = new IptablesPortals(iptables, options)
       const rules = rulesOf('IPv4', 3)
       await portals.replaceAll(rules)

@@ -10,6 +10,7 @@ import { addressMark, deviceName, drainChain } from '../names.js'
 import { AddressPortals, removeAddresses } from './address-portals.js'
 import { IptablesPortals } from './iptables-portals.js'
 import { ourChains } from './removal.js'
+import { canLog, withoutLog } from '../../refusal-log.js'
 import { fixedRules } from '../render.js'
 import type { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import type { Portals } from './portals.js'
@@ -67,9 +68,11 @@ async function openFamily(
   if (ground.hasRules && settings.portals !== 'addresses') {
     try {
       const iptables = await openIptables(family, run)
+      const logsRefused = settings.logsRefused && (await canLog(iptables))
+      if (logsRefused !== settings.logsRefused) log.warn({ family }, withoutLog)
       const countsCommits = iptables.capabilities.backend === 'nft'
       return new IptablesPortals(iptables, {
-        fixed: fixedRules(settings.portRange),
+        fixed: fixedRules({ ...settings, logsRefused }),
         guardsEachPort: settings.portRange === undefined,
         log,
         ...(countsCommits ? { foreign } : {}),

@@ -46,7 +46,9 @@ export type PortalTarget =
   | { readonly kind: 'redirect'; readonly list: EndpointList }
   /** To the listener, at that address; if it is empty, at the packet's destination. */
   | { readonly kind: 'dnat'; readonly address: string; readonly list: EndpointList }
-  | { readonly kind: 'accept' | 'reject' | 'drop' }
+  | { readonly kind: 'accept' | 'reject' }
+  /** To the chain that turns it away for this reason. */
+  | { readonly kind: 'refused' | 'dropped' | 'blocked' }
 
 /** The rules of one service port: they lead to its listeners, or refuse. */
 export function portalRulesOf(
@@ -90,7 +92,7 @@ class RuleWriter {
     const { clusterIp, port, internal } = this.#service
     const place = { destination: clusterIp, destinationPort: port }
     if (internal === 'reject' || internal === 'drop') {
-      this.#refuse(place, internal)
+      this.#turnAway(place, internal)
       return
     }
     this.#nat(natChains.portalsContainer, place, this.#containerTarget(internal))
@@ -112,12 +114,12 @@ class RuleWriter {
     }
     for (const sender of allowed) {
       const from = { ...place, ...sender }
-      if (external === 'reject' || external === 'drop') this.#refuse(from, external)
+      if (external === 'reject' || external === 'drop') this.#turnAway(from, external)
       else this.#nat(natChains.portalsContainer, from, this.#containerTarget(external))
       if (fromNode) this.#nat(natChains.portalsHost, from, this.#hostTarget(fromNode))
     }
     // Packets that were allowed above have another destination here.
-    if (ranges.length > 0) this.#refuse(place, 'drop')
+    if (ranges.length > 0) this.#refuse(place, { kind: 'blocked' })
   }
 
   nodePort(): void {
@@ -132,7 +134,7 @@ class RuleWriter {
         this.#nat(natChains.nodePortContainer, from, this.#containerTarget('cluster'))
       }
       if (external === 'reject' || external === 'drop') {
-        this.#refuse({ ...place, condition: 'to local address' }, external)
+        this.#turnAway({ ...place, condition: 'to local address' }, external)
       } else this.#nat(natChains.nodePortContainer, place, this.#containerTarget(external))
       if (fromNode) {
         // The address does not change, so that UDP replies come from the address that was asked.
@@ -226,8 +228,12 @@ class RuleWriter {
     this.rules.push({ table: 'nat', chain, ...this.#common, ...place, target })
   }
 
-  #refuse(place: Place, verdict: Extract<Verdict, 'reject' | 'drop'>): void {
-    this.#filter(filterChains.refuse, { ...place, target: { kind: verdict } })
+  #turnAway(place: Place, verdict: Extract<Verdict, 'reject' | 'drop'>): void {
+    this.#refuse(place, { kind: verdict === 'reject' ? 'refused' : 'dropped' })
+  }
+
+  #refuse(place: Place, target: PortalTarget): void {
+    this.#filter(filterChains.refuse, { ...place, target })
   }
 
   #filter(

@@ -1,0 +1,328 @@
+/** A node with Services and their servers, whose clients compare what they saw with what flows tell. */
+import { execFileSync, spawn } from 'node:child_process'
+import { createServer, connect } from 'node:net'
+import { mkdtempSync, readlinkSync, rmSync, writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { daemonNumbers } from '../../lib/inspect/top/daemon-numbers.js'
+import { hostPort } from '../../lib/state/ip.js'
+import type { FlowRecord } from '../../lib/observe/flows/answer.js'
+import { endpoint, rawService, rawSlice } from '../state/objects.js'
+import { kubeProxy, startProxy } from './live-daemon.js'
+import { runCommand } from '../../lib/kernel/command.js'
+import { enterPrivateNetns } from './private-netns.js'
+
+export const skip = enterPrivateNetns() ?? false
+const folder = mkdtempSync(join(tmpdir(), 'flows-'))
+t.teardown(() => rmSync(folder, { recursive: true }))
+if (skip === false) {
+  execFileSync('sysctl', ['-qw', 'net.ipv4.ip_forward=1'])
+  execFileSync('ip', ['link', 'set', 'lo', 'up'])
+  execFileSync('ip', ['address', 'add', '192.0.2.1/24', 'dev', 'lo'])
+  execFileSync('ip', ['route', 'add', 'default', 'dev', 'lo'])
+  // Over lo a client never hears that it is refused.
+  execFileSync('ip', ['link', 'add', 'out', 'type', 'veth', 'peer', 'name', 'beyond'])
+  execFileSync('ip', ['link', 'set', 'out', 'up'])
+  execFileSync('ip', ['address', 'add', '2001:db8::1/128', 'dev', 'lo', 'nodad'])
+  for (const [ip, from] of [
+    ['10.96.0.11/32', '192.0.2.1'],
+    ['203.0.113.2/32', '192.0.2.1'],
+    ['fd00:10:96::11/128', '2001:db8::1'],
+  ] as const) {
+    execFileSync('ip', ['route', 'add', ip, 'dev', 'out', 'src', from])
+  }
+  for (const ip of ['10.244.1.1', '10.244.1.2']) {
+    execFileSync('ip', ['address', 'add', `${ip}/32`, 'dev', 'lo'])
+  }
+}
+
+/** Runs a program on another machine. */
+const beyond = skip === false ? await createBeyond() : undefined
+
+/** Its namespace is that of a process, and ends with it. */
+async function createBeyond(): Promise<readonly string[]> {
+  const holder = spawn('unshare', ['-n', 'sleep', '1000'])
+  t.teardown(() => holder.kill())
+  const pid = String(holder.pid)
+  const namespace = (of: string) => readlinkSync(`/proc/${of}/ns/net`)
+  while (namespace(pid) === namespace('thread-self')) await delay(10)
+  const inside = ['nsenter', '-t', pid, '-n']
+  const [enter = '', ...rest] = inside
+  const ip = (...words: string[]) => execFileSync('ip', words)
+  const ipInside = (words: string) => execFileSync(enter, [...rest, 'ip', ...words.split(' ')])
+  ip('link', 'set', 'beyond', 'netns', pid)
+  ipInside('link set beyond up')
+  for (const prefix of ['198.18.0', '198.51.100']) {
+    ip('address', 'add', `${prefix}.1/24`, 'dev', 'out')
+    ipInside(`address add ${prefix}.7/24 dev beyond`)
+  }
+  ipInside('route add default via 198.18.0.1')
+  return inside
+}
+
+const service = (name: string, clusterIP: string, spec: object = {}, status = {}) => {
+  const ports = [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080 }]
+  return rawService({ name, spec: { clusterIP, clusterIPs: [clusterIP], ports, ...spec }, status })
+}
+const nodePort = (at: number) => ({
+  type: 'NodePort',
+  ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort: at }],
+})
+const onNode2 = (name: string) =>
+  rawSlice({ name, service: name, endpoints: [endpoint('10.244.2.1', { node: 'node-2' })] })
+const web = ['10.244.1.1', '10.244.1.2'].map((ip, index) => ({
+  ...endpoint(ip),
+  targetRef: { kind: 'Pod', name: `web-${index}`, namespace: 'default' },
+}))
+
+const documents = [
+  service('web', '10.96.0.10', nodePort(30080)),
+  rawSlice({ endpoints: web }),
+  service('web6', 'fd00:10:96::10', { ipFamilies: ['IPv6'] }),
+  rawSlice({
+    name: 'web6',
+    service: 'web6',
+    addressType: 'IPv6',
+    endpoints: [endpoint('2001:db8::1')],
+  }),
+  service('shut', '10.96.0.15'),
+  rawSlice({ name: 'shut', service: 'shut', endpoints: [endpoint('192.0.2.1')] }),
+  service('empty', '10.96.0.11', nodePort(30081)),
+  service('empty6', 'fd00:10:96::11', { ipFamilies: ['IPv6'] }),
+  service('early', '10.96.0.14'),
+  service('away', '10.96.0.12', { internalTrafficPolicy: 'Local' }),
+  onNode2('away'),
+  service(
+    'guarded',
+    '10.96.0.13',
+    { type: 'LoadBalancer', loadBalancerSourceRanges: ['198.51.100.0/24'] },
+    { loadBalancer: { ingress: [{ ip: '203.0.113.1' }] } },
+  ),
+  onNode2('guarded'),
+  service(
+    'hollow',
+    '10.96.0.16',
+    { type: 'LoadBalancer', loadBalancerSourceRanges: ['198.51.100.0/24'] },
+    { loadBalancer: { ingress: [{ ip: '203.0.113.2' }] } },
+  ),
+]
+writeFileSync(
+  join(folder, 'objects.yaml'),
+  documents.map((each) => JSON.stringify(each)).join('\n---\n'),
+)
+
+export const flagsOf = (mode: string) => [
+  ...['--proxy-mode', mode, '--manifests', folder, '--hostname-override', 'node-1'],
+  ...['--cluster-cidr', '10.244.0.0/16', '--flows'],
+  ...['--flows-state-file', join(folder, `${mode}.json`)],
+]
+
+/** Each connection gets 3 bytes and is closed by the server. Returns who has come, and where. */
+export async function startServers(t: Test): Promise<readonly string[]> {
+  const seen: string[] = []
+  for (const host of ['10.244.1.1', '10.244.1.2', '2001:db8::1']) {
+    const server = createServer((socket) => {
+      const { remoteAddress = '', remotePort = 0 } = socket
+      seen.push(`${hostPort(remoteAddress, remotePort)} ${hostPort(host, 8080)}`)
+      socket.on('error', () => undefined)
+      socket.on('data', () => socket.end('yes'))
+    })
+    server.listen(8080, host)
+    await once(server, 'listening')
+    t.teardown(() => new Promise((closed) => server.close(closed)))
+  }
+  return seen
+}
+
+type Outcome = 'answered' | 'refused' | 'silence'
+
+/** In this time a packet without an answer is sent again. */
+const patienceMs = 1500
+
+/** `from`, if given, gets the client's own address. */
+function visit(host: string, to: number, from?: string[]): Promise<Outcome> {
+  return new Promise((resolve) => {
+    const socket = connect(to, host, () => {
+      from?.push(hostPort(socket.localAddress ?? '', socket.localPort ?? 0))
+      socket.write('hello')
+    })
+    let answer = ''
+    socket.setTimeout(patienceMs, () => {
+      resolve('silence')
+      socket.destroy()
+    })
+    socket.on('data', (data) => (answer += data.toString()))
+    socket.on('error', () => resolve('refused'))
+    socket.on('close', () => resolve(answer === 'yes' ? 'answered' : 'refused'))
+  })
+}
+
+export async function visits(
+  count: number,
+  host: string,
+  to = 80,
+  from?: string[],
+): Promise<readonly Outcome[]> {
+  const outcomes: Outcome[] = []
+  for (let made = 0; made < count; made++) outcomes.push(await visit(host, to, from))
+  return outcomes
+}
+
+export const page = async () => (await fetch('http://127.0.0.1:10249/metrics')).text()
+
+export const numbersOf = async (name: string) => daemonNumbers(await page()).get(`${name}/TCP`)
+
+/** What is told a moment later is waited for, however long that takes. */
+export async function until<T>(read: () => Promise<T>, isThere: (value: T) => boolean): Promise<T> {
+  for (;;) {
+    const value = await read()
+    if (isThere(value)) return value
+    await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+}
+
+/** A thread of its own hears of connections, from a moment after the rules stand. */
+export async function untilHeard(): Promise<void> {
+  const asked = async () => {
+    await visit('10.96.0.14', 80)
+    return flowsOf('early')
+  }
+  await until(asked, ({ length }) => length > 0)
+}
+
+export async function flowsOf(...args: readonly string[]): Promise<readonly FlowRecord[]> {
+  const { stdout, stderr, code } = await kubeProxy('flows', ...args, '-o', 'json')
+  if (code !== 0) throw new Error(stderr)
+  return stdout
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as FlowRecord)
+}
+
+interface TurnedAway {
+  readonly host: string
+  readonly port?: number
+  readonly name: string
+  readonly verdict: FlowRecord['verdict']
+  readonly why: string
+  /** Otherwise the client hears nothing. */
+  readonly outcome?: Outcome
+  /** The address of a client on another machine. */
+  readonly from?: string
+  /** Modes where it is so; without it all. */
+  readonly only?: readonly string[]
+}
+
+/**
+ * Iptables mode refuses every client of a load balancer without endpoints, whatever its source ranges. Where the
+ * address is not the node's own, ICMP does not come back to the client of this network.
+ */
+const rangesFirst = ['ipvs', 'userspace']
+
+/** What the stream says of each that a client was not answered. */
+const turnedAway: readonly TurnedAway[] = [
+  { host: '10.96.0.11', name: 'empty', verdict: 'no-endpoints', why: '', outcome: 'refused' },
+  { host: 'fd00:10:96::11', name: 'empty6', verdict: 'no-endpoints', why: '', outcome: 'refused' },
+  {
+    ...{ host: '10.96.0.12', name: 'away', verdict: 'dropped', why: 'no local endpoint' },
+    // With policy Local and no local endpoint ipvs mode takes all of them (IP25).
+    only: ['iptables', 'nftables', 'ebpf', 'userspace'],
+  },
+  {
+    ...{ host: '203.0.113.1', name: 'guarded', verdict: 'dropped' },
+    why: 'not in loadBalancerSourceRanges',
+  },
+  {
+    ...{ host: '198.18.0.1', port: 30081, name: 'empty', verdict: 'no-endpoints', why: '' },
+    ...{ outcome: 'refused', from: '198.18.0.7' },
+    // The others have node ports at the first address of the node only.
+    only: ['iptables', 'ipvs', 'userspace'],
+  },
+  {
+    ...{ host: '203.0.113.2', name: 'hollow', verdict: 'no-endpoints', why: '' },
+    ...{ outcome: 'refused', from: '198.51.100.7', only: rangesFirst },
+  },
+  {
+    ...{ host: '203.0.113.2', name: 'hollow', verdict: 'dropped', from: '198.18.0.7' },
+    only: rangesFirst,
+    why: 'not in loadBalancerSourceRanges',
+  },
+]
+
+const each = 3
+
+const remoteClient = `
+const [localAddress, host, port] = process.argv.slice(1)
+const socket = require('net').connect({ localAddress, host, port })
+socket.setTimeout(${patienceMs}, () => socket.destroy(console.log('silence')))
+socket.on('connect', () => socket.destroy(console.log('connected')))
+socket.on('error', ({ code }) => console.log(code === 'ECONNREFUSED' ? 'refused' : code))
+`
+
+async function attempt({ host, port = 80, from }: TurnedAway): Promise<string> {
+  if (from === undefined || !beyond) return visit(host, port)
+  const [enter = '', ...rest] = beyond
+  const words = [process.execPath, '-e', remoteClient, from, host, String(port)]
+  return (await runCommand(enter, [...rest, ...words])).stdout.trim()
+}
+
+/** Lines and numbers of a daemon with these flags are what clients and servers saw. */
+export async function compareVerdicts(t: Test, mode: string, flags: readonly string[]) {
+  const seen = await startServers(t)
+  const daemon = await startProxy(t, [...flags, '--flows-state-file='])
+  await untilHeard()
+  const clients: string[] = []
+  t.same(await visits(each, '10.96.0.10', 80, clients), Array<string>(each).fill('answered'))
+  const asked = turnedAway.filter(({ only }) => only?.includes(mode) ?? true)
+  const begun = new Map<string, number>()
+  for (const wanted of asked) {
+    const { name, host, from = 'this node', outcome = 'silence' } = wanted
+    const service = `default/${name}:http`
+    if (!begun.has(service)) begun.set(service, Date.now())
+    const outcomes = await Promise.all(Array.from({ length: each }, () => attempt(wanted)))
+    t.same(outcomes, Array<string>(each).fill(outcome), `${host} from ${from}`)
+  }
+  // What the kernel tells of later is the end of connections of other tests.
+  const told = mode === 'userspace' ? 'ended' : 'opened'
+  const isOwn = ({ event, verdict, service }: FlowRecord) =>
+    service !== 'default/early:http' && (event === told || verdict !== 'forwarded')
+  const lines = await until(
+    async () => (await flowsOf()).filter(isOwn),
+    ({ length }) => length >= (1 + asked.length) * each,
+  )
+  const said = lines.map(({ service, address, verdict, why }) =>
+    [service, address, verdict, why].join(' '),
+  )
+  const web: TurnedAway = { host: '10.96.0.10', name: 'web', verdict: 'forwarded', why: '' }
+  const all = [web, ...asked].map(({ host, port = 80, name, verdict, why }) => {
+    // Where it was redirected, the proxy itself does not know the address.
+    const address = mode === 'userspace' && name === 'web' ? '' : hostPort(host, port)
+    return `default/${name}:http ${address} ${verdict} ${why}`
+  })
+  t.same(said.sort(), all.flatMap((line) => Array<string>(each).fill(line)).sort())
+  const forwarded = lines.filter(({ verdict }) => verdict === 'forwarded')
+  t.same(forwarded.map(({ client }) => client).sort(), clients.sort(), 'from the client itself')
+  t.same(
+    forwarded.map(({ endpoint }) => endpoint).sort(),
+    seen.map((line) => line.split(' ')[1]).sort(),
+    'to the endpoint that answered',
+  )
+  const early = lines.filter(({ service, time }) => Date.parse(time) < (begun.get(service) ?? 0))
+  t.same(early, [], 'none has a time before it was made')
+  for (const service of begun.keys()) {
+    const times = asked.filter(({ name }) => service === `default/${name}:http`).length
+    t.equal((await numbersOf(service))?.errors, times * each, service)
+  }
+  const web80 = await until(
+    () => numbersOf('default/web:http'),
+    (numbers) => (numbers?.connections ?? 0) >= each,
+  )
+  t.equal(web80?.connections, each)
+  const { stdout, code } = await kubeProxy('diff')
+  t.equal(code, 0, stdout)
+  await daemon.end('SIGTERM')
+  await kubeProxy('cleanup')
+}
