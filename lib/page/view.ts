@@ -233,6 +233,8 @@ export interface LogEntry {
   /** Pod that answered, or what happened instead. */
   readonly answer: string
   readonly isAnswered: boolean
+  /** Where it was sent without an answer, pods in turn; null where nothing tells. */
+  readonly sentTo: readonly string[] | null
   /** The address the pod saw. */
   readonly source: string
   /** Whether that is the address of the sender. */

@@ -71,6 +71,7 @@ export class LivePlayground implements PageSource {
     this.#learning = this.#learn()
     this.#counterReader = new CounterReader(gauge, () => this.#tell())
     this.#traffic = new Traffic(cluster.testBed, {
+      podAt: (endpoint) => this.#app.pods().find(({ ip }) => endpoint.startsWith(`${ip}:`))?.name,
       changed: () => this.#moved(),
       recorded: (entry) => this.#learning.lessons.recorded(entry),
     })
@@ -249,7 +250,8 @@ export class LivePlayground implements PageSource {
     return this.#counterReader
       .unseen((inMode) => {
         const passed = (keys: readonly string[]) => inMode(this.#switch.mode, keys)
-        return reachPod(pod, { testBed, probe, passed, signal })
+        const { mode } = this.#switch
+        return reachPod(pod, { testBed, mode, probe, passed, signal })
       })
       .finally(() => this.#moved())
   }

@@ -16,6 +16,7 @@ async function answer(question: GaugeQuestion, place: GaugePlace): Promise<Gauge
     const response = await fetch(`${urls.health}/readyz`)
     return { isReady: response.ok }
   }
+  if (question.ask === 'tracked') return { conntrack: trackedConnections() }
   if (question.ask === 'failing') {
     return { failing: failingEndpoints(await text(`${urls.metrics}/failing-endpoints`)) }
   }

@@ -6,6 +6,7 @@ import type { CountersView } from '../../page/view.js'
 export type GaugeQuestion =
   | { readonly ask: 'ready' }
   | { readonly ask: 'failing' }
+  | { readonly ask: 'tracked' }
   | { readonly ask: 'count'; readonly mode: string }
 
 /** Raw answers; counters.ts reads them. */

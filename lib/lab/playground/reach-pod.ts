@@ -1,9 +1,11 @@
 import { pause } from '../../async.js'
+import { sentTo } from './sent-to.js'
 import type { Probe } from './selection.js'
 import type { TestBed } from './test-bed.js'
 
 export interface ReachDeps {
-  readonly testBed: Pick<TestBed, 'flow'>
+  readonly testBed: Pick<TestBed, 'layout' | 'flow' | 'gauge'>
+  readonly mode: string
   readonly probe: () => Probe
   /** Told the counters of each connection. */
   readonly passed: (keys: readonly string[]) => void
@@ -16,7 +18,7 @@ const waitMs = 5
 /** For the timeline: connects until this pod answers. These connections are not among those that are shown. */
 export async function reachPod(
   pod: string,
-  { testBed, probe, passed, signal }: ReachDeps,
+  { testBed, mode, probe, passed, signal }: ReachDeps,
 ): Promise<boolean> {
   const deadline = Date.now() + reachMs
   while (Date.now() < deadline && !signal.aborted) {
@@ -27,7 +29,10 @@ export async function reachPod(
       continue
     }
     const [result] = await testBed.flow('client-pod', one.request)
-    passed(one.countersTo(result?.backend))
+    const addresses = testBed.layout.addresses['client-pod']
+    const asked = { mode, addresses, request: one.request }
+    const [endpoints] = await sentTo(testBed, asked, result ? [result] : [])
+    passed(one.countersTo(result?.backend, endpoints?.at(-1)))
     if (result?.backend === pod) return true
   }
   return false

@@ -26,8 +26,8 @@ export interface Probe {
   mayReach(pod: string): boolean
   /** Whether it is known what would count it if nobody answered: not while rules are on their way. */
   isClear(): boolean
-  /** What counts it when this pod has answered, or none. */
-  countersTo(pod: string | undefined): readonly string[]
+  /** What counts it when this pod has answered, or none; then where it was sent, if that is known. */
+  countersTo(pod: string | undefined, endpoint?: string): readonly string[]
 }
 
 /** What runs in the cluster. */
@@ -111,13 +111,17 @@ export class Selection {
         )
         return !before?.length || !after?.length || isEqual(before, after)
       },
-      countersTo: (pod) => {
+      countersTo: (pod, endpoint) => {
         const before = waysIn(has)
-        const fitting = (ways: readonly Way[]) => ways.filter((way) => answering(way) === pod)
+        const fitting = (ways: readonly Way[]) => {
+          const silentOrOwn = ways.filter((way) => answering(way) === pod)
+          const taken = silentOrOwn.filter((way) => endOf(way) === endpoint)
+          return taken.length > 0 ? taken : silentOrOwn
+        }
         const known = fitting(before)
         // No such way: the kernel had newer rules before the log said so.
         const ways = known.length > 0 ? known : fitting(waysIn(wanted()))
-        // Nothing tells which of several it took.
+        // What all have in common, where nothing tells which of several it took.
         return inAll((ways.length > 0 ? ways : before).map(countersOf))
       },
     }

@@ -1,4 +1,5 @@
 import { pause } from '../../async.js'
+import { sentTo } from './sent-to.js'
 import type { FlowResult } from '../world/agent-protocol.js'
 import type { PodRoom, TestBed } from './test-bed.js'
 import type { LogEntry, Sender, View } from '../../page/view.js'
@@ -14,6 +15,8 @@ export interface TrafficRequest {
 }
 
 export interface TrafficListener {
+  /** The name of the pod at `ip:port`. */
+  readonly podAt: (endpoint: string) => string | undefined
   readonly changed: () => void
   /** After every request, oldest first. */
   readonly recorded: (entry: LogEntry) => void
@@ -28,7 +31,7 @@ const udpClientPort = 40_007
 
 /** Sends requests in the cluster and counts the answers of each pod. */
 export class Traffic {
-  readonly #testBed: Pick<TestBed, 'layout' | 'flow'>
+  readonly #testBed: Pick<TestBed, 'layout' | 'flow' | 'gauge'>
   readonly #listener: TrafficListener
   readonly #answers = new Map<string, number>()
   #log: readonly LogEntry[] = []
@@ -38,7 +41,7 @@ export class Traffic {
   #continuous: AbortController | undefined
   #running: Promise<void> = Promise.resolve()
 
-  constructor(testBed: Pick<TestBed, 'layout' | 'flow'>, listener: TrafficListener) {
+  constructor(testBed: Pick<TestBed, 'layout' | 'flow' | 'gauge'>, listener: TrafficListener) {
     this.#testBed = testBed
     this.#listener = listener
   }
@@ -109,20 +112,27 @@ export class Traffic {
     }
     const request = { protocol, host: destination, port, count, timeoutMs, ...from }
     const results = await this.#testBed.flow(room.place, request)
-    for (const result of results) this.#record(asked, room, result)
+    const { addresses } = room
+    const endpoints = await sentTo(this.#testBed, { mode: asked.mode, addresses, request }, results)
+    const nameOf = (endpoint: string) => this.#listener.podAt(endpoint) ?? endpoint
+    for (const [index, result] of results.entries()) {
+      this.#record(asked, room, { ...result, sentTo: endpoints[index]?.map(nameOf) ?? null })
+    }
     this.#listener.changed()
   }
 
   #record(
     { mode, sender, destination, port }: TrafficRequest,
     room: PodRoom,
-    result: FlowResult,
+    result: FlowResult & Pick<LogEntry, 'sentTo'>,
   ): void {
     const { latencyMs } = result
     const answer = result.backend ?? result.outcome
+    const at = result.backend === undefined && result.sentTo?.length ? result.sentTo : []
+    const name = [answer, ...at.slice(-1)].join(' at ')
     this.#asked++
     this.#number++
-    this.#answers.set(answer, (this.#answers.get(answer) ?? 0) + 1)
+    this.#answers.set(name, (this.#answers.get(name) ?? 0) + 1)
     const source = result.source ?? ''
     const entry: LogEntry = {
       number: this.#number,
@@ -131,6 +141,7 @@ export class Traffic {
       mode,
       answer,
       isAnswered: result.backend !== undefined,
+      sentTo: result.sentTo,
       source,
       isSourceKept: room.addresses.includes(source),
       milliseconds: latencyMs === undefined ? null : Math.round(latencyMs * 10) / 10,

@@ -115,7 +115,7 @@ export class SimulatedNetwork {
           failed.add(endOf(way))
           continue
         }
-        return { outcome: packet.protocol === 'TCP' ? 'closed' : 'dropped' }
+        return { outcome: packet.protocol === 'TCP' ? 'closed' : 'dropped', tried: [...failed] }
       }
       this.#watcher(way, packet)
       if (keepAs !== undefined) {
@@ -123,7 +123,8 @@ export class SimulatedNetwork {
         const proxiedBy = isProxied ? this.node.starts : undefined
         this.#kept.set(keepAs, { packet, way, proxiedBy })
       }
-      return result
+      if (result.outcome === 'reply') return result
+      return { ...result, tried: way.end === 'sent' ? [endOf(way)] : [] }
     }
   }
 

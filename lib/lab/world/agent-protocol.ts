@@ -43,6 +43,10 @@ export interface FlowResult {
   /** The address the backend saw as the client's. */
   readonly source?: string
   readonly sourcePort?: number
+  /** TCP: the port of a client that got no reply. */
+  readonly clientPort?: number
+  /** Where it was sent without a reply, `ip:port` in turn; absent where the client cannot know. */
+  readonly tried?: readonly string[]
   /** What a PROXY header told the backend, if it got one. */
   readonly announced?: Announced
   /** Absent where nothing is measured. */

@@ -91,7 +91,7 @@ function streamConversation(request: FlowRequest): Conversation {
     fail({ outcome: connected ? 'closed' : outcomeOf(error.code), error: error.message })
   })
   socket.on('close', () => fail({ outcome: 'closed', error: 'closed' }))
-  socket.connect(targetOf(request))
+  const withPort = connect(socket, request)
   // If the answer comes before connect(2) has returned, Linux stores the error and tries again a
   // second later (IPv6). The stored error can be read at once.
   setImmediate(() => {
@@ -109,10 +109,20 @@ function streamConversation(request: FlowRequest): Conversation {
       else if (halfClose === true)
         socket.end(`${requestText({ ...request, halfClose }, payloadBytes)}\n`)
       else socket.write(`${requestText(request, payloadBytes)}\n`)
-      return asked.answered
+      return asked.answered.then(withPort)
     },
     close: () => socket.destroy(),
   }
+}
+
+/** Returns what adds the port of this side to a result without a reply, also after the socket has failed. */
+function connect(socket: Socket, request: FlowRequest): (result: FlowResult) => FlowResult {
+  let clientPort: number | undefined
+  socket.connect(targetOf(request))
+  // Node itself connects at the next tick.
+  process.nextTick(() => (clientPort = socket.localPort))
+  return (result) =>
+    result.outcome === 'reply' || clientPort === undefined ? result : { ...result, clientPort }
 }
 
 function streamOver(native: NativeSocket | undefined): Socket {

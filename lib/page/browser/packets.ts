@@ -48,15 +48,18 @@ function next(): void {
   travel(group, route, end?.isAnswered === false, count, next)
 }
 
-function wayTo({ isAnswered, answer }: LogEntry, { toService, toPod, shared }: Routes): string {
-  return isAnswered ? (toPod.get(answer) ?? shared) : toService
+function wayTo({ isAnswered, answer, sentTo }: LogEntry, routes: Routes): string {
+  const { toService, toPod, shared } = routes
+  if (isAnswered) return toPod.get(answer) ?? shared
+  return toPod.get(sentTo?.at(-1) ?? '') ?? toService
 }
 
 /** A request like all of the newest ones, or undefined if they ended differently. */
 function endOf({ log, answers }: View, count: number): LogEntry | undefined {
   const [newest, ...others] = log.slice(0, count)
   const isKnown = count <= log.length || answers.length === 1
-  const isSame = others.every(({ answer }) => answer === newest?.answer)
+  const end = (entry: LogEntry | undefined) => [entry?.answer, ...(entry?.sentTo ?? [])].join()
+  const isSame = others.every((entry) => end(entry) === end(newest))
   return isKnown && isSame ? newest : undefined
 }
 

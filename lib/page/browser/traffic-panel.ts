@@ -1,5 +1,5 @@
 import { byId, element, drawIfChanged, shortName } from './element.js'
-import type { View } from '../view.js'
+import type { LogEntry, View } from '../view.js'
 
 /** The answers of each pod, and the latest requests one by one. */
 export function showTraffic(view: View): void {
@@ -43,24 +43,38 @@ function showLog({ log }: View): void {
         element('td', `in ${entry.mode}`, entry.mode),
         element('td', '', `${entry.sender} → ${entry.target}`),
         element('td', entry.isAnswered ? '' : 'lost', shortName(entry.answer)),
-        element('td', '', entry.source),
-        element('td', entry.isSourceKept ? 'kept' : 'lost', keptWords(entry)),
+        ...(entry.isAnswered ? seenCells(entry) : [silenceCell(entry)]),
         element('td', '', entry.milliseconds?.toFixed(1) ?? '–'),
       ),
     ),
   )
 }
 
-/** The latest request for those who do not see it. */
-function saidOf(entry: View['log'][number] | undefined): string {
-  if (!entry) return ''
-  const { number, answer, isAnswered, source, isSourceKept } = entry
-  if (!isAnswered) return `Request ${number}: ${answer}.`
-  const who = isSourceKept ? 'the sender itself' : 'an address of the node'
-  return `Request ${number}: ${shortName(answer)} answered. It saw ${source}, ${who}.`
+function seenCells({ source, isSourceKept }: LogEntry): readonly Node[] {
+  const word = isSourceKept ? 'kept' : 'lost'
+  return [element('td', '', source), element('td', word, word)]
 }
 
-function keptWords({ isAnswered, isSourceKept }: View['log'][number]): string {
-  if (!isAnswered) return ''
-  return isSourceKept ? 'kept' : 'lost'
+function silenceCell(entry: LogEntry): Node {
+  const cell = element('td', '', sentWords(entry))
+  cell.setAttribute('colspan', '2')
+  return cell
+}
+
+/** Where a request was sent that nobody answered. */
+function sentWords({ mode, sentTo }: LogEntry): string {
+  if (sentTo?.length) return `sent to ${sentTo.map(shortName).join(', then ')}`
+  if (sentTo) return 'no pod got it'
+  return mode === 'userspace'
+    ? 'kube-proxy took it; it does not tell which pods it tried'
+    : 'nothing tells which pod it was sent to'
+}
+
+/** The latest request for those who do not see it. */
+function saidOf(entry: LogEntry | undefined): string {
+  if (!entry) return ''
+  const { number, answer, isAnswered, source, isSourceKept } = entry
+  if (!isAnswered) return `Request ${number}: ${answer}, ${sentWords(entry)}.`
+  const who = isSourceKept ? 'the sender itself' : 'an address of the node'
+  return `Request ${number}: ${shortName(answer)} answered. It saw ${source}, ${who}.`
 }

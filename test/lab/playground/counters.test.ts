@@ -3,6 +3,8 @@ import { chainIn } from '../../../lib/kernel/place.js'
 import { counterOf } from '../../../lib/page/path-view.js'
 import { CounterReader } from '../../../lib/lab/playground/counter-reader.js'
 import { countersOf } from '../../../lib/lab/playground/counters.js'
+import { namespaceLayout } from '../../../lib/lab/playground/namespace-layout.js'
+import { sentTo } from '../../../lib/lab/playground/sent-to.js'
 import { parsePageCommand } from '../../../lib/page/commands.js'
 import type { PathView } from '../../../lib/page/view.js'
 
@@ -97,6 +99,43 @@ t.test('ebpf mode adds what sockets translated to what the kernel tracks', async
   const { endpoints } = countersOf({ ...counted, mode: 'ebpf' }, { metrics, conntrack })
   t.same(endpoints, { '10.244.1.21:8080': 13 })
 })
+
+t.test(
+  'where a request was sent that nobody answered is in the table of connections',
+  async (t) => {
+    const pod = '10.244.1.10'
+    const line = (from: number, to: string, by: string, source = pod) =>
+      `ipv4 2 tcp 6 117 SYN_SENT src=${source} dst=${to} sport=${from} dport=80 [UNREPLIED] src=${by} dst=${source} sport=8080 dport=${from} mark=0 use=2`
+    const direct = `ipv4 2 tcp 6 117 SYN_SENT src=${pod} dst=10.244.1.22 sport=41003 dport=8080 [UNREPLIED] src=10.244.1.22 dst=${pod} sport=8080 dport=41003 use=2`
+    const conntrack = [
+      line(41000, '10.96.0.10', '10.244.1.21'),
+      line(41001, '10.96.0.10', '10.244.1.22'),
+      line(41001, '10.96.0.10', '10.244.1.23', '10.244.1.11'),
+      line(41002, '10.96.0.10', '10.244.1.1'),
+      direct,
+    ].join('\n')
+    const gauge = { ask: () => Promise.resolve({ conntrack }) }
+    const request = { protocol: 'TCP', host: '10.96.0.10', port: 80 } as const
+    const ask = (mode: string, answer = gauge) =>
+      sentTo(
+        { layout: namespaceLayout, gauge: answer },
+        { mode, addresses: [pod], request },
+        [41000, 41001, 41002, 41003, 41004].map((clientPort) => ({
+          outcome: 'dropped',
+          clientPort,
+        })),
+      )
+    const [first, second, byNode, socket, none] = await ask('iptables')
+    t.same([first, second], [['10.244.1.21:8080'], ['10.244.1.22:8080']], 'two are silent at once')
+    t.same(byNode, [], 'the node itself is no endpoint')
+    t.same(socket, ['10.244.1.22:8080'], 'translated at a socket')
+    t.same(none, [], 'a rule dropped it')
+    t.equal((await ask('ipvs'))[4], null, 'IPVS has a table of its own')
+    const unreadable = { ask: () => Promise.resolve({ conntrack: undefined as unknown as string }) }
+    t.same(await ask('iptables', unreadable), [null, null, null, null, null])
+    t.same(await ask('userspace'), [null, null, null, null, null], 'only kube-proxy knows')
+  },
+)
 
 t.test('the page shows the counters of userspace mode and of ipvs servers', async (t) => {
   const metrics = [

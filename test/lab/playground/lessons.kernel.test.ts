@@ -1,6 +1,7 @@
 import t from 'tap'
 import { ebpfHere, hasReady, readyPods, withPlayer, type Player } from './player.js'
 import type { PageView } from '../../../lib/page/readers.js'
+import type { PodView } from '../../../lib/page/view.js'
 import type { LessonView } from '../../../lib/page/learning-view.js'
 import { endpointsInRules, type LessonFacts } from '../../../lib/lab/playground/lesson-checks.js'
 import { lessons } from '../../../lib/lab/playground/lessons.js'
@@ -186,6 +187,29 @@ t.test('the lesson of the dark pod shows the difference of two modes', { skip },
     await player.do({ do: 'lesson', id: 'dark' })
     await solutions['dark']?.(player)
     t.match(active(player)?.tasks, [{ isDone: true }, { isDone: true }, { isDone: true }])
+  })
+})
+
+t.test('of two silent pods the page says which one a request was sent to', { skip }, async (t) => {
+  const modes = ['nftables', 'iptables', ...ebpfHere] as const
+  await withPlayer('silent', [...modes, 'userspace'], async (player) => {
+    const { pods } = await player.see('three pods', hasReady(3))
+    const [alive, ...silent] = pods.map(({ name }) => name).toSorted()
+    for (const name of silent) annotate(player, 'Pod', name, { 'playground/process': 'dark' })
+    const isDark = ({ name, ip }: PodView) =>
+      name === alive || !player.cluster.pods.serves(ip, 8080)
+    await player.see('two are dark', (view) => view.pods.every(isDark))
+    for (const name of modes) {
+      if (player.playground.view().mode !== name) await mode(player, name)
+      const told = new Set<string>()
+      for (let tries = 0; tries < 40 && told.size < silent.length; tries++) {
+        await player.send()
+        const [latest] = player.playground.view().log
+        if (latest?.isAnswered) t.equal(latest.answer, alive, `${name}: others are silent`)
+        else told.add(String(latest?.sentTo))
+      }
+      t.same([...told].toSorted(), silent, name)
+    }
   })
 })
 

@@ -89,6 +89,16 @@ t.test('the page knows which counters its own connection has moved', async (t) =
   t.same(keys(withPod, undefined, withBoth), silent, 'although no log has said that it was asked')
   t.same(keys(without, undefined, withBoth), refused, 'as the kernel has it for sure')
 
+  const withThree = stateWith([podIp, workerIp, '10.244.1.23'])
+  const sent = (endpoint?: string) =>
+    selection
+      .probe(running, { has: withThree, wanted: () => withThree })
+      .countersTo(undefined, endpoint)
+  const endpoints = (list: readonly string[]) => list.filter((key) => /^[\d.]+:8080$/.test(key))
+  t.same(endpoints(sent()), [], 'two are silent, and nothing tells which of them was asked')
+  t.same(endpoints(sent(`${workerIp}:8080`)), [`${workerIp}:8080`])
+  t.same(endpoints(sent('10.244.1.23:8080')), ['10.244.1.23:8080'])
+
   const probe = selection.probe(running, { has: without, wanted: () => withBoth })
   t.ok(probe.mayReach('web-1'))
   t.notOk(probe.mayReach('worker'), 'no connection of the page is spent on it')

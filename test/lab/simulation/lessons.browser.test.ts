@@ -155,6 +155,9 @@ const ways: Readonly<Record<string, Lesson>> = {
         yaml.replace('metadata:\n', 'metadata:\n  annotations: { playground/process: dark }\n'),
       )
     await learner.until('dark', 1, goDark, learner.send)
+    const short = pod.replace(/-[0-9a-f]+-/, '-')
+    await see('#log', `sent to ${short}`)
+    await see('#bars', `dropped at ${short}`)
     await learner.until('dark', 2, () => learner.choose('modes', 'userspace'), learner.send)
     await learner.choose('modes', 'nftables')
     const check = '{ kube-proxy-ts/health-check: tcp, kube-proxy-ts/health-check-interval: 500ms }'
