@@ -48,8 +48,8 @@ export class FamilyApplier {
 
   /**
    * Opens listeners, then writes the rules that lead to them, then closes listeners that no rule
-   * leads to any more. So no rule ever leads to a closed port. Listeners on the addresses of
-   * Services have no rules: there the old listener closes before the new one opens.
+   * leads to any more. So no rule ever leads to a closed port. Without rules, listeners listen on
+   * the addresses of Services: there an old listener closes before a new one opens.
    */
   async apply(plan: UserspacePlan, previous: UserspacePlan | undefined): Promise<Applied> {
     const { services, gone } = this.#difference(plan, previous)
@@ -117,7 +117,10 @@ export class FamilyApplier {
     }
   }
 
-  /** Before rules lead packets to the listeners. */
+  /**
+   * Tells the threads where Services answer, before rules lead packets there. Reports endpoints
+   * that lead back to this proxy.
+   */
   async #noteFrontends(
     services: readonly ServicePlan[],
     { gone, full }: { readonly gone: readonly string[]; readonly full: boolean },
@@ -129,7 +132,7 @@ export class FamilyApplier {
       ...services.map((one) => [this.#named(one.key), frontendsOf(one, portOf)] as const),
     ]
     const changed = noted.filter(([key, frontends]) => this.#frontends.set(key, frontends))
-    // A thread that was replaced knows nothing yet.
+    // A full sync tells everything, because a thread may be new and know nothing yet.
     await this.#listeners.note(full ? noted : changed)
     for (const { key, listeners } of services) {
       if (failures.has(key)) continue
@@ -144,7 +147,7 @@ export class FamilyApplier {
     }
   }
 
-  /** The threads serve both families. */
+  /** The service port with its family, because the threads serve both families. */
   #named(key: string): string {
     return `${this.#family} ${key}`
   }
@@ -167,7 +170,7 @@ export class FamilyApplier {
     }
   }
 
-  /** The sockets of reserved node ports were closed, so the next apply opens them again. */
+  /** Call after the sockets of reserved node ports were closed: the next apply opens them again. */
   forgetNodePorts(): void {
     for (const [key, held] of this.#held) this.#held.set(key, { ...held, nodePort: undefined })
   }
@@ -187,7 +190,7 @@ export class FamilyApplier {
     }
     const ownsNodePort = this.#held.get(service.key)?.nodePort !== undefined
     return placeRules(
-      // Without its node port, which another program has, the other addresses still work.
+      // While another program has the node port, the other addresses still work.
       service.rules.filter(({ isNodePort = false }) => ownsNodePort || !isNodePort),
       ports,
     )
@@ -262,7 +265,7 @@ function explain({ code, message }: OpenFailure): Omit<ServiceFailure, 'key'> {
   if (code === 'ERANGE') return { reason: message, event: 'ProxyPortsExhausted' }
   if (code === 'EACCES') {
     const advice =
-      'ordinary users may not; see net.ipv4.ip_unprivileged_port_start or CAP_NET_BIND_SERVICE'
+      'low ports need CAP_NET_BIND_SERVICE, or a lower net.ipv4.ip_unprivileged_port_start'
     return { reason: `open a listener: ${message}; ${advice}`, event: 'ListenFailed' }
   }
   return { reason: `open a listener: ${message}`, event: 'ListenFailed' }

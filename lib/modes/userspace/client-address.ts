@@ -11,7 +11,7 @@ import type { UserspaceSettings } from './settings.js'
 
 export interface ClientFacts extends Pick<UserspaceSettings, 'sourceAddress' | 'masqueradesAll'> {
   readonly localTraffic: LocalTraffic
-  /** Without rules: listeners stand on the addresses of Services. */
+  /** There are no rules: listeners listen on the addresses of Services. */
   readonly isDirect: boolean
 }
 
@@ -35,14 +35,17 @@ export function sourceRuleOf(
   }
 }
 
-/** Behind rules a socket does not know what its client asked; on addresses of Services it does. */
+/**
+ * Undefined where the Service wants no PROXY header. A socket behind rules does not always know the
+ * address that its client asked, so the ClusterIP stands for it.
+ */
 export function proxyHeaderOf(
   { clusterIp, port, options }: DesiredService,
   protocol: 'TCP' | 'UDP',
   isDirect: boolean,
 ): ProxyHeader | undefined {
   const word = readAnnotation(options, proxyProtocolAnnotation)
-  // Version 1 has no datagrams.
+  // Version 1 of the format has no form for datagrams.
   if (word === undefined || (word === 'v1' && protocol === 'UDP')) return undefined
   return { version: word === 'v1' ? 1 : 2, asked: isDirect ? undefined : { ip: clusterIp, port } }
 }

@@ -64,7 +64,7 @@ export function userspaceDifferences(
 
 type RulesOf = (table: string, chain: string) => readonly string[]
 
-/** Each chain is brought into the canonical form once: every service port looks through all of it. */
+/** Keeps the canonical form of each chain, because every service port looks through all of it. */
 function canonicalRules(
   saved: (table: string, chain: string) => readonly string[] | undefined,
 ): RulesOf {
@@ -78,9 +78,9 @@ function canonicalRules(
 }
 
 /**
- * The proxy port of each listener: the one that most of its rules name. Where no rule leads to a listener,
- * as without endpoints, only its guard names its port. The guards of a Service's two listeners
- * differ in nothing else, so this one's is the one that is not the other's.
+ * The proxy port of each listener: the port that most of its rules name. Without endpoints no rule
+ * leads to a listener, and only its guard names its port. The guards of a Service's two listeners
+ * differ in the port alone, so a port that the other listener has is not counted.
  */
 function portsInRules({ rules }: ServicePlan, canonical: RulesOf): ProxyPorts {
   const leadingTo = (list: EndpointList) =>
@@ -120,7 +120,7 @@ function mostNamed(
 
 const placeholder = 'PROXY-PORT'
 
-/** What a rule has between the two parts of the planned one; undefined for any other rule. */
+/** The port in a saved rule that is otherwise the planned one; undefined for any other rule. */
 function portIn(found: string, before: string, after: string): string | undefined {
   if (!found.startsWith(before) || !found.endsWith(after)) return undefined
   const port = found.slice(before.length, found.length - after.length)

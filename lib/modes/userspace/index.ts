@@ -69,12 +69,12 @@ export const definition: ModeDefinition = {
       await removeAddressesOf(ipFamilies, context.log)
     } catch (error) {
       const fields = { reason: messageOf(error) }
-      context.log.info(fields, 'addresses of Services on this machine cannot be looked for')
+      context.log.info(fields, 'addresses of Services on this machine cannot be listed')
     }
   },
 }
 
-/** Where a look at the machine is not worth a line of the log. */
+/** Drops all lines, for commands that only look at the machine. */
 const silent: Log = {
   debug: () => undefined,
   info: () => undefined,
@@ -82,13 +82,13 @@ const silent: Log = {
   error: () => undefined,
 }
 
-/** What of this mode a mode for another operating system keeps: all but rules. */
+/** The parts of this mode that a mode for another operating system uses. They need no rules. */
 export type ElsewhereParts = Pick<
   ModeDefinition,
   'syncPeriods' | 'planner' | 'create' | 'differences' | 'cleanup'
 >
 
-/** The same on a machine without rules: listeners at addresses that `openLink` adds to it. */
+/** This mode on a machine without rules: listeners at addresses that the opened link adds to it. */
 export function onAddresses(
   openLinkFor: (config: Config | undefined) => Ground['openLink'],
 ): ElsewhereParts {

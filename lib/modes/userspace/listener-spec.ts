@@ -15,7 +15,7 @@ export interface ListenerFacts extends ClientFacts {
   readonly udpIdleMs: number
 }
 
-/** What a listener of a service port has to know, for one of its endpoint lists. */
+/** The spec of the listener that a service port has for one of its endpoint lists. */
 export function listenerSpec(
   service: DesiredService,
   protocol: 'TCP' | 'UDP',
@@ -39,7 +39,10 @@ export function listenerSpec(
   }
 }
 
-/** UDP clients need the serving endpoints always, TCP connections only if they shall end. */
+/**
+ * The settings for TCP connections, and the serving endpoints. UDP always needs these; TCP needs
+ * them only where connections to endpoints that left are reset.
+ */
 function tcpLimits(service: DesiredService, protocol: 'TCP' | 'UDP') {
   const serving = () => service.servingEndpoints.map(({ key }) => key)
   if (protocol === 'UDP') return { servingKeys: serving() }

@@ -9,19 +9,22 @@ export const natChains = {
 } as const
 
 export const filterChains = {
-  /** Accepts what was redirected to the listener of a node port (US11). */
+  /** Accepts packets that were redirected to the listener of a node port (US11). */
   nonLocal: 'KUBE-NODEPORT-NON-LOCAL',
-  /** Ours: refuses or drops packets to virtual IPs without endpoints that the policy allows. */
+  /** Ours: refuses or drops packets to a Service that has no endpoint for them, by its policies. */
   refuse: 'KUBE-PORTALS-REFUSE',
-  /** Ours: how each of them is turned away, and with `--flows` the proxy is told first. */
+  /** Ours: how each of these is turned away. With `--flows` the proxy is told first. */
   refused: 'KUBE-PORTALS-REFUSED',
   dropped: 'KUBE-PORTALS-DROPPED',
   blocked: 'KUBE-PORTALS-BLOCKED',
-  /** Ours: refuses packets to a proxy port that were not redirected: they bypass policies. */
+  /** Ours: refuses packets to a proxy port that were not redirected, as they bypass policies. */
   direct: 'KUBE-PORTALS-DIRECT',
 } as const
 
-/** While connections drain: the kernel translates addresses only as long as some rule needs tracking. */
+/**
+ * The chain that stays while connections drain. The kernel translates their addresses only as long
+ * as some rule needs connection tracking.
+ */
 export const drainChain = 'KUBE-PORTALS-DRAIN'
 
 export type ChainName =
@@ -39,11 +42,14 @@ export const deviceName = 'kube-portals0'
 /** The metric of such addresses. On `lo` it marks them as ours, also after a crash. */
 export const addressMark = 27_504
 
-/** Ours, in table mangle: they mark what comes back to sockets with the address of a client. */
+/** Ours, in table mangle: they mark answers to sockets that have the address of a client. */
 export const sourceChains = {
   PREROUTING: 'KUBE-PORTALS-SOURCE',
   OUTPUT: 'KUBE-PORTALS-SOURCE-HOST',
 } as const
 export const sourceComment = 'answers to clients whose address endpoints see'
-/** Where marked packets are looked up. Before the rules of other programs for addresses of pods. */
+/**
+ * The routing table for marked packets. Its priority puts it before the routing rules that other
+ * programs have for addresses of pods.
+ */
 export const sourceDiversion = { mark: 0x2000, table: 27_504, priority: 50 } as const

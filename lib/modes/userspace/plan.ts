@@ -35,18 +35,18 @@ export interface ServicePlan {
   readonly listeners: readonly ListenerPlan[]
   /** Reserved by sockets, so that no other program on the node opens it (US13). */
   readonly nodePort: ReservedNodePort | undefined
-  /** Every `ip:port` it answers to by UDP. The kernel remembers where packets to them went. */
+  /** Each `ip:port` where it answers to UDP. The kernel remembers where packets to it went. */
   readonly udpFrontends: readonly string[]
   readonly rules: readonly PortalRule[]
-  /** Virtual IPs that this machine has to have, where there are no rules. */
+  /** Virtual IPs that this machine needs where there are no rules. */
   readonly addresses: readonly string[]
-  /** Why all of the above is empty; undefined when it is not. */
+  /** Why this mode cannot serve it, and everything above is empty; undefined when it can. */
   readonly unsupported: string | undefined
 }
 
 export interface ListenerPlan {
   readonly list: EndpointList
-  /** Its `port` is 0, to be chosen when it opens, except for a listener on an address of the Service. */
+  /** Its `port` is 0 with rules: then the port is chosen when the listener opens. */
   readonly spec: ListenerSpec
 }
 
@@ -142,7 +142,7 @@ function planWithRules(
   }
 }
 
-/** Without rules: a listener on every address, see address-plan.ts. */
+/** The plan for a node without rules: a listener on every address, see address-plan.ts. */
 function planDirect(service: DesiredService, protocol: 'TCP' | 'UDP', facts: Facts): ServicePlan {
   const { key } = service
   return {
@@ -190,8 +190,8 @@ function factsOf(node: NodeView, family: IpFamily, settings: UserspaceSettings):
 }
 
 /**
- * Where this node reaches its own listeners. The address of the Node object is not always on an
- * interface: it may be gone already, or not yet there.
+ * The address at which this node reaches its own listeners. The address of the Node object is not
+ * always on an interface: it may be gone already, or not yet there.
  */
 function hostIpOf({ primaryIp, localAddresses }: NodeView): string | undefined {
   if (primaryIp === undefined || localAddresses.includes(primaryIp)) return primaryIp
@@ -215,8 +215,9 @@ function own({ node, services }: DesiredState): NodeView {
 
 /**
  * UDP sockets listen on the node's main address. For a socket on the wildcard the kernel chooses
- * the source address of replies, and programs on a node with several addresses can get another
- * one than they asked. A node with loopback and link-local addresses only has no main address.
+ * the source address of replies, and on a node with several addresses a program may get a reply
+ * from another address than it asked. A node with only loopback and link-local addresses has no
+ * main address.
  */
 function onHostIp(facts: NodeFacts): NodeFacts {
   const { hostIp, listensOnWildcard } = facts

@@ -16,13 +16,13 @@ import type { EndpointList, PortalRule } from './portals/portal-rules.js'
 
 const { natChains, filterChains } = names
 
-/** The port of each listener of a service port, as text: `render` has only names for them. */
+/** The port of each listener of a service port, as text. `render` has names instead of numbers. */
 export type ProxyPorts = Partial<Readonly<Record<EndpointList, string>>>
 
 /** The names that `render` uses for ports, which are known only once listeners listen. */
 export const symbolicPorts: ProxyPorts = { cluster: 'PROXY-PORT', local: 'PROXY-PORT-LOCAL' }
 
-/** The jumps into our chains; `prepend` where the original does (US02-US04). */
+/** The jumps into our chains. The original puts those with `prepend` first, too (US02-US04). */
 export const jumps: readonly (PlacedRule & { readonly prepend: boolean })[] = [
   jump('nat', 'PREROUTING', natChains.portalsContainer, names.portalsComment),
   jump('nat', 'OUTPUT', natChains.portalsHost, names.portalsComment),
@@ -180,7 +180,7 @@ export function renderPlanChanges(
   return `${lines.join('')}\n${batch.toString()}`
 }
 
-/** Replaces all rules of a service port, or none: within it their order matters. */
+/** Replaces all rules of a service port, or none, because their order matters. */
 export function writeDifference(
   batch: Batch,
   rules: { readonly before: readonly PlacedRule[]; readonly after: readonly PlacedRule[] },

@@ -17,7 +17,7 @@ export interface UserspaceSettings {
   readonly passiveHealth: boolean
   /** Whether endpoints see the client's own address. */
   readonly sourceAddress: 'auto' | 'keep' | 'hide'
-  /** With this setting the kernel modes hide every client of a ClusterIP from its endpoints. */
+  /** `--masquerade-all`: the kernel modes hide every client of a ClusterIP from its endpoints. */
   readonly masqueradesAll: boolean
   /** The level of a line for each connection; undefined: none. */
   readonly accessLog: 'debug' | 'info' | 'warn' | undefined
@@ -50,7 +50,7 @@ export function userspaceSettings(config: Config): UserspaceSettings {
   }
 }
 
-/** For winuserspace: Windows has no such rules, and a process cannot give its sockets to the next. */
+/** For winuserspace: Windows has no iptables, and a process cannot give its sockets to the next. */
 export function windowsSettings(config: Config): UserspaceSettings {
   return {
     ...userspaceSettings(config),

@@ -31,7 +31,7 @@ import { userspaceSettings, type UserspaceSettings } from './settings.js'
 import { Giver, type HandOver } from './takeover/giver.js'
 import { Taker } from './takeover/taker.js'
 
-/** The rules are checked every `syncPeriod`, and at least that often: repaired within 10 s. */
+/** Rules are checked every `syncPeriod`, but at least this often, to be repaired within 10 s. */
 const longestCheckMs = 8000
 const checkAgainMs = 2000
 
@@ -153,7 +153,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     forgetAll(this.#known)
   }
 
-  /** Of its settings, how often to check and how long to drain are live. */
+  /** Only the time between checks and the time to drain change while the mode runs. */
   reconfigure(config: Config): boolean {
     this.#settings = userspaceSettings(config)
     return false
@@ -170,9 +170,9 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   }
 
   /**
-   * Removes the rules, so that no new client is sent here, and lets connections finish. Rules of
-   * kernel modes stay (L17), but these lead to a process that is about to end. They stay only when
-   * another process has taken the listeners over.
+   * Removes the rules, so that no new client is sent here, and lets connections finish. Kernel
+   * modes leave their rules (L17), but the rules of this mode lead to a process that is about to
+   * end. They stay only when another process has taken the listeners over.
    */
   close(): Promise<void> {
     this.#isLeaving = true
@@ -226,7 +226,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       const handOver: HandOver = (...args) => this.#handOver(...args)
       this.#giver = await Giver.open(takeoverFolder, handOver, this.#context.log)
     }
-    // Only after this process can be asked, or another would find none and start beside it.
+    // Comes last: a process that starts earlier finds nobody to ask, and would run beside this one.
     this.#taker?.close()
     this.#taker = undefined
   }
@@ -260,7 +260,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
         const isIntact = this.#hasGivenUp() || (await portals.isIntact())
         complaints.settled()
         if (isIntact || this.#hasGivenUp()) continue
-        const reason = `another program changed what leads to the ${family} listeners`
+        const reason = `another program changed rules or addresses that lead to ${family} listeners`
         this.#context.resync(reason, { full: true })
         return false
       } catch (error) {

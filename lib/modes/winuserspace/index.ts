@@ -4,7 +4,7 @@ import type { Log, ModeDefinition } from '../mode.js'
 import { openLink } from './open-link.js'
 import { probeWindows } from './probe.js'
 
-/** The parts that are the same as where there is no netfilter: userspace mode gives them. */
+/** Userspace mode gives the parts that need no netfilter. */
 type OnAddresses = (
   openLinkFor: (config: Config | undefined) => (log: Log) => Promise<LinkAddresses>,
 ) => Pick<ModeDefinition, 'syncPeriods' | 'planner' | 'create' | 'differences' | 'cleanup'>

@@ -14,7 +14,7 @@ import { WindowsAddresses } from '../../kernel/windows/windows-addresses.js'
 import type { Log } from '../mode.js'
 import { hnsInterface, journalName } from './names.js'
 
-/** What of this Windows is asked. */
+/** The parts of Windows that this mode calls. */
 export interface WindowsNode {
   readonly loadIpHelper: () => Promise<IpHelper>
   readonly interfaces: typeof networkInterfaces
@@ -28,7 +28,7 @@ export const windowsNode: WindowsNode = {
   interfaces: networkInterfaces,
 }
 
-/** Addresses of the interface that the settings name, by iphlpapi.dll, or else by netsh. */
+/** Opens the interface that the settings name. iphlpapi.dll or netsh changes its addresses. */
 export async function openLink(
   wanted: string,
   log: Log,
@@ -63,7 +63,7 @@ async function writerOpener(
   }
 }
 
-/** The name of the loopback interface; that of an English Windows where it cannot be asked. */
+/** The name of the loopback interface. Where Windows does not tell it, the English name. */
 function loopbackOf(node: WindowsNode): string {
   const found = Object.entries(readInterfaces(node)).find(([, infos]) =>
     infos?.some(({ address }) => address === '127.0.0.1'),

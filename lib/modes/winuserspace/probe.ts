@@ -3,7 +3,7 @@ import type { Finding } from '../mode.js'
 import { missingSystem } from '../systems.js'
 import { windowsNode, type WindowsNode } from './open-link.js'
 
-/** Nothing is required of Windows: addresses may also be there already, put by somebody else. */
+/** Nothing is required: somebody else may have added the addresses to this machine already. */
 export async function probeWindows(node: WindowsNode = windowsNode): Promise<readonly Finding[]> {
   const elsewhere = missingSystem('winuserspace')
   if (elsewhere) return [elsewhere]
@@ -26,7 +26,7 @@ function probeInterfaces({ interfaces }: WindowsNode): Finding {
     const names = Object.keys(interfaces())
     return { ...need, ok: true, seen: names.join(', '), fix: '' }
   } catch (error) {
-    const fix = 'node ports of UDP then listen on every address'
+    const fix = 'UDP node ports then listen on every address'
     return { ...need, ok: false, seen: messageOf(error), fix }
   }
 }

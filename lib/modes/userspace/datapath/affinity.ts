@@ -19,7 +19,7 @@ export class AffinityTable {
     return this.#records.size
   }
 
-  /** The key of the client's endpoint, if it used it within the time. */
+  /** The key of the client's endpoint, unless the record has expired. */
   find(client: string, now: number): string | undefined {
     const record = this.#records.get(client)
     return record && now - record.usedAt < this.#ttlMs ? record.endpoint : undefined

@@ -21,8 +21,9 @@ export interface BalancerDeps {
 }
 
 /**
- * Decides which endpoint the next connection of one listener gets: the next in the order of its
- * strategy, but the client's own endpoint first where affinity is on (US62), and failing ones last.
+ * Chooses the endpoint for the next connection of one listener. With affinity a client gets the
+ * endpoint that it used last (US62), unless this one fails or is full. Otherwise the strategy gives
+ * the order, and endpoints that fail come last.
  */
 export class Balancer {
   readonly #deps: BalancerDeps
@@ -56,12 +57,12 @@ export class Balancer {
     this.update({ removed: [], added: endpoints, affinityMs, balance, maxConnections })
   }
 
-  /** Whether `pick` looks at its client; callers need not format its address otherwise. */
+  /** Whether `pick` needs the client's address; if not, callers need not format it. */
   get usesClient(): boolean {
     return this.#affinity !== undefined || this.#strategy.usesClient
   }
 
-  /** Every endpoint has as many connections as it may have: it is worth to wait. */
+  /** Every endpoint has as many connections as it may have, so a client may wait for room. */
   get isFull(): boolean {
     if (this.#most === undefined || this.#byKey.size === 0) return false
     return [...this.#byKey.values()].every((target) => this.#isFull(target))
@@ -101,10 +102,10 @@ export class Balancer {
   }
 
   /**
-   * The endpoint to dial, or undefined if there is none. `tried` holds the endpoints this
+   * The endpoint to dial, or undefined if there is none. `tried` holds the endpoints that this
    * connection has failed to reach: they are avoided while there are others, and the client's
-   * affinity moves to the endpoint that is picked instead (US41). Never one that leads back here.
-   * Call `ended` once for each endpoint that it returns.
+   * affinity moves to the endpoint that is picked instead (US41). An endpoint that leads back to
+   * this proxy is never picked. Call `ended` once for each endpoint that `pick` returns.
    */
   pick(client: string, tried: readonly Target[] = []): Target | undefined {
     const now = this.#deps.now()
@@ -127,12 +128,12 @@ export class Balancer {
     if (!this.mustProve(target)) this.#health?.succeeded(target.key)
   }
 
-  /** Whether it takes more than a connection to trust this endpoint again. */
+  /** Whether an accepted connection is not enough to trust this endpoint again. */
   mustProve({ key }: Target): boolean {
     return this.#health?.mustProve(key) ?? false
   }
 
-  /** It accepted a connection, and was of no use then. */
+  /** The endpoint accepted a connection, but then reset it at once or did not answer in time. */
   acceptedInVain({ key }: Target): void {
     if (this.#byKey.has(key)) this.#health?.failed(key, this.#deps.now(), true)
   }
@@ -141,14 +142,18 @@ export class Balancer {
     this.#health?.succeeded(key)
   }
 
-  /** The connection to an endpoint is over, or has not come about. */
+  /** The connection to an endpoint is over, or could not be made. */
   ended({ key }: Target): void {
     const open = this.#open.get(key) ?? 0
     if (open > 1) this.#open.set(key, open - 1)
     else this.#open.delete(key)
   }
 
-  /** The first in order that does not fail; else the first that was not tried; else the first. */
+  /**
+   * The first endpoint in order that has room, was not tried and does not fail. If there is none,
+   * the first that has room and was not tried; then the first that has room. Never an endpoint that
+   * leads back here.
+   */
   #choose(client: string, tried: readonly Target[], now: number): Target | undefined {
     let first: Target | undefined
     let untried: Target | undefined

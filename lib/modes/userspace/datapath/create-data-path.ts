@@ -21,7 +21,7 @@ import type { ListenerCounts } from './traffic.js'
 import { TimeoutQueue } from './timeout-queue.js'
 import { UdpClientTable } from './udp-client-table.js'
 
-/** How each data path is made; rejects with KernelError where it cannot work. */
+/** Loads each data path. Rejects with a KernelError where it cannot work. */
 export const dataPathLoaders: Readonly<
   Record<DataPathName, () => Promise<(deps: DataPathDeps) => DataPath>>
 > = {
@@ -45,7 +45,7 @@ export const dataPathLoaders: Readonly<
   },
 }
 
-/** The wanted data path, or the best that works here and a note why it is not a better one. */
+/** For `auto` the best data path that works here. The note says why better ones do not work. */
 export async function createDataPath(
   name: DataPathName | 'auto',
   deps: DataPathDeps,
@@ -77,13 +77,13 @@ function createNetDataPath(deps: DataPathDeps, sockets: Sockets | undefined): Da
   )
 }
 
-/** A data path made of listeners. Both data paths have nothing else in common. */
+/** A data path made of listeners. The two data paths share this class and differ in `create`. */
 class ListenersDataPath implements DataPath {
   readonly name: DataPathName
   readonly #create: (spec: ListenerSpec) => Listener
   readonly #drained: () => void
   readonly #open = new Map<string, Listener>()
-  /** They listen no more, but their connections go on and have bytes to report. */
+  /** Listeners that have stopped, while their connections go on and have bytes to report. */
   readonly #stopping = new Set<Listener>()
 
   constructor(

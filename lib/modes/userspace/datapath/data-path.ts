@@ -9,9 +9,9 @@ import type { ListenerCounts } from './traffic.js'
 
 /**
  * A data path copies bytes between clients and endpoints. It lives in one worker thread and owns
- * the listeners of that worker. Workers share nothing but the budget of descriptors. There are
- * two data paths: `net` on Node's own sockets, and `splice` on raw descriptors. Both behave the
- * same.
+ * the listeners of that worker. Workers share only a few numbers: those of DescriptorBudget and
+ * SourceSwitch. There are two data paths: `net` on Node's own sockets, and `splice` on raw
+ * descriptors. Both behave the same.
  */
 export interface DataPath {
   readonly name: DataPathName
@@ -36,7 +36,7 @@ export interface DataPath {
    * Resolves when no connection is left.
    */
   drain(graceMs: number): Promise<void>
-  /** What happened since the last call, for listeners where something did. */
+  /** What happened since the last call. Listeners where nothing happened are left out. */
   takeCounts(): readonly ListenerCounts[]
 }
 
@@ -52,9 +52,9 @@ export interface Listener {
   handOver(): void
   /** Ends the connections that are left. */
   cut(): void
-  /** Resolves when it has stopped and no connection is left. */
+  /** Resolves when the listener has stopped and no connection is left. */
   readonly idle: Promise<void>
-  /** Of its socket; undefined when unknown. */
+  /** The number of its socket; undefined when unknown. */
   readonly descriptor: number | undefined
   takeCounts(): ListenerCounts | undefined
 }
@@ -87,17 +87,20 @@ export interface EndpointChoice {
   readonly servingKeys: readonly string[]
   /** ClientIP affinity (S21, US62); undefined means none. */
   readonly affinityMs: number | undefined
-  /** Who gets the next connection; undefined means round robin. */
+  /** How the endpoint of the next connection is chosen; undefined means round robin. */
   readonly balance?: EndpointBalance | undefined
-  /** New connections begin with it; undefined means none. */
+  /** The header that new connections begin with; undefined means none. */
   readonly proxyHeader?: ProxyHeader | undefined
-  /** When endpoints see the client's own address; undefined means never. */
+  /** Decides when endpoints see the client's own address; undefined means never. */
   readonly source?: SourceRule | undefined
-  /** How long after an endpoint left its TCP connections are reset; undefined: never (US45). */
+  /** TCP connections are reset this long after their endpoint left; undefined: never (US45). */
   readonly resetAfterMs?: number | undefined
   /** TCP connections that one endpoint may have; undefined: any number. */
   readonly maxConnections?: number | undefined
-  /** After which silence new connections ask whether a peer still exists; 0: never. */
+  /**
+   * New connections ask a peer that was silent for so long whether it still exists. 0: never;
+   * undefined: after {@link keepAliveDelayMs}.
+   */
   readonly keepAliveMs?: number | undefined
   /** How long endpoints may take for their first byte; undefined: as long as they like. */
   readonly firstByteMs?: number | undefined
@@ -105,7 +108,7 @@ export interface EndpointChoice {
 
 export interface EndpointBalance {
   readonly word: Balance
-  /** By `Target.key`, where it is not 1. */
+  /** The weights that are not 1, by `Target.key`. */
   readonly weights: readonly (readonly [key: string, weight: number])[]
 }
 
@@ -132,13 +135,13 @@ export interface Target {
 export interface DataPathDeps {
   /** Milliseconds that never jump back. */
   readonly now: () => number
-  /** From 0 up to 1. */
+  /** Like `Math.random`. */
   readonly random: () => number
   readonly descriptors: DescriptorBudget
   readonly passiveHealth: boolean
   /** Undefined where no client's address can be kept. */
   readonly sourceKeeper?: SourceKeeper | undefined
-  /** Endpoints among them are not dialed. */
+  /** Where Services answer on this node. An endpoint among these addresses is not dialed. */
   readonly ownFrontends?: Pick<OwnFrontends, 'has'>
   /** Called at the end of every connection; undefined without an access log. */
   readonly accessLog: ((entry: AccessEntry) => void) | undefined
@@ -146,7 +149,7 @@ export interface DataPathDeps {
   readonly warn: (message: string) => void
 }
 
-/** One finished connection or UDP client; its endpoint is the key of one. */
+/** One finished connection or UDP client. Its `endpoint` is a `Target.key`. */
 export interface AccessEntry extends CarriedConnection {
   readonly attempts: number
 }
@@ -158,10 +161,10 @@ export const dialTimeoutsMs: readonly number[] = [250, 500, 1000, 2000]
 export const roomPatienceMs = 1_000
 export const roomPauseMs = 50
 
-/** Where a Service says nothing about it; the original never asked. */
+/** A silent peer is asked after this time if its Service sets none. The original never asked. */
 export const keepAliveDelayMs = 60_000
 
-/** A peer that was asked ten times, once a second, exists no more. */
+/** A peer is asked ten times, once a second. If it never answers, it exists no more. */
 export const keepAlivePatienceMs = 10_000
 
 /** Keep-alive is turned on at this age. Most connections end sooner and save the calls. */

@@ -6,7 +6,6 @@ import { openFilesLimit } from '../../../kernel/open-files.js'
  * atomic operation, so that a busy worker never asks another thread.
  */
 export class DescriptorBudget {
-  /** To be handed to other threads. */
   readonly shared: SharedArrayBuffer
   readonly #cells: Int32Array
 
@@ -40,9 +39,9 @@ export class DescriptorBudget {
   }
 
   /**
-   * Takes one for a socket that listens or holds a port, also while connections have them all:
-   * a new Service must not wait for old connections, so these wait instead. False where listeners
-   * would leave connections nothing at all.
+   * Takes a descriptor for a socket that listens or holds a port, even when none is left: then new
+   * connections wait, so that a new Service does not. Listeners get three quarters of all
+   * descriptors at most; false when they have these.
    */
   tryListen(): boolean {
     if (!this.#tryTake(listeningPlaces, 1)) return false
@@ -55,25 +54,25 @@ export class DescriptorBudget {
     Atomics.add(this.#cells, left, 1)
   }
 
-  /** No descriptor was left for a client, who had to wait or was refused. */
+  /** Counts a client that found no descriptor left, and had to wait or was refused. */
   wasShort(): void {
     Atomics.add(this.#cells, shortages, 1)
   }
 
-  /** How often that happened since the last call. */
+  /** How many such clients there were since the last call. */
   takeShortages(): number {
     return Atomics.exchange(this.#cells, shortages, 0)
   }
 
   /**
-   * Takes so many for a listener whose clients hold `held`, unless that is far more than is left
-   * for the clients of all others.
+   * Takes `count` descriptors for a listener whose clients hold `held`. False when too few are
+   * left, or when `held` is far more than is left for the clients of all other listeners.
    */
   tryTakeFor(held: number, count: number): boolean {
     return held <= mostTimesLeft * this.left && this.tryTake(count)
   }
 
-  /** Takes so many, or nothing and answers false. */
+  /** Takes `count` descriptors. Takes none and answers false when fewer are left. */
   tryTake(count: number): boolean {
     return this.#tryTake(left, count)
   }
@@ -97,13 +96,13 @@ const listeningPlaces = 3
 
 /**
  * One listener alone gets fifteen of sixteen descriptors, two get fifteen of thirty-one each, and
- * so on: whoever comes next always finds some, however many clients the others have.
+ * so on. A client of another listener always finds some, however many clients these have.
  */
 const mostTimesLeft = 15
 
 const reserve = 128
 
-/** The limit without the reserve. */
+/** How many descriptors the data paths may have: the limit of the process without the reserve. */
 export function descriptorLimit(limit = openFilesLimit()): number {
   return Math.max(limit - Math.min(reserve, Math.floor(limit / 3)), 16)
 }
@@ -113,20 +112,20 @@ export function waitingLimit(limit = descriptorLimit()): number {
   return Math.min(reserve / 2, Math.floor(limit / 16))
 }
 
-/** The client's socket and the endpoint's. */
+/** One for the client's socket and one for the endpoint's. */
 export const descriptorsPerConnection = 2
 
-/** Names of errors because this process is short of something; another endpoint would not help. */
+/** Errors that mean that this machine lacks something. Another endpoint would not help. */
 export const localShortages: ReadonlySet<string> = new Set([
   ...['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM'],
 ])
 
-/** After a shortage this passes before the next try. */
+/** The pause between a shortage and the next try. */
 export const shortagePauseMs = 50
 
-/** Why a listener or a node port cannot be had, and what to do. */
+/** Why a listener or a node port cannot be opened, and what to do. */
 export const listenAdvice =
-  'the listeners of other Services have all file descriptors that are not kept for connections; raise the limit of open files (LimitNOFILE= of the unit, ulimit -n), which takes one for a service port and one more for a node port'
+  'the listeners of other Services have all file descriptors that are not kept for connections; raise the limit of open files (LimitNOFILE= of the unit, ulimit -n); each service port needs one, each node port one more'
 
 /** The warning when connections have to wait for descriptors. */
 export const shortageAdvice =

@@ -2,7 +2,7 @@ import type { Balancer } from './balancer.js'
 import type { Target } from './data-path.js'
 import type { EndpointTraffic } from './traffic.js'
 
-/** An endpoint that resets a connection within this time has never served it. */
+/** An endpoint that resets a connection within this time has not served it. */
 const atOnceMs = 1_000
 
 /**
@@ -22,11 +22,11 @@ export class EndpointWatch {
     this.#connectedAt = options.now()
     const { balancer, target, firstByteMs } = options
     if (firstByteMs !== undefined || !balancer.mustProve(target)) return
-    // Some endpoints have nothing to say: they prove themselves by going on.
+    // Some endpoints send nothing first. They prove themselves when they keep the connection open.
     this.#timer = setTimeout(() => this.#prove(), atOnceMs).unref()
   }
 
-  /** The client's first bytes were sent to it. */
+  /** The client's first bytes were sent to the endpoint. */
   asked(): void {
     const { firstByteMs } = this.#options
     if (this.#isAsked || this.#isOver || firstByteMs === undefined) return
@@ -34,12 +34,12 @@ export class EndpointWatch {
     this.#timer = setTimeout(() => this.#late(), firstByteMs).unref()
   }
 
-  /** Its first bytes have come. */
+  /** The endpoint's first bytes have come. */
   answered(): void {
     if (!this.#isOver) this.#prove()
   }
 
-  /** `reset by the endpoint`: while its client still had something to say. */
+  /** The connection has ended. `reset by the endpoint`: while the client could still send. */
   ended(how: 'reset by the endpoint' | 'in order' | 'otherwise'): void {
     if (this.#isOver) return
     const { balancer, traffic, target, now, firstByteMs } = this.#options

@@ -53,7 +53,10 @@ export class OwnFrontends {
   }
 }
 
-/** Asked only for ports that are ours, which few endpoints have. Empty where Windows tells none. */
+/**
+ * The look-up is slow, but few endpoints have a port of this proxy, and only these need it. Empty
+ * where Windows does not tell the addresses.
+ */
 function addressesOfThisNode(): ReadonlySet<string> {
   try {
     const infos = Object.values(networkInterfaces()).flatMap((of) => of ?? [])

@@ -1,7 +1,7 @@
 /**
- * Endpoints that failed recently: a dial did, or they accepted and were of no use. Kernel modes
- * cannot see that. Here a failed endpoint is tried last for some time, twice as long after each
- * further failure, until it works.
+ * Endpoints that failed recently: they could not be reached, or they accepted a connection and did
+ * not serve it. Kernel modes cannot see that. A failed endpoint is tried last for some time. Each
+ * further failure doubles this time, until the endpoint works.
  */
 export class PassiveHealth {
   readonly #failing = new Map<string, FailureRecord>()
@@ -26,7 +26,7 @@ export class PassiveHealth {
     record.isProbed = true
   }
 
-  /** Whether it failed after it had accepted: then that it accepts again proves nothing. */
+  /** Whether the endpoint failed after it had accepted. Then a new accept proves nothing. */
   mustProve(endpoint: string): boolean {
     return this.#failing.get(endpoint)?.hadAccepted ?? false
   }

@@ -4,15 +4,15 @@ import { encodeAddress, type SocketAddress } from '../../../kernel/sockets/socke
 export interface ProxyHeader {
   readonly version: 1 | 2
   /**
-   * The address that stands for what the client asked, where the kernel cannot tell. Undefined:
-   * the socket's own address is what the client asked.
+   * The address to name as the one that the client asked, where the kernel cannot tell. Undefined:
+   * the client asked the socket's own address.
    */
   readonly asked: SocketAddress | undefined
 }
 
 /**
- * The bytes of a header, as text (version 1) or binary (version 2). There are no TLVs: nothing
- * that they can say is known here. The format has no word for datagrams in version 1.
+ * The bytes of a header, as text (version 1) or binary (version 2). TLVs are left out, because
+ * nothing that they could say is known here. Version 1 of the format has no form for datagrams.
  */
 export function encodeProxyHeader(
   version: ProxyHeader['version'],

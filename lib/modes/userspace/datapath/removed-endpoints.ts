@@ -1,6 +1,6 @@
 import type { EndpointChanges } from './data-path.js'
 
-/** A connection as it is seen here. */
+/** The part of a connection that is needed here. */
 export interface EndpointConnection {
   /** Key of its endpoint, once it has one. */
   readonly endpoint: string | undefined
@@ -10,8 +10,8 @@ export interface EndpointConnection {
 type Changes = Pick<EndpointChanges, 'removed' | 'servingKeys' | 'resetAfterMs'>
 
 /**
- * Resets the connections to endpoints that left, some time later, where a Service asks for it. An
- * endpoint has left when it is neither used nor serving, so a pod that terminates may finish first.
+ * Resets connections some time after their endpoint left, where a Service asks for it. An endpoint
+ * has left when it is neither used nor serving, so a pod that terminates may finish first.
  */
 export class RemovedEndpoints {
   readonly #connections: ReadonlySet<EndpointConnection>
@@ -29,7 +29,7 @@ export class RemovedEndpoints {
     this.#serving = new Set(serving)
   }
 
-  /** Call after the balancer has the changes. */
+  /** Call it after the balancer has the changes. */
   update({ removed, servingKeys, resetAfterMs }: Changes): void {
     const before = this.#serving
     this.#serving = new Set(servingKeys)

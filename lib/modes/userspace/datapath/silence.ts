@@ -2,7 +2,7 @@ import type { Sockets } from '../../../kernel/sockets/sockets.js'
 import { keepAlivePatienceMs } from './data-path.js'
 import type { EndpointTraffic } from './traffic.js'
 
-/** How the kernel ends a connection whose peer answers no more: by what it last heard of the way. */
+/** Errors of a connection whose peer answers no more. The kernel gives the last one it heard of. */
 const silences: ReadonlySet<string> = new Set(['ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH'])
 
 export function isSilence(error: string | undefined): boolean {
@@ -21,8 +21,8 @@ export function countSilence(
 }
 
 /**
- * Bytes that were sent count as a question, too. Only where a Service asks for it: the kernel then
- * also ends a peer that lives, but takes no byte for so long.
+ * Ends the connection also when the peer does not confirm sent bytes for so long. Use it only where
+ * a Service asks for it: it also ends a peer that lives but takes no byte for so long.
  */
 export function limitSilence(sockets: Sockets, fd: number, silenceMs: number): void {
   sockets.userTimeout(fd, silenceMs + keepAlivePatienceMs)

@@ -7,7 +7,7 @@ import { isAmongPods, isLeft, type SourceRule } from './source-rule.js'
 /** A connection whose endpoint is known. */
 export interface Dialed {
   readonly client: SocketAddress
-  /** The address that the client asked; undefined when the kernel does not tell. */
+  /** The address that the client asked; undefined where the kernel does not tell it. */
   readonly asked: SocketAddress | undefined
   readonly target: { readonly ip: string; readonly isLocal?: boolean }
 }
@@ -24,9 +24,9 @@ const rememberMs = 5000
 const maxRemembered = 8192
 
 /**
- * Decides whether an endpoint may see the client's own address: where the kernel modes leave it,
- * and only where the endpoint's answers come back through this node. Otherwise the client would
- * get answers that it knows nothing of.
+ * Decides whether an endpoint may see the client's own address. It may where the kernel modes leave
+ * the address, and where the endpoint's answers come back through this node. Answers on another way
+ * would reach a client that has no connection with the endpoint.
  */
 export class SourceKeeper {
   readonly #routes: RouteReader
@@ -55,7 +55,7 @@ export class SourceKeeper {
     // A pod that reaches itself would take an answer from its own address for its own packet.
     if (target.ip === client.ip) return false
     const from = this.#neighbour(client.ip)
-    // What this node itself sends has its address anyway.
+    // A client on this node has the address of this node anyway.
     if (!from || from.isLocal) return false
     const isPod = isAmongPods(rule.pods, client.ip, from.name)
     if (!isLeft(rule, isPod, asked)) return false
@@ -97,7 +97,7 @@ function cellOf(family: IpFamily): number {
   return family === 'IPv4' ? 0 : 1
 }
 
-/** Rules see packets between the ports of a bridge; then a cluster may rely on such bridges. */
+/** Whether iptables sees packets within a bridge. Then its pods may answer each other directly. */
 function filtersBridges(): boolean {
   const file = '/proc/sys/net/bridge/bridge-nf-call-iptables'
   return existsSync(file) && readFileSync(file, 'utf8').trim() === '1'

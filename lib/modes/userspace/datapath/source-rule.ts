@@ -8,7 +8,7 @@ export interface SourceRule {
   readonly pods: LocalTraffic
   /** `--masquerade-all`: behind a ClusterIP every client is hidden. */
   readonly masqueradesAll: boolean
-  /** Clients of node ports, external and load-balancer addresses; `none`: there are none. */
+  /** For clients of node ports, external and load-balancer addresses; `none`: there are none. */
   readonly external: 'kept' | 'hidden' | 'none'
   /** The listener is that of the endpoints on this node. */
   readonly isLocalList: boolean
@@ -26,7 +26,9 @@ interface Place {
   readonly port: number
 }
 
-/** As the rules of the kernel modes recognise pods; `device` is where packets of the client come in. */
+/**
+ * Recognises pods as the rules of the kernel modes do. Packets of the client come in at `device`.
+ */
 export function isAmongPods(pods: LocalTraffic, client: string, device: string): boolean {
   switch (pods.by) {
     case 'none':

@@ -9,7 +9,7 @@ export interface Strategy {
   /** Whether the order depends on the client. */
   readonly usesClient: boolean
   update(removed: ReadonlySet<string>, added: readonly Target[]): void
-  /** All endpoints, the one for this connection first, then those to try when it does not answer. */
+  /** All endpoints. The first is for this connection; the others are tried if it does not answer. */
   order(client: string): Iterable<Target>
   /** The endpoint gets the connection. */
   taken(target: Target): void
@@ -17,9 +17,9 @@ export interface Strategy {
 
 export interface StrategyDeps {
   readonly random: () => number
-  /** 0 for an endpoint that has weight 0 or none. */
+  /** 1 for an endpoint without a weight of its own. */
   readonly weightOf: (key: string) => number
-  /** Connections that it has now. */
+  /** How many connections the endpoint has now. */
   readonly openAt: (key: string) => number
 }
 
@@ -76,14 +76,17 @@ class InTurn implements Strategy {
   }
 
   taken(target: Target): void {
-    // Nearly always the next one, so no list of thousands is searched.
+    // The endpoint is nearly always the next one. Then a list of thousands is not searched.
     const index =
       this.#rotation[this.#next] === target ? this.#next : this.#rotation.indexOf(target)
     this.#next = (index + 1) % Math.max(this.#rotation.length, 1)
   }
 }
 
-/** Those with equally many take turns, or the first would get all short connections. */
+/**
+ * The endpoint with the fewest connections comes first. Endpoints with equally many take turns, or
+ * the first would get all short connections.
+ */
 class LeastConnections extends InTurn {
   readonly #openAt: StrategyDeps['openAt']
 
@@ -104,7 +107,7 @@ class LeastConnections extends InTurn {
   }
 }
 
-/** The endpoints in the order that all nodes and modes have. */
+/** Keeps the endpoints in the order of their keys, which is the same on all nodes, in all modes. */
 class Sorted implements Strategy {
   readonly usesClient: boolean
   readonly #orderOf: (all: readonly Target[], client: string) => Iterable<Target>
@@ -144,7 +147,7 @@ class Maglev extends Sorted {
     this.#table = undefined
   }
 
-  /** The endpoint of the client's place, then those of the next places, as other clients' are. */
+  /** The endpoint at the client's place of the table, then the endpoints at the next places. */
   *#places(all: readonly Target[], client: string): Iterable<Target> {
     const table = (this.#table ??= maglevTable(all.map(({ key }) => key)))
     const place = sourceBucket(client, maglevPlaces)
@@ -166,7 +169,7 @@ function* startingAt(all: readonly Target[], start: number): Iterable<Target> {
   }
 }
 
-/** Draws one after the other, as likely as it weighs among those that are left. */
+/** Draws one endpoint after the other. Its chance is its share of the weight that is left. */
 function* byChance(
   all: readonly Target[],
   weightOf: (target: Target) => number,
@@ -183,7 +186,7 @@ function* byChance(
   }
 }
 
-/** By weight, and by key where it is the same. */
+/** The largest weight first. Endpoints of the same weight stay in order. */
 function* inRank(all: readonly Target[], weightOf: (key: string) => number): Iterable<Target> {
   let left = all.map((target) => ({ target, weight: weightOf(target.key) }))
   for (let first = firstOf(left); first; first = firstOf(left)) {

@@ -3,7 +3,7 @@ export interface ListenerCounts {
   readonly key: string
   /** Connections, or UDP clients, open now. */
   readonly active: number
-  /** Closed before an endpoint was reached: there is none, all dials failed, no descriptors. */
+  /** Closed without an endpoint: there is none, all dials failed, or there were no descriptors. */
   readonly refused: number
   readonly endpoints: readonly EndpointCounts[]
 }
@@ -13,9 +13,9 @@ export interface EndpointCounts {
   readonly endpoint: string
   readonly connections: number
   readonly dialErrors: number
-  /** It ended the connection without a byte after it got a PROXY header. */
+  /** The endpoint got a PROXY header and ended the connection without sending a byte. */
   readonly headersRefused: number
-  /** It accepted, and reset at once or let the client wait too long for its first byte. */
+  /** The endpoint accepted, but reset at once, or its first byte came too late. */
   readonly resets: number
   readonly lateAnswers: number
   /** Connections that ended because one side did not answer any more. */
@@ -23,7 +23,7 @@ export interface EndpointCounts {
   readonly deadEndpoints: number
   readonly bytesToEndpoint: number
   readonly bytesToClient: number
-  /** How long dials took, in seconds. A sample, so that a burst of connections makes a short message. */
+  /** How long some dials took, in seconds. Not all, so that the message stays short in a burst. */
   readonly dialSeconds: readonly number[]
 }
 

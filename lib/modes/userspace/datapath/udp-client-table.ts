@@ -101,7 +101,7 @@ export class UdpClientTable<T extends TableClient<T>> {
   }
 }
 
-/** Ends the clients that were last used before that; returns the time until the next is due. */
+/** Ends the clients that were last used at `before` or earlier. Returns the time until the next. */
 function expire<T extends TableClient<T>>(list: RecencyList<T>, before: number): number {
   for (let client = list.oldest; client; client = list.oldest) {
     const left = client.usedAt - before
@@ -111,6 +111,6 @@ function expire<T extends TableClient<T>>(list: RecencyList<T>, before: number):
   return Infinity
 }
 
-/** Resolvers wait that long for an answer. */
+/** A client that waits for an answer is kept this long. DNS resolvers wait as long. */
 const replyPatienceMs = 5000
 const shortestSweepMs = 20

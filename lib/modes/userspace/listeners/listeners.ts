@@ -32,16 +32,16 @@ export interface ListenersObserver {
   reported(report: WorkerReport): void
   /** A listener was closed for good. */
   closed(key: string): void
-  /** A worker ended and its listeners with it; another has already started. */
+  /** A worker and its listeners ended. A new worker has already started. */
   lost(reason: string): void
-  /** There are no descriptors for so many listeners, while so many are open. */
+  /** There were no descriptors for `missing` listeners. */
   crowded?(fits: { readonly missing: number; readonly open: number }): void
 }
 
 interface Listener {
-  /** As its worker has it after all messages sent so far. */
+  /** The spec that its worker has after all messages sent so far. */
   readonly spec: ListenerSpec
-  /** Until it is open the port to ask for, 0 for any. */
+  /** Before it is open: the port to ask for, 0 for any. */
   readonly port: number
   readonly isOpen: boolean
 }
@@ -50,8 +50,8 @@ interface Listener {
 const maxOpenRounds = 16
 
 /**
- * What listens where, and on which worker thread. A listener belongs to one thread by the hash of
- * its key, so that round robin and affinity need no shared state. It stays there, and keeps its
+ * The listeners, their ports and their worker threads. A listener belongs to one thread by the hash
+ * of its key, so that round robin and affinity need no shared state. It stays there, and keeps its
  * port, as long as it lives.
  */
 export class Listeners {
@@ -61,9 +61,9 @@ export class Listeners {
   readonly #threads: WorkerThread[]
   readonly #ports: PortAllocator | undefined
   readonly #listeners = new Map<string, Listener>()
-  /** Taken over from another process, and not yet in use here. */
+  /** Sockets that were taken over from another process and are not yet in use here. */
   readonly #given = new Map<string, GivenListener>()
-  /** The most listeners that there were no descriptors for; they are told once. */
+  /** The largest number of listeners without descriptors that was reported. */
   #missing = 0
   #isDraining = false
 
@@ -75,20 +75,21 @@ export class Listeners {
     this.#threads = Array.from({ length: options.workers }, () => this.#startThread())
   }
 
-  /** Undefined while it is not open. */
+  /** Undefined while the listener is not open. */
   portOf(key: string): number | undefined {
     const listener = this.#listeners.get(key)
     return listener?.isOpen ? listener.port : undefined
   }
 
-  /** Where something listens, or did until it drained. */
+  /** The ports of all listeners, also of those that have drained. */
   get ports(): ReadonlySet<number> {
     return new Set([...this.#listeners.values()].map(({ port }) => port))
   }
 
   /**
-   * Opens what is not open and hands changed specs on; tells which could not be opened. Throws
-   * KernelError when a worker cannot start or ends meanwhile.
+   * Opens listeners that are not open, and sends changed specs to the workers. Resolves to the
+   * listeners that could not be opened. Throws a KernelError when a worker cannot start or ends
+   * meanwhile.
    */
   async ensure(specs: readonly ListenerSpec[]): Promise<readonly OpenFailure[]> {
     await this.#change({ update: specs.flatMap((spec) => this.#update(spec)) })
@@ -97,12 +98,12 @@ export class Listeners {
     for (const { code } of failures) {
       this.#options.meter.count('userspace_listen_failures_total', { reason: code })
     }
-    this.#sayWhatFits(failures.filter(({ code }) => code === 'EMFILE').length)
+    this.#reportMissing(failures.filter(({ code }) => code === 'EMFILE').length)
     return failures
   }
 
-  /** Not at every retry, and not for one family after the other. */
-  #sayWhatFits(missing: number): void {
+  /** Reports only a number that is larger than before, so that retries do not repeat it. */
+  #reportMissing(missing: number): void {
     if (missing <= this.#missing) return
     this.#missing = missing
     this.#observer.crowded?.({ missing, open: this.#listeners.size })
@@ -123,8 +124,8 @@ export class Listeners {
   }
 
   /**
-   * Gives every listener away, for another process to go on with. `copy` keeps a socket open that
-   * its worker closes. Established connections stay in this process.
+   * Gives every listener to another process. `copy` makes a copy of a socket, which stays open when
+   * the worker closes the socket. Established connections stay in this process.
    */
   async give(copy: (descriptor: number) => number): Promise<readonly GivenListener[]> {
     const keys = [...this.#listeners.keys()]
@@ -142,12 +143,12 @@ export class Listeners {
     return given
   }
 
-  /** Sockets for the next `ensure`, which uses them where key and address fit. */
+  /** Keeps sockets for the next `ensure`. A listener uses the one with its key and address. */
   receive(given: readonly GivenListener[]): void {
     for (const listener of given) this.#given.set(listener.key, listener)
   }
 
-  /** The received sockets that no listener needed, for the caller to close. */
+  /** The received sockets that no listener needed. The caller has to close them. */
   unused(): readonly GivenListener[] {
     const unused = [...this.#given.values()]
     this.#given.clear()
@@ -160,7 +161,7 @@ export class Listeners {
     await Promise.all(this.#threads.map((thread) => thread.drain(graceMs)))
   }
 
-  /** The message for its worker about a new spec; none while the listener is not open. */
+  /** The message about a changed spec, for the listener's worker. None while it is not open. */
   #update(spec: ListenerSpec): readonly (readonly [string, EndpointChanges])[] {
     const listener = this.#listeners.get(spec.key)
     if (!listener?.isOpen || listener.spec === spec) return []
@@ -188,7 +189,7 @@ export class Listeners {
     return failures
   }
 
-  /** The specs as a worker gets them: with the port to listen on, or the socket to go on with. */
+  /** The specs as a worker gets them: with the port to listen on, or an open socket to use. */
   #number(
     specs: readonly ListenerSpec[],
     avoid: ReadonlySet<number>,
@@ -223,7 +224,7 @@ export class Listeners {
     return given
   }
 
-  /** Tells each thread its part and waits for all, also when one ends meanwhile. */
+  /** Sends each thread its part and waits for all threads, also when one ends meanwhile. */
   async #change(changes: Partial<ListenerChanges>): Promise<readonly OpenFailure[]> {
     const { close = [], handOver = [], update = [], open = [] } = changes
     const parts = this.#threads.map((thread) => ({
@@ -275,7 +276,7 @@ export class Listeners {
     })
   }
 
-  /** The next `ensure` opens the listeners of the thread that ended again. */
+  /** Forgets the listeners of a thread that ended. The next `ensure` opens them again. */
   #replace(thread: WorkerThread, reason: string): void {
     const index = this.#threads.indexOf(thread)
     for (const key of this.#listeners.keys()) {

@@ -12,7 +12,7 @@ import type { ListenerCounts } from '../datapath/traffic.js'
 export interface WorkerSettings {
   readonly dataPath: DataPathName | 'auto'
   readonly passiveHealth: boolean
-  /** Which connections to tell of: all, or so many that nobody is held up. */
+  /** Which connections to report. A sample is small, so that it slows nothing down. */
   readonly accessLog: 'all' | 'sample' | 'none'
   /** See SourceSwitch. */
   readonly sources?: SharedArrayBuffer | undefined
@@ -37,7 +37,7 @@ export type ToWorker =
 /** By service port, see OwnFrontends. */
 export type ServiceFrontends = readonly (readonly [key: string, frontends: readonly Frontend[]])[]
 
-/** What became of the listeners to open. */
+/** Which listeners could be opened, and which could not. */
 export interface OpenOutcome {
   readonly opened: readonly { readonly key: string; readonly port: number }[]
   readonly failed: readonly OpenFailure[]
@@ -66,7 +66,7 @@ export type WorkerAnswer =
     }
   | { readonly kind: 'drained' | 'noted'; readonly id: number }
 
-/** A message that a worker sends without a question. */
+/** A message of a worker that answers no question. */
 export type WorkerReport =
   | { readonly kind: 'ready'; readonly dataPath: DataPathName; readonly note: string }
   | { readonly kind: 'counts'; readonly counts: readonly ListenerCounts[] }

@@ -1,4 +1,4 @@
-/** Ports of `--proxy-port-range`, from a random start: after a restart old ports may be in use. */
+/** Ports of `--proxy-port-range`. The start is random: after a restart old ports may be in use. */
 export class PortAllocator {
   readonly #from: number
   readonly #size: number

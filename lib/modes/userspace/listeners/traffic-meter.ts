@@ -1,13 +1,13 @@
 import type { Meter } from '../../mode.js'
 import type { ListenerCounts } from '../datapath/traffic.js'
 
-/** So many pairs of service port and endpoint have their own numbers; others count as `other`. */
+/** So many pairs of service port and endpoint have numbers of their own. The rest is `other`. */
 const maxPairs = 4096
 
-/** Turns the counts of workers into metrics, which only a userspace proxy can have. */
+/** Turns the counts of workers into metrics. */
 export class TrafficMeter {
   readonly #meter: Meter
-  /** For each service port its endpoints with own numbers, and open connections by listener. */
+  /** By service port: the endpoints that have their own numbers, and open connections. */
   readonly #services = new Map<string, ServiceNumbers>()
   #pairs = 0
 
@@ -77,6 +77,7 @@ export class TrafficMeter {
 
 interface ServiceNumbers {
   readonly endpoints: Set<string>
+  /** By listener. */
   readonly active: Map<string, number>
 }
 

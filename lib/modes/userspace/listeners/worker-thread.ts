@@ -57,9 +57,9 @@ export class WorkerThread {
   }
 
   /**
-   * Sends changes in portions, each when the one before is done: a thousand Services at once would
-   * hold up the thread's connections. Updates go to listeners that have connections, so there is a
-   * pause between two portions of them.
+   * Sends changes in portions. The next portion waits until the one before is done: a thousand
+   * Services at once would hold up the thread's connections. Updates go to listeners that have
+   * connections, so there is a pause between two portions of updates.
    */
   async change({ close, handOver, update, open }: ListenerChanges): Promise<OpenOutcome> {
     const opened: OpenOutcome['opened'][number][] = []
@@ -125,6 +125,6 @@ function* portionsOf<T>(items: readonly T[]): Iterable<readonly T[]> {
   }
 }
 
-/** These take about 80 us of the worker's time. */
+/** A portion of this size takes about 80 us of the worker's time. */
 const listenersPerPortion = 32
 const betweenUpdatesMs = 1

@@ -16,7 +16,7 @@ import type {
 
 const countsEveryMs = 1000
 const accessLogEveryMs = 100
-/** So many connections in that time, of a worker that need not tell of all. */
+/** A worker that reports a sample reports so many connections in that time. */
 const accessSample = 20
 const warnEveryMs = 5000
 
@@ -64,7 +64,7 @@ function createAccessLog(limit: number): (entry: AccessEntry) => void {
   }
 }
 
-/** Undefined where there is no koffi: then no socket can have a foreign address, either. */
+/** Undefined without koffi, because then no socket can have a foreign address, either. */
 async function openKeeper(): Promise<SourceKeeper | undefined> {
   const { sources } = settings
   if (!sources) return undefined
@@ -96,7 +96,7 @@ async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change
 }
 
 const warn = createWarner()
-// Otherwise Node prints its own as text, among the lines of the log.
+// By default Node prints its warnings as plain text, among the lines of the log.
 process.removeAllListeners('warning')
 process.on('warning', ({ name, message }) => warn(`${name}: ${message}`))
 const accessLimit = settings.accessLog === 'all' ? Infinity : accessSample

@@ -6,14 +6,14 @@ import type { LinkAddresses } from '../../../kernel/link-addresses.js'
 import { needsDevice } from './address-portals.js'
 import type { UserspacePlan } from '../plan.js'
 
-/** Where a listener stands. */
+/** The place of an address, and of the listeners on it. */
 export function placeAt(ip: string): Place {
   return { kind: 'address', name: ip }
 }
 
 /**
- * Without rules: which addresses and listeners this machine lacks, and which it has in excess. The
- * listeners are left out where `sockets` are not known.
+ * For a machine without rules: the addresses and listeners that it lacks, and the addresses that it
+ * has in excess. Listeners are left out where `sockets` is undefined.
  */
 export async function addressDifferences(
   plan: UserspacePlan,

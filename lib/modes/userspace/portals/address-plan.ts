@@ -12,8 +12,8 @@ export interface DirectPlace {
 }
 
 /**
- * Every address of a service port gets its own listener. Where rules would refuse or drop there
- * is no listener, and the kernel refuses. A listener cannot tell where its clients come from, so
+ * Every address of a service port gets its own listener. An address gets none where rules would
+ * refuse or drop; then the kernel refuses. A listener cannot tell where its clients come from, so
  * load-balancer addresses with source ranges get none.
  */
 export function directPlacesOf(service: DesiredService, facts: NodeFacts): readonly DirectPlace[] {
@@ -36,7 +36,7 @@ export function directPlacesOf(service: DesiredService, facts: NodeFacts): reado
   return [...places.values()]
 }
 
-/** Never the wildcard for UDP, if it can be avoided: the kernel would choose the source of replies. */
+/** UDP avoids the wildcard if it can: there the kernel would choose the source of replies. */
 function nodePortAddressesOf({ protocol }: DesiredService, facts: NodeFacts): readonly string[] {
   const { reserveAddresses, bindableAddresses, listenAddress, listensOnWildcard } = facts
   if (reserveAddresses) return reserveAddresses
@@ -44,7 +44,7 @@ function nodePortAddressesOf({ protocol }: DesiredService, facts: NodeFacts): re
   return protocol === 'UDP' && listensOnWildcard && isKnown ? bindableAddresses : [listenAddress]
 }
 
-/** Addresses that this machine has to have, also where nothing listens: then it refuses. */
+/** Addresses that this machine needs. Where nothing listens on one, the kernel refuses clients. */
 export function virtualAddressesOf(service: DesiredService): readonly string[] {
   return [...new Set([service.clusterIp, ...service.externalIps, ...service.loadBalancerIps])]
 }

@@ -5,13 +5,13 @@ import type { Log, ServiceFailure } from '../../mode.js'
 import type { ServicePlan } from '../plan.js'
 import type { Portals, WriteOutcome } from './portals.js'
 
-/** Opens what puts addresses on this machine. */
+/** Opens the object that adds addresses to this machine. */
 export type OpenLink = () => Promise<LinkAddresses>
 
 /**
- * The virtual IPs as addresses of this machine, for nodes without netfilter. Its programs reach
- * the listeners on these addresses. Addresses of 127.0.0.0/8 work without that, so an ordinary user
- * can run this mode with them.
+ * Adds the virtual IPs as addresses to this machine, for nodes without netfilter. Programs of this
+ * machine reach the listeners on these addresses. Addresses of 127.0.0.0/8 need not be added, so an
+ * ordinary user can run this mode with them.
  */
 export class AddressPortals implements Portals {
   readonly listensDirectly = true
@@ -21,7 +21,7 @@ export class AddressPortals implements Portals {
   #link: Promise<LinkAddresses> | undefined
   /** The addresses of each service, by its key. */
   readonly #wanted = new Map<string, readonly string[]>()
-  /** The addresses of ours that are on the link now. */
+  /** The addresses that this mode has on the link now. */
   readonly #held = new Set<string>()
 
   constructor(family: IpFamily, deps: { openLink: OpenLink; log: Log }) {
@@ -68,7 +68,7 @@ export class AddressPortals implements Portals {
     if (this.#held.size === 0) return true
     const held = [...this.#held]
     const present = new Set(await (await this.#open()).ours(this.#family))
-    // What a sync has removed meanwhile is not missing.
+    // An address that a sync has removed meanwhile is not missing.
     return held.every((ip) => present.has(ip) || !this.#held.has(ip))
   }
 
@@ -79,7 +79,7 @@ export class AddressPortals implements Portals {
     return new Set()
   }
 
-  /** Nothing was left standing. */
+  /** `remove` has left nothing. */
   drained(): Promise<void> {
     return Promise.resolve()
   }
@@ -91,7 +91,7 @@ export class AddressPortals implements Portals {
     try {
       const link = await this.#open()
       advice = link.whenDenied
-      // An address of the node, such as an external IP, works already, and stays when we go.
+      // An address that the node has anyway, such as an external IP, is never removed.
       const foreign = await link.foreign(this.#family, ips)
       const own = ips.filter((ip) => !foreign.has(ip))
       const refused = await link.add(this.#family, own)
@@ -109,7 +109,7 @@ export class AddressPortals implements Portals {
     }
   }
 
-  /** Undefined where addresses cannot be changed: then no process has added any. */
+  /** Undefined where addresses cannot be changed. No process can have added any there. */
   async #openIfPossible(): Promise<LinkAddresses | undefined> {
     try {
       return await this.#open()
@@ -118,7 +118,7 @@ export class AddressPortals implements Portals {
     }
   }
 
-  /** What cannot be opened now may be later. */
+  /** After a failure the next call tries again. */
   #open(): Promise<LinkAddresses> {
     const opening = (this.#link ??= this.#openLink())
     opening.catch(() => (this.#link = undefined))
@@ -136,7 +136,7 @@ export async function removeAddresses(
   return failures
 }
 
-/** False for loopback addresses: this machine has all of 127.0.0.0/8, and of IPv6 ::1. */
+/** False for loopback addresses: every machine has all of 127.0.0.0/8, and ::1. */
 export function needsDevice(ip: string): boolean {
   const parsed = parseIp(ip)
   return parsed !== undefined && !isLoopback(parsed)

@@ -27,7 +27,7 @@ export interface IptablesPortalsOptions {
   readonly foreign?: ForeignCommits
 }
 
-/** Writes the iptables rules of one family, and knows what it has written. */
+/** Writes the iptables rules of one family, and remembers them. */
 export class IptablesPortals implements Portals {
   readonly listensDirectly = false
   readonly #iptables: Iptables
@@ -47,7 +47,7 @@ export class IptablesPortals implements Portals {
   /** Writes never overlap, and a verification never begins during one. */
   readonly #writes = new Turns()
   #verification: PortalsVerification | undefined
-  /** The mark of foreign transactions when all rules were last found right. */
+  /** `ForeignCommits.mark` when all rules were last found right. */
   #verified: number | undefined
 
   constructor(iptables: Iptables, options: IptablesPortalsOptions) {
@@ -124,7 +124,7 @@ export class IptablesPortals implements Portals {
     try {
       written = await this.#restore(batch)
     } catch (error) {
-      // Others may have taken away what the difference relies on. Everything at once relies on nothing.
+      // Another program may have removed rules that this change deletes. A full write needs none.
       this.#log?.info({ error: messageOf(error) }, 'a change of rules failed; all are written anew')
       return { ...(await this.#replaceAll(new Map([...this.#written, ...rules]))), changed }
     }
@@ -138,7 +138,8 @@ export class IptablesPortals implements Portals {
 
   /**
    * Whether the kernel holds the rules that were written, and no others. Syncs need not wait for
-   * that. Where the kernel counts transactions, rules are read only after a foreign one.
+   * the answer. Where the kernel counts transactions, rules are read only after one of another
+   * program.
    */
   async isIntact(): Promise<boolean> {
     const { mark } = this.#foreign
@@ -162,7 +163,7 @@ export class IptablesPortals implements Portals {
     return first === undefined
   }
 
-  /** Undefined while what the kernel should hold is not known; then everything is written soon. */
+  /** Undefined before the first write, and after one that failed: then all is written soon. */
   #beginVerification(): Promise<PortalsVerification | undefined> {
     this.#verification = undefined
     if (this.#isKnown) {
@@ -187,14 +188,14 @@ export class IptablesPortals implements Portals {
     })
   }
 
-  /** A rule that needs tracking comes first and stays: open connections would hang without it. */
+  /** First adds a rule that needs tracking, and leaves it: otherwise open connections would hang. */
   async #remove(): Promise<ReadonlySet<number>> {
     this.#verification?.ignoreAll()
     const tables = await this.#save()
     const ports = new Set(tables.flatMap(udpPortsOf))
-    const standing = new Batch()
-    if (tables.some(hasOurs)) keepTracking(standing)
-    await this.#restore(standing)
+    const lasting = new Batch()
+    if (tables.some(hasOurs)) keepTracking(lasting)
+    await this.#restore(lasting)
     const batch = new Batch()
     for (const saved of tables) {
       removeJumps(batch, saved)

@@ -18,11 +18,11 @@ import { SourceRouting } from './source-routing.js'
 
 export type PortalsByFamily = ReadonlyMap<IpFamily, Portals>
 
-/** What this machine has to lead clients to listeners. */
+/** The means by which this machine can lead clients to listeners. */
 export interface Ground {
   /** Whether there are iptables, conntrack and routes by mark: Linux. */
   readonly hasRules: boolean
-  /** Opens what puts addresses of Services on this machine. */
+  /** Opens the object that adds addresses of Services to this machine. */
   readonly openLink: (log: Log) => Promise<LinkAddresses>
 }
 
@@ -78,7 +78,7 @@ async function openFamily(
         ...(countsCommits ? { foreign } : {}),
       })
     } catch (error) {
-      // Listeners on addresses show no client to endpoints.
+      // With listeners on addresses, endpoints never see the address of a client.
       const isRequired = settings.portals === 'iptables' || settings.sourceAddress === 'keep'
       if (isRequired || !isMissing(error)) throw error
       log.warn(
@@ -89,7 +89,7 @@ async function openFamily(
       )
     }
   }
-  // Loaded at the start: Node.js would keep a failure to load, as without descriptors, for good.
+  // Loads them now, while there are descriptors: Node.js never repeats an import that has failed.
   if (ground.hasRules) await loadLinks().catch(() => undefined)
   return new AddressPortals(family, { openLink: () => ground.openLink(log), log })
 }
@@ -107,13 +107,16 @@ export async function removeRules(family: IpFamily, flows: UdpFlowCleaner, run?:
   }
 }
 
-/** Removes what kept the addresses of clients. Nothing is led astray while it is there. */
+/** Removes rules and routes that kept addresses of clients. They do no harm if that fails. */
 export async function removeSourceRouting(family: IpFamily, log: Log): Promise<void> {
   const routing = new SourceRouting(family, () => openIptables(family))
   try {
     await routing.remove()
   } catch (error) {
-    log.debug({ family, reason: messageOf(error) }, 'routes for clients cannot be looked for')
+    log.debug(
+      { family, reason: messageOf(error) },
+      'rules and routes that kept addresses of clients cannot be removed',
+    )
   } finally {
     routing.close()
   }
@@ -147,7 +150,7 @@ export async function withLink<T>(
   }
 }
 
-/** It needs koffi, which not every node can load, and loopback addresses need neither. */
+/** Imported late: koffi does not load on every node, and loopback addresses do not need it. */
 async function loadLinks() {
   return {
     ...(await import('../../../kernel/links.js')),
@@ -155,7 +158,7 @@ async function loadLinks() {
   }
 }
 
-/** The count of nf_tables transactions; undefined where there is none, or no koffi to ask with. */
+/** Reads the kernel's count of nf_tables transactions. Undefined where it cannot be read. */
 async function openGeneration(): Promise<(() => number) | undefined> {
   try {
     const { openChannel } = await import('../../../kernel/netlink/channel.js')
@@ -207,7 +210,7 @@ export async function settledPortals(
   }
 }
 
-/** Whether iptables will never work here. A held lock or a time-out passes. */
+/** Whether iptables will never work here. A lock that is held, or a time-out, is soon over. */
 export function isMissing(error: unknown): boolean {
   return error instanceof KernelError && missing.has(error.kind)
 }

@@ -9,13 +9,13 @@ export type EndpointList = 'cluster' | 'local'
 export interface NodeFacts {
   readonly listenAddress: string
   readonly listensOnWildcard: boolean
-  /** Where this node reaches its own wildcard listeners (US08). */
+  /** The address at which this node reaches its own wildcard listeners (US08). */
   readonly hostIp: string | undefined
   /** Undefined: node ports answer on every local address. */
   readonly nodePortCidrs: readonly Cidr[] | undefined
   /** The node-port addresses that the node has now. */
   readonly nodePortAddresses: readonly string[]
-  /** Those of them that a socket can be bound to. */
+  /** The node-port addresses that a socket can be bound to. */
   readonly bindableAddresses: readonly string[]
   /** Addresses of the sockets that reserve node ports; undefined: the wildcard. */
   readonly reserveAddresses: readonly string[] | undefined
@@ -24,7 +24,7 @@ export interface NodeFacts {
   readonly guardsEachPort: boolean
 }
 
-/** One rule, with the name of a listener instead of its port, which is known once it listens. */
+/** One rule. It names a listener instead of its port, which is not known before it listens. */
 export interface PortalRule {
   readonly table: 'nat' | 'filter'
   readonly chain: ChainName
@@ -36,21 +36,21 @@ export interface PortalRule {
   /** A port, or the proxy port of that list. */
   readonly destinationPort: number | EndpointList
   readonly condition?: 'to local address' | 'redirected'
-  /** Left out while another program holds the node port. */
+  /** The rule is left out while another program holds the node port. */
   readonly isNodePort?: true
   readonly target: PortalTarget
 }
 
 export type PortalTarget =
-  /** To the listener, at the address of the interface that the packet came in by. */
+  /** Leads to the listener at the address of the interface that the packet came in by. */
   | { readonly kind: 'redirect'; readonly list: EndpointList }
-  /** To the listener, at that address; if it is empty, at the packet's destination. */
+  /** Leads to the listener at `address`; if this is empty, at the packet's destination. */
   | { readonly kind: 'dnat'; readonly address: string; readonly list: EndpointList }
   | { readonly kind: 'accept' | 'reject' }
-  /** To the chain that turns it away for this reason. */
+  /** Leads to the chain that turns the packet away for this reason. */
   | { readonly kind: 'refused' | 'dropped' | 'blocked' }
 
-/** The rules of one service port: they lead to its listeners, or refuse. */
+/** The rules of one service port. They lead to its listeners, or refuse. */
 export function portalRulesOf(
   service: DesiredService,
   protocol: 'TCP' | 'UDP',
@@ -99,7 +99,7 @@ class RuleWriter {
     this.#nat(natChains.portalsHost, place, this.#hostTarget(internal))
   }
 
-  /** An external IP, or a load balancer's, which may be for some sources only (S13). */
+  /** An external or load-balancer IP. The latter may be for some sources only (S13). */
   externalAddress(ip: string, ranges: readonly Cidr[]): void {
     const place = { destination: ip, destinationPort: this.#service.port }
     const allowed = this.#allowedSenders(ip, ranges)
@@ -118,7 +118,7 @@ class RuleWriter {
       else this.#nat(natChains.portalsContainer, from, this.#containerTarget(external))
       if (fromNode) this.#nat(natChains.portalsHost, from, this.#hostTarget(fromNode))
     }
-    // Packets that were allowed above have another destination here.
+    // This does not match allowed packets: the rules above have changed their destination.
     if (ranges.length > 0) this.#refuse(place, { kind: 'blocked' })
   }
 
@@ -137,7 +137,7 @@ class RuleWriter {
         this.#turnAway({ ...place, condition: 'to local address' }, external)
       } else this.#nat(natChains.nodePortContainer, place, this.#containerTarget(external))
       if (fromNode) {
-        // The address does not change, so that UDP replies come from the address that was asked.
+        // The address stays the same, so that UDP replies come from the address that was asked.
         const address = listensOnWildcard ? '' : listenAddress
         this.#nat(natChains.nodePortHost, place, { kind: 'dnat', address, list: fromNode })
       }
@@ -152,7 +152,7 @@ class RuleWriter {
     }
   }
 
-  /** Load balancers ask there whether this node has endpoints (S20). INPUT may be closed otherwise. */
+  /** Lets load balancers ask whether this node has endpoints (S20), even if INPUT drops packets. */
   healthCheck(): void {
     this.#filter(filterChains.nonLocal, {
       protocol: 'tcp',
@@ -179,7 +179,7 @@ class RuleWriter {
     return lists
   }
 
-  /** Pods of this node that use all endpoints although outsiders may not (S18). */
+  /** Pods of this node, which use all endpoints where outside clients use only local ones (S18). */
   #fromPods(allowed: readonly Sender[]): readonly Sender[] {
     const { externalPolicyLocal, clusterEndpoints } = this.#service
     if (!externalPolicyLocal || clusterEndpoints.length === 0) return []
@@ -261,7 +261,7 @@ function intersect(source: string | undefined, cidr: Cidr): Sender | undefined {
   return network.value >> hostBits === other.value >> hostBits ? { source: cidr.text } : undefined
 }
 
-/** The list for packets of this node itself to an external address (S18). */
+/** The list for packets that this node itself sends to an external address (S18). */
 export function listFromInside(service: DesiredService): EndpointList | undefined {
   const { external, externalPolicyLocal, clusterEndpoints } = service
   if (externalPolicyLocal && clusterEndpoints.length > 0) return 'cluster'

@@ -2,11 +2,11 @@ import type { ServiceFailure } from '../../mode.js'
 import type { ServicePlan } from '../plan.js'
 import type { PlacedRule } from './sub-chains.js'
 
-/** How the traffic of one family reaches the listeners: iptables rules, or addresses of this machine. */
+/** Leads traffic of one family to the listeners: by iptables rules, or addresses of this machine. */
 export interface Portals {
-  /** Listeners listen on the addresses of Services. An old one has to close before a new one opens. */
+  /** Listeners listen on addresses of Services. An old one has to close before a new one opens. */
   readonly listensDirectly: boolean
-  /** Prepares what listeners need before they open; tells for which services that failed. */
+  /** Prepares what listeners need before they open. Resolves to the services where that failed. */
   prepare(
     services: readonly ServicePlan[],
     others: { readonly gone: readonly string[]; readonly full: boolean },
@@ -18,11 +18,11 @@ export interface Portals {
   /** Whether everything that was written is still there. Syncs do not wait for the answer. */
   isIntact(): Promise<boolean>
   /**
-   * Removes what leads here, of this run and of earlier ones (US19). Resolves to the proxy ports
-   * that UDP packets were sent to until now.
+   * Removes the rules or addresses that lead here, of this run and of earlier ones (US19). Resolves
+   * to the proxy ports that UDP packets were sent to until now.
    */
   remove(): Promise<ReadonlySet<number>>
-  /** Removes what open connections needed until now. */
+  /** Call it when no connection is left: removes the rule that open connections needed. */
   drained(): Promise<void>
 }
 

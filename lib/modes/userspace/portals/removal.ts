@@ -1,4 +1,4 @@
-/** Removes rules that are replaced or no longer needed, whichever of our processes wrote them. */
+/** Removes rules that are replaced or no longer needed, of this process and of earlier ones. */
 import {
   connectionState,
   parseRule,
@@ -26,13 +26,13 @@ export function removeSubChains(batch: Batch, { table, chains }: SavedTable): vo
   }
 }
 
-/** No packet comes to this rule. It only has to be there. */
+/** Adds a rule that no packet comes to. The kernel tracks connections as long as it exists. */
 export function keepTracking(batch: Batch): void {
   const tracked = rule({ matches: [connectionState('DNAT')], jump: 'RETURN' })
   batch.chain('filter', drainChain).append('filter', drainChain, tracked)
 }
 
-/** Of this process, or of one that was killed while it drained. */
+/** The chain may also be of a process that was killed while it drained. */
 export function removeDrainChain(batch: Batch, { table, chains }: SavedTable): void {
   if (table !== 'filter' || !chains.has(drainChain)) return
   batch.chain(table, drainChain).deleteChain(table, drainChain)

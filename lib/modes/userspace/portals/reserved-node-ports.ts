@@ -15,7 +15,7 @@ export interface ReservedNodePort {
 /**
  * Sockets on the node ports of Services, so that no other program opens one of these ports and
  * waits in vain for clients (US13). The rules redirect connections before they get to these
- * sockets. What does get here, on an address that node ports do not answer on, is reset (US14).
+ * sockets. A connection to an address where node ports do not answer gets here and is reset (US14).
  */
 export class ReservedNodePorts {
   readonly #descriptors: DescriptorBudget
@@ -28,7 +28,7 @@ export class ReservedNodePorts {
     this.#descriptors = descriptors
   }
 
-  /** Undefined when the owner has the port now; else why not. */
+  /** Undefined when the owner has the port now, otherwise the reason why not. */
   async reserve(owner: string, nodePort: ReservedNodePort): Promise<string | undefined> {
     const name = nameOf(nodePort)
     const reserved = this.#reserved.get(name)

@@ -13,7 +13,7 @@ export interface SourceKeepingOptions {
   readonly log: Log
 }
 
-/** Prepares the kernel when the first Service wants it, and tells the data paths. */
+/** Prepares the kernel when the first Service wants to keep addresses, and tells the data paths. */
 export class SourceKeeping {
   readonly #family: IpFamily
   readonly #options: SourceKeepingOptions
@@ -25,7 +25,7 @@ export class SourceKeeping {
     this.#options = options
   }
 
-  /** Before listeners open that keep the address of their clients. */
+  /** Call it before listeners open that keep the address of their clients. */
   async use(): Promise<void> {
     if (this.#state !== 'unused') return
     const { routing, isRequired, log } = this.#options
@@ -46,18 +46,18 @@ export class SourceKeeping {
     )
   }
 
-  /** Writes again what another program has removed. */
+  /** Writes rules and routes again that another program has removed. */
   async look(): Promise<void> {
     if (this.#state !== 'ready') return
     try {
       await this.#options.routing.ensure()
       this.#said = ''
     } catch (error) {
-      this.#warn(error, 'could not look after what keeps the address of clients, will retry')
+      this.#warn(error, 'could not check the rules that keep the addresses of clients, will retry')
     }
   }
 
-  /** What an earlier process has left, where this one does not need it. */
+  /** Removes what an earlier process has left, unless this one needs it. */
   async tidy(): Promise<void> {
     if (this.#state !== 'ready') await this.remove()
   }
@@ -69,7 +69,10 @@ export class SourceKeeping {
       await this.#options.routing.remove()
     } catch (error) {
       const fields = { family: this.#family, reason: messageOf(error) }
-      this.#options.log.debug(fields, 'what keeps the address of clients cannot be removed')
+      this.#options.log.debug(
+        fields,
+        'rules and routes that kept addresses of clients cannot be removed',
+      )
     }
     this.#options.routing.close()
   }

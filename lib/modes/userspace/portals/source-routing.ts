@@ -14,7 +14,7 @@ import { SystemCallError } from '../../../kernel/sockets/errno.js'
 import type { IpFamily } from '../../../state/ip.js'
 import { sourceChains, sourceComment, sourceDiversion } from '../names.js'
 
-/** An address that no machine has: a socket gets it only with the right to take any. */
+/** No machine has these addresses. A socket gets one only with the right to take any address. */
 const foreign = { IPv4: '192.0.2.1', IPv6: '2001:db8::1' } as const
 
 const mark = `0x${sourceDiversion.mark.toString(16)}`
@@ -28,7 +28,7 @@ const marksAnswer = (protocol: string) =>
     ...setMark,
   })
 
-/** By the built-in chain that jumps to ours. */
+/** Our chains with their rules, and the built-in chain that jumps to each. */
 const hooks = [
   {
     from: 'PREROUTING',
@@ -36,7 +36,7 @@ const hooks = [
     rules: [
       marksAnswer('tcp'),
       marksAnswer('udp'),
-      // Only such sockets send to an endpoint in the node's own network with a foreign address.
+      // On `lo` only such sockets have a foreign address: they send to an endpoint on the node.
       rule({
         inInterface: 'lo',
         matches: [
@@ -51,7 +51,7 @@ const hooks = [
   {
     from: 'OUTPUT',
     chain: sourceChains.OUTPUT,
-    // Such an endpoint's answers do not come in; they only go out.
+    // Answers of an endpoint in the node's own network only go out; they do not come in.
     rules: [
       rule({ matches: [isAnswer, { name: 'connmark', args: ['--mark', masked] }], ...setMark }),
     ],
@@ -61,8 +61,8 @@ const hooks = [
 /**
  * What the kernel needs for sockets with the address of a client. An endpoint answers to that
  * address. The answer gets a mark if a socket of this node waits for it, and marked packets are
- * delivered here. Without the socket nothing is marked: what a killed process leaves behind leads
- * no packet astray.
+ * delivered here. Without such a socket no packet is marked, so the rules of a process that was
+ * killed do no harm.
  */
 export class SourceRouting {
   readonly #family: IpFamily
@@ -85,7 +85,7 @@ export class SourceRouting {
     if (!isWritten(present)) await write(this.#iptables, rulesOver(present))
   }
 
-  /** Rejects where `ensure` would. Changes nothing. */
+  /** Rejects where `ensure` would reject. Changes nothing. */
   async probe(): Promise<void> {
     await this.#tryRights()
     await write(await this.#open(), rulesOver(new Map()), { test: true })
@@ -127,10 +127,10 @@ async function write(iptables: Iptables, batch: Batch, options?: RestoreOptions)
   }
 }
 
-/** The rules of our chains, and of those that jump to them, as far as these exist. */
+/** The rules of our chains and of the built-in ones. A chain that does not exist is left out. */
 type Chains = ReadonlyMap<string, readonly string[]>
 
-/** Chain by chain: the nft backend reads every rule of the node to save one table. */
+/** Reads chain by chain, because to save a table the nft backend reads every rule of the node. */
 async function readChains(iptables: Iptables): Promise<Chains> {
   const found = new Map<string, readonly string[]>()
   for (const name of hooks.flatMap(({ from, chain }) => [from, chain])) {
@@ -151,7 +151,7 @@ function rulesOver(present: Chains): Batch {
   return batch
 }
 
-/** It needs koffi, which not every node can load. */
+/** Imported late, because koffi does not load on every node. */
 async function openRoutes(): Promise<Routes> {
   const { Routes } = await import('../../../kernel/routes.js')
   return new Routes()

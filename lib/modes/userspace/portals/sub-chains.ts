@@ -2,12 +2,12 @@ import { parseIp, type IpFamily } from '../../../state/ip.js'
 import { rule, type Rule, type SavedChain, type SavedTable } from '../../../kernel/iptables.js'
 import { filterChains, natChains } from '../names.js'
 
-/** Where a rule goes, and its text. */
+/** A rule and its chain. */
 export interface PlacedRule {
   readonly table: 'nat' | 'filter'
   readonly chain: string
   readonly rule: Rule
-  /** The sub-chain it goes to once its chain is too large. */
+  /** The sub-chain for the rule once its chain is too large. */
   readonly subChain?: number | undefined
 }
 
@@ -15,8 +15,8 @@ export interface PlacedRule {
  * With few Services our chains look like the original's, one rule after the other. From
  * `subChainsFrom` rules on, the large chains only jump to sub-chains: by the last bits of the
  * address, or by the proxy port. iptables-nft reads and compares a whole chain to delete one rule
- * of it, and the kernel walks a whole chain for every new connection; both now meet a 64th of the
- * rules.
+ * of it, and the kernel walks a whole chain for every new connection. With sub-chains both see a
+ * 64th of the rules.
  */
 
 export const subChainsFrom = 1000
@@ -28,7 +28,7 @@ const portsPerSubChain = 65_536 / subChains
 const splitInNat: readonly string[] = [natChains.portalsContainer, natChains.portalsHost]
 const splitInFilter: readonly string[] = [filterChains.direct]
 
-/** The sub-chain of a rule for this address, or for this proxy port; undefined where there is none. */
+/** The sub-chain of a rule, by its address or proxy port. Undefined for chains that have none. */
 export function subChainOf(
   chain: string,
   destination: string | undefined,

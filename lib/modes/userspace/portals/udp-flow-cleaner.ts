@@ -4,21 +4,21 @@ import type { Conntrack, ServiceFlow } from '../../../kernel/conntrack.js'
 import type { IpFamily } from '../../../state/ip.js'
 import type { Log, Meter } from '../../mode.js'
 
-/** For each address that UDP clients send to (`ip:port`) the proxy ports its packets may go to. */
+/** By address that UDP clients send to (`ip:port`): the proxy ports that packets may go to. */
 export type Redirections = ReadonlyMap<string, ReadonlySet<number>>
 
 export interface UdpFlowCleanerDeps {
   readonly log: Log
   readonly meter: Meter
   readonly openTable?: () => Promise<Pick<Conntrack, 'deleteUdp'>>
-  /** When a deletion that failed is tried again. */
+  /** The time until a deletion that failed is tried again. */
   readonly retryMs?: number
 }
 
 const defaultRetryMs = 10_000
 
 /**
- * Deletes UDP flows that lead to a listener that is gone, or to none (US55, CT07). The kernel
+ * Deletes UDP flows that lead to a closed listener, or to no listener (US55, CT07). The kernel
  * sends every packet of a flow where its first one went. It does not look at changed rules while
  * packets keep coming. A sync waits for the deletion, but not for long: a large table takes time.
  */
@@ -35,7 +35,7 @@ export class UdpFlowCleaner {
     this.#deps = deps
   }
 
-  /** Resolves when all is done, or after a short time, while the rest goes on. */
+  /** Resolves when all flows are deleted, or after a short time; then the deletion goes on. */
   async clean(family: IpFamily, redirections: Redirections): Promise<void> {
     if (redirections.size === 0) return
     this.#waiting.set(family, new Map([...(this.#waiting.get(family) ?? []), ...redirections]))
@@ -48,7 +48,7 @@ export class UdpFlowCleaner {
 
   /**
    * Deletes the flows to proxy ports that no rule leads to any more and that are about to close. A
-   * client that keeps its socket would otherwise be refused as long as it keeps sending.
+   * client that keeps its socket would otherwise be refused as long as it sends.
    */
   async forget(family: IpFamily, proxyPorts: ReadonlySet<number>): Promise<void> {
     await this.#running
@@ -72,7 +72,7 @@ export class UdpFlowCleaner {
     }
     if (failed.length === 0) return
     for (const [family, redirections] of failed) {
-      // What was asked for meanwhile is newer.
+      // Redirections that came meanwhile are newer.
       const newer = this.#waiting.get(family) ?? []
       this.#waiting.set(family, new Map([...redirections, ...newer]))
     }
@@ -82,7 +82,7 @@ export class UdpFlowCleaner {
     }, this.#deps.retryMs ?? defaultRetryMs).unref()
   }
 
-  /** A table that cannot be opened now may be later. */
+  /** After a failure the next call tries again. */
   async #open(): Promise<Pick<Conntrack, 'deleteUdp'>> {
     const { openTable = openConntrack } = this.#deps
     const opening = (this.#table ??= openTable())
@@ -90,7 +90,7 @@ export class UdpFlowCleaner {
     return opening
   }
 
-  /** Whether that succeeded. */
+  /** Resolves to whether it succeeded. */
   async #delete(family: IpFamily, isWanted: (flow: ServiceFlow) => boolean): Promise<boolean> {
     const { log, meter } = this.#deps
     try {
@@ -112,7 +112,7 @@ export class UdpFlowCleaner {
 
 const patienceMs = 250
 
-/** Loaded late: it needs koffi, which not every node can load. */
+/** Imported late, because koffi does not load on every node. */
 async function openConntrack(): Promise<Conntrack> {
   return new (await import('../../../kernel/conntrack.js')).Conntrack()
 }

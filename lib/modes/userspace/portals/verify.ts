@@ -6,34 +6,35 @@ import type { PlacedRule } from './sub-chains.js'
 interface WantedRule {
   readonly text: string
   count: number
-  /** Where it stands among the rules of its Service; undefined where it is there twice. */
+  /** The position among the rules of its Service. Undefined for a rule that is wanted twice. */
   place: { readonly index: number; readonly service: { last: number } } | undefined
 }
 
 interface ReadChain {
   isThere: boolean
-  /** Rules still to be read; by their canonical form. */
+  /** Wanted rules that are not yet read, by their canonical form. */
   readonly missing: Map<string, WantedRule>
-  /** Texts of rules beyond those, and of rules out of order; by their canonical form. */
+  /** Texts of rules that are not wanted, and of rules out of order, by their canonical form. */
   readonly surplus: Map<string, string>
   readonly displaced: Map<string, string>
 }
 
 export interface Wanted {
   readonly chains: Iterable<readonly [table: Table, chain: string]>
-  /** The rules of each Service, in their order, and those that belong to none. */
+  /** The rules of each Service, in their order, and the rules that belong to no Service. */
   readonly rules: Iterable<readonly PlacedRule[]>
 }
 
 const targets = new Set(jumps.map(({ rule }) => rule.args.at(-1)))
 
 /**
- * Compares what the kernel holds with what we wrote, rule by rule, while it is being read. Rules of
- * different Services may stand in any order. Syncs go on meanwhile, and say what they change.
+ * Compares the rules of the kernel with the rules that we wrote, one by one, while they are read.
+ * Rules of different Services may be in any order. Syncs go on meanwhile, and report the rules that
+ * they change.
  */
 export class PortalsVerification implements SavedVisitor {
   readonly #own = new Map<string, ReadChain>()
-  /** Chains of the kernel that jump to ours. */
+  /** Built-in chains, which jump to ours. */
   readonly #builtIn = new Map<string, ReadChain>()
   readonly #unsettled = new Set<string>()
   #isVoid = false
@@ -60,14 +61,14 @@ export class PortalsVerification implements SavedVisitor {
     else if (builtIn && targets.has(targetOf(saved))) read(builtIn, saved)
   }
 
-  /** These rules come or go while the kernel is read, so they tell nothing. */
+  /** A sync writes or deletes these rules while the kernel is read, so they are not compared. */
   ignore(rules: Iterable<PlacedRule>): void {
     for (const { table, chain, rule } of rules) {
       this.#unsettled.add(`${idOf(table, chain)}\n${canonicalRule(rule.text)}`)
     }
   }
 
-  /** Everything is written anew while the kernel is read. */
+  /** A sync writes all rules anew while the kernel is read, so nothing is compared. */
   ignoreAll(): void {
     this.#isVoid = true
   }
@@ -77,7 +78,7 @@ export class PortalsVerification implements SavedVisitor {
     return this.#isVoid || this.#hasIgnored
   }
 
-  /** What differs, once everything is read. */
+  /** Call it once everything is read. */
   differences(): ChainDifference[] {
     if (this.#isVoid) return []
     const out: ChainDifference[] = []

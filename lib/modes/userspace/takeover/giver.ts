@@ -8,8 +8,8 @@ import type { GivenListener } from '../listeners/listeners.js'
 import { read, say, sendListeners, takeoverPath, version } from './protocol.js'
 
 /**
- * Calls `hand` with copies of all sockets while the mode does nothing else. When that resolves to
- * false the mode goes on with the copies, otherwise it ends.
+ * Calls `hand` with copies of all sockets while the mode does nothing else. When `hand` resolves to
+ * false the mode goes on with the copies, otherwise the mode ends.
  */
 export type HandOver = (
   copy: (descriptor: number) => number,
@@ -39,7 +39,7 @@ export class Giver {
     })
   }
 
-  /** Undefined where that cannot work; the log says why. */
+  /** Undefined where no process can ask this one; the log says why. */
   static async open(folder: string, handOver: HandOver, log: Log): Promise<Giver | undefined> {
     try {
       const libc = await loadLibc()
@@ -85,7 +85,7 @@ export class Giver {
     }
   }
 
-  /** Whether the new process works. There is no time limit: only one process may serve. */
+  /** Resolves to whether the new process works. No time limit: only one process may serve. */
   async #hand(socket: PacketSocket, given: readonly GivenListener[]): Promise<boolean> {
     let isDone = false
     try {

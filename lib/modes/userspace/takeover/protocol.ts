@@ -9,12 +9,12 @@ import {
 import type { GivenListener } from '../listeners/listeners.js'
 
 /*
- * What two processes say to each other, each line a packet of JSON:
+ * The messages of two processes, each a packet of JSON:
  *   new: { version: 1, want: 'listeners' }
- *   old: { listeners: [...] } with as many descriptors, again and again; { complete: true }
+ *   old: { listeners: [...] } with as many descriptors, several times; then { complete: true }
  *   new: { done: true }, once its own rules are written
  *   old: { bye: true }, once its path is free
- * A process that closes before that has ended or given up.
+ * A process that closes the connection earlier has ended or given up.
  */
 
 export const version = 1
@@ -60,7 +60,7 @@ export async function sendListeners(
   await say(socket, { complete: true })
 }
 
-/** Empty for anything but an object: the two processes may have different versions. */
+/** Empty for JSON that is no object: the other process may have another version. */
 export function read({ text }: Packet): Message {
   try {
     const value: unknown = JSON.parse(text)
@@ -73,7 +73,7 @@ export function read({ text }: Packet): Message {
 /** The listeners of one packet, with their descriptors. */
 export function readListeners(packet: Packet): readonly GivenListener[] {
   const { listeners } = read(packet)
-  // The other process may have another version, and mean something else by it.
+  // In another version of the protocol this field may be something else.
   const given: Message['listeners'] = Array.isArray(listeners) ? listeners : []
   return given.flatMap((listener, index) => {
     const descriptor = packet.descriptors[index]

@@ -5,15 +5,15 @@ import { takeoverPath } from './protocol.js'
 
 const exclusiveNonBlocking = 2 | 4
 
-/** Held by the one process that starts, until it waits for a successor. */
+/** A lock that one process holds from its start until other processes can ask for its listeners. */
 export interface Succession {
   release(): void
 }
 
 /**
- * Only one process may start at a time: one that takes over meanwhile would find nobody to ask,
- * start like the first process on a node, and both would stay. Throws a KernelError `busy` for
- * that one. The kernel frees the lock of a process that dies.
+ * Takes the lock. Without it a process that takes over while another one starts would find nobody
+ * to ask and start like the first process on a node, and both would stay. Throws a KernelError
+ * `busy` when another process has the lock. The kernel frees the lock of a process that dies.
  */
 export function claimSuccession(libc: Libc, folder: string): Succession {
   mkdirSync(folder, { recursive: true, mode: 0o700 })
@@ -24,7 +24,7 @@ export function claimSuccession(libc: Libc, folder: string): Succession {
       closeSync(fd)
       throw new KernelError(
         'busy',
-        `take over listeners: another process starts or takes over now (it holds ${path}), and this one ends; start it again once that one serves`,
+        `take over listeners: another process starts or takes over now (it holds ${path}), and this one ends; start it again once the other process serves`,
       )
     }
     if (isAt(fd, path)) {
@@ -35,7 +35,7 @@ export function claimSuccession(libc: Libc, folder: string): Succession {
         },
       }
     }
-    // The holder before removed the file between our opening it and locking it.
+    // The last holder removed the file after this process had opened it.
     closeSync(fd)
   }
 }

@@ -8,8 +8,8 @@ import { read, readListeners, say, takeoverPath, version } from './protocol.js'
 import { claimSuccession, type Succession } from './succession.js'
 
 /**
- * A process that starts. In a take-over it asks for the listeners of the old one. In an ordinary
- * start it only tells others that it is not ready to be asked.
+ * A process that starts. In a take-over it asks the old process for its listeners. In an ordinary
+ * start it only holds the lock, which tells other processes that they cannot ask it yet.
  */
 export class Taker {
   readonly #folder: string
@@ -35,15 +35,15 @@ export class Taker {
       if (!takesOver) return taker
       if (error instanceof KernelError && error.kind === 'busy') throw error
       const fields = { folder, reason: messageOf(error) }
-      log.warn(fields, 'take over listeners: nothing keeps others from doing so at the same time')
+      log.warn(fields, 'take over listeners: no lock, so others may take over at the same time')
     }
     return taker
   }
 
   /**
-   * The listeners of the process that runs now. It stops accepting and changes nothing until
-   * {@link Taker.done}. There are none in an ordinary start, without such a process, and at a
-   * second call.
+   * Gets the listeners of the process that runs now. That process stops accepting and changes
+   * nothing until {@link Taker.done}. Resolves to no listeners in an ordinary start, when no
+   * process runs, and at a second call.
    */
   async take(): Promise<readonly GivenListener[]> {
     if (!this.#mayAsk) return []
@@ -65,7 +65,7 @@ export class Taker {
     return given
   }
 
-  /** Tells the old process that everything works here. Resolves when it has freed its path. */
+  /** Tells the old process that this one works. Resolves when the old one has freed its path. */
   async done(unused: readonly GivenListener[]): Promise<void> {
     for (const { descriptor } of unused) this.#libc?.close(descriptor)
     const socket = this.#socket
@@ -81,8 +81,8 @@ export class Taker {
   }
 
   /**
-   * Lets another process take over from now on. Before {@link Taker.done} it means giving up, so
-   * that the old process takes its listeners back.
+   * Frees the lock, so that another process can take over from now on. A call before
+   * {@link Taker.done} gives up: the old process takes its listeners back.
    */
   close(): void {
     this.#socket?.close()
@@ -98,7 +98,7 @@ export class Taker {
       for (;;) {
         const packet = await socket.receive()
         if (!packet) {
-          // What has arrived is still ours: no other process listens there any more.
+          // The listeners that have arrived are used: no other process has them any more.
           this.#log.warn({}, 'the old process ended in the middle of the take-over')
           return given
         }

@@ -34,7 +34,7 @@ export class AdmissionQueue {
     return true
   }
 
-  /** Resets all that wait: the listener stops. */
+  /** Resets all clients that wait, because the listener stops. */
   empty(): void {
     for (const client of this.#clients) client.resetAndDestroy()
   }

@@ -27,7 +27,7 @@ export class Dialer {
     this.#sockets = sockets
   }
 
-  /** The client waits while there is no descriptor for the endpoint's socket. */
+  /** Like {@link dialTcp}, but waits while there is no descriptor for the endpoint's socket. */
   async dial(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
     const { descriptors, warn } = this.#deps
     for (;;) {
@@ -53,7 +53,7 @@ export class Dialer {
 
   async #dialOnce(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
     const kept = this.#keptClient(client, target)
-    // The same connection of the client may have ended only just now.
+    // The client's own port may still be in use by an earlier connection; then any port does.
     for (const port of kept ? [kept.port, 0] : []) {
       if (!this.#sockets || !kept) break
       const fd = this.#sockets.openAs({ ...kept, port }, 'stream')
@@ -78,7 +78,7 @@ export class Dialer {
     return keeper.keeps(source, { client: from, asked, target }) ? from : undefined
   }
 
-  /** What the client asked for, where the kernel knows it. */
+  /** The address that the client asked, where the kernel knows it. */
   #originalDestination(client: Socket, ip: string): SocketAddress | undefined {
     const fd = descriptorOf(client)
     return fd === undefined ? undefined : this.#sockets?.originalDestination(fd, ip.includes(':'))
@@ -86,8 +86,8 @@ export class Dialer {
 }
 
 /**
- * The connected socket, or the code of the error: `ETIMEDOUT` when it took too long. The socket
- * may be one that is open already, and bound to an address.
+ * The connected socket, or the code of the error: `ETIMEDOUT` when it took too long. `descriptor`
+ * is an open socket to use, which is bound to an address.
  */
 export function dialTcp(
   target: Target,
@@ -100,7 +100,7 @@ export function dialTcp(
     socket.connect({ host: target.ip, port: target.port, noDelay: true })
     let lastTurn: NodeJS.Immediate | undefined
     const timer = setTimeout(() => {
-      // A thread that was held up reads only now that the endpoint has answered in time.
+      // If this thread was held up, an answer that came in time is read only in the next turn.
       lastTurn = setImmediate(() => {
         socket.destroy()
         resolve('ETIMEDOUT')

@@ -22,7 +22,7 @@ export function descriptorOf(socket: Server | Socket | TcpSocket): number | unde
   return typeof descriptor === 'number' && descriptor >= 0 ? descriptor : undefined
 }
 
-/** Node names the interface of a link-local address. */
+/** Removes the interface that Node adds to a link-local address. */
 export function withoutScope(address: string): string {
   return address.replace(/%.*/, '')
 }

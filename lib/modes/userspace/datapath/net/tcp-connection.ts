@@ -15,11 +15,11 @@ export class TcpConnection implements Timed {
   readonly #startedAt: number
   backend: Socket | undefined
   target: Target | undefined
-  /** What the endpoint does, once it has accepted. */
+  /** Undefined until the endpoint has accepted. */
   watch: EndpointWatch | undefined
   attempts = 0
   end = 'ok'
-  /** Of the PROXY header, which is not the client's. */
+  /** The length of the PROXY header. Its bytes do not count as the client's. */
   #headerBytes = 0
   #countedToEndpoint = 0
   #countedToClient = 0
@@ -67,7 +67,7 @@ export class TcpConnection implements Timed {
     this.askAfter(keepAliveDelayMs)
   }
 
-  /** Turns keep-alive on; with `sockets` a peer that does not confirm bytes is gone, too. */
+  /** Turns keep-alive on. With `sockets` a peer that does not confirm bytes counts as gone, too. */
   askAfter(silenceMs: number, sockets?: Sockets): void {
     for (const socket of [this.client, this.backend]) {
       socket?.setKeepAlive(true, silenceMs)
@@ -92,7 +92,7 @@ export class TcpConnection implements Timed {
     return { toEndpoint, toClient }
   }
 
-  /** Valid after the last `takeBytes`. */
+  /** Call it after the last `takeBytes`. */
   entry(service: string, now: number): AccessEntry {
     return {
       service,
@@ -108,9 +108,9 @@ export class TcpConnection implements Timed {
   }
 }
 
-/** Copies what comes from one side to the other, and reads no more while that one is slow. */
+/** Copies bytes from one side to the other. Reads no more while the other side is slow. */
 function lead(from: Socket, to: Socket): void {
-  // The same as `pipe`, which costs a short connection 5 % more time.
+  // `pipe` does the same, but costs a short connection 5 % more time.
   from.on('data', (bytes) => {
     if (to.write(bytes)) return
     from.pause()
@@ -119,7 +119,7 @@ function lead(from: Socket, to: Socket): void {
   from.resume()
   from.once('end', () => {
     // libuv reports a reset behind the last bytes as an end. An empty write tells the two apart.
-    // It would wait behind other data, so it is left out when there is some.
+    // When other data waits, an empty write would wait behind it, so then there is none.
     if (from.writableEnded || from.writableLength > 0) to.end()
     else {
       from.write('', (error) => {

@@ -187,7 +187,7 @@ export class TcpListener implements Listener, DialOwner {
     client.resetAndDestroy()
   }
 
-  /** The client waits a little while every endpoint has as many connections as it may have. */
+  /** Waits for a short time when every endpoint has as many connections as it may have. */
   async #pick(client: Socket, address: string, tried: readonly Target[]) {
     for (let waited = 0; ; waited += roomPauseMs) {
       if (client.destroyed) return undefined
@@ -218,7 +218,7 @@ export class TcpListener implements Listener, DialOwner {
       connection.watch?.ended('in order')
     })
     backend.on('error', (error: NodeJS.ErrnoException) => {
-      // An error after the end is the answer to our last bytes.
+      // An error after the endpoint's end is only its answer to our last bytes.
       if (!backend.readableEnded) ended()
       const isFault = !isSilence(error.code) && !connection.client.readableEnded
       if (isFault) connection.watch?.ended('reset by the endpoint')

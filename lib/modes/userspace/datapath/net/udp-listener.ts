@@ -56,7 +56,7 @@ export class UdpListener implements Listener {
   }
 
   async listen(): Promise<number> {
-    // Before `bind`: without a resolver the socket listens before `bind` returns.
+    // Must come before `bind`: without a resolver the socket listens before `bind` returns.
     const listening = once(this.#socket, 'listening')
     const { address, port, descriptor } = this.#spec
     this.#socket.bind(descriptor === undefined ? { address, port } : { fd: descriptor })

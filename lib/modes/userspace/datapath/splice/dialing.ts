@@ -13,7 +13,7 @@ export interface DialOwner {
   readonly service: string
   readonly balancer: Balancer
   readonly traffic: ListenerTraffic
-  /** A socket that connects to an endpoint of the client, or the negative error. */
+  /** Begins to connect to an endpoint for the client. The new socket, or the negative error. */
   connect(client: number, peer: SocketAddress | undefined, target: Target): number
 }
 
@@ -28,7 +28,7 @@ export abstract class Dialing<Owner extends DialOwner> implements EndOwner, Time
   protected readonly context: SpliceContext
   protected readonly owner: Owner
   protected readonly client: SocketEnd
-  /** Undefined when nothing needs it. */
+  /** The client's address; undefined when nothing needs it. */
   protected readonly peer: SocketAddress | undefined
   protected backend: SocketEnd | undefined
   protected target: Target | undefined
@@ -87,7 +87,7 @@ export abstract class Dialing<Owner extends DialOwner> implements EndOwner, Time
     this.#dialAgain(-errno.ETIMEDOUT)
   }
 
-  /** What the socket to the endpoint, or that of the client, tells meanwhile. */
+  /** Handles an event of the socket to the endpoint while it is dialed. */
   protected dialReady(end: SocketEnd, events: number): void {
     if ((events & (interest.error | interest.hangup)) !== 0) {
       const error = this.context.sockets.takeError(end.fd)
@@ -100,7 +100,7 @@ export abstract class Dialing<Owner extends DialOwner> implements EndOwner, Time
     this.context.dialing[this.attempts - 1]?.delete(this)
   }
 
-  /** Whether an endpoint may have fewer connections soon; then the dial is tried again. */
+  /** Tries the dial again soon if all endpoints are full; false if the client has waited enough. */
   #waitForRoom(): boolean {
     if (this.#waitedMs >= roomPatienceMs || !this.owner.balancer.isFull) return false
     this.#waitedMs += roomPauseMs
@@ -152,7 +152,7 @@ export abstract class Dialing<Owner extends DialOwner> implements EndOwner, Time
     this.#tried = [...this.#tried, target]
   }
 
-  /** It does not have this connection. */
+  /** The endpoint did not get this connection. */
   #leave(target: Target): void {
     this.owner.balancer.ended(target)
     this.target = undefined

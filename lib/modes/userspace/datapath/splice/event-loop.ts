@@ -13,9 +13,9 @@ export interface Task {
 
 /**
  * Events of raw descriptors. Node's loop watches one epoll instance, so that one wake-up of Node
- * brings a batch of events, and messages and timers of the worker go on as usual. Being watched
- * costs a little for every event. A busy loop therefore stops the watch and waits for events
- * itself, for a short time, and lets Node's loop run in between.
+ * brings a batch of events, and messages and timers of the worker go on as usual. The watch costs
+ * a little for every event. A busy loop therefore stops the watch and waits for events itself, for
+ * a short time, and lets Node's loop run in between.
  */
 export class EventLoop {
   readonly #libc: Libc
@@ -50,15 +50,15 @@ export class EventLoop {
     this.#epoll.modify(fd, events, this.#tags[fd])
   }
 
-  /** Runs the task after the current events, before it asks for the next ones. */
+  /** Runs the task after the current events, before the loop asks for the next ones. */
   later(task: Task): void {
     this.#tasks.push(task)
     if (!this.#isTurning) this.#schedule()
   }
 
   /**
-   * Closes at once: to close after the current events would cost a tenth of the connection rate.
-   * A new descriptor may get the same number before the old events are handled; tags tell them
+   * Closes at once: closing after the current events would cost a tenth of the connection rate. A
+   * new descriptor may get the same number before the old events are handled; tags tell them
    * apart.
    */
   close(fd: number): void {
@@ -72,7 +72,7 @@ export class EventLoop {
     this.#watchers[fd] = undefined
   }
 
-  /** For sockets that another process may have too: closing alone would not stop their events. */
+  /** For a socket that another process may have, too: closing alone would not stop its events. */
   closeShared(fd: number): void {
     this.forget(fd)
     this.close(fd)
@@ -110,7 +110,7 @@ export class EventLoop {
     }
   }
 
-  /** While it is busy this loop waits for the next events, otherwise Node's does. */
+  /** A busy loop waits for the next events itself. Otherwise Node's loop waits for them. */
   #settle(events: number): void {
     if (!this.#isBusy && events >= busyEvents) {
       this.#isBusy = true

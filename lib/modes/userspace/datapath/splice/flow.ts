@@ -93,7 +93,7 @@ export class Flow {
     return flowState.waiting
   }
 
-  /** Delivers what an earlier pump has left. 0 when nothing is left any more, or the negative error. */
+  /** Delivers bytes that an earlier pump has left. 0 when none are left, or the negative error. */
   #flush(): number {
     if (this.#inPipe > 0) return this.#emptyPipe()
     const rest = this.#rest

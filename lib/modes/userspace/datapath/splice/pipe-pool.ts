@@ -3,7 +3,7 @@ import type { DescriptorBudget } from '../descriptors.js'
 
 /** A pipe has two ends. */
 const descriptorsPerPipe = 2
-/** The most that one splice moves; ordinary users get no larger pipes. */
+/** One splice moves at most so many bytes. Ordinary users get no larger pipes. */
 export const pipeBytes = 1 << 20
 /**
  * Slow readers keep their pipes full, so these pipes take up to 64 MiB of kernel memory a worker.
@@ -48,7 +48,7 @@ export class PipePool {
     this.#descriptors.release(descriptorsPerPipe)
   }
 
-  /** Closes idle pipes; whether there were any. */
+  /** Closes idle pipes. Answers whether there were any. */
   shed(): boolean {
     const { length } = this.#idle
     for (const pipe of this.#idle) this.discard(pipe)

@@ -56,7 +56,7 @@ export class SocketEnd implements Watcher {
     return this.#loop.add(this.fd, (this.#awaitsWritable ? both : reading) >>> 0, this)
   }
 
-  /** Asks for an event when there is room again. Most peers are never slow, so not before. */
+  /** Asks for an event when there is room again. Not asked earlier: most peers are never slow. */
   awaitWritable(): void {
     this.mayWrite = false
     if (this.#awaitsWritable) return

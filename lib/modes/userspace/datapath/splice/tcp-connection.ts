@@ -109,14 +109,14 @@ export class TcpConnection extends Dialing<ConnectionOwner> implements Task {
     if (watched < 0) this.#fail(watched)
   }
 
-  /** The endpoint's socket has just connected, so there is room. A failure shows at the next call. */
+  /** The endpoint's socket is new and has room for the header. A failure shows at the next call. */
   #sendHeader(backend: SocketEnd): void {
     const header = this.owner.headerOf(this.client.fd, this.peer)
     if (!header) return
     const { sockets, flowTools } = this.context
     const { bytes, address } = flowTools.scratch
     this.#hasHeader = true
-    // Otherwise the first bytes of the client wait until the endpoint has confirmed the header.
+    // Without this the client's first bytes wait until the endpoint has confirmed the header.
     backend.isWithoutDelay = true
     sockets.noDelay(backend.fd)
     bytes.set(header)

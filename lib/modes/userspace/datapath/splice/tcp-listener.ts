@@ -105,7 +105,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     const { sockets, deps } = this.#context
     for (let count = 0; count < acceptsPerRound && !this.#isStopped; count++) {
       if (!this.#takeDescriptors()) {
-        // A client waits for certain only in the first round.
+        // Only in the first round is it certain that a client waits.
         if (count === 0) this.#backOff(shortageAdvice)
         return
       }

@@ -28,7 +28,7 @@ export class UdpClient implements Watcher, TableClient<UdpClient> {
   readonly key: number | string
   /** Where replies go, in the kernel's form. */
   readonly address: Uint8Array
-  /** Our address that it sent to, and that replies come from; in the kernel's form, or empty. */
+  /** The address that the client asked. Replies come from it. In the kernel's form, or empty. */
   asked: Uint8Array
   readonly target: Target
   readonly traffic: EndpointTraffic
