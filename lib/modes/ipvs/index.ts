@@ -19,7 +19,7 @@ import { Rules } from './rules.js'
 import { ipvsSettings, sysctlWishes, timeoutsOf, type IpvsSettings } from './settings.js'
 import { Traffic } from './traffic.js'
 
-/** Comparing reads every table, so it is not done more often than this, whatever the sync period. */
+/** The least time between two comparisons with the kernel, because each reads every table. */
 const shortestVerifyMs = 2_000
 const sweepMs = 5_000
 
@@ -108,7 +108,9 @@ export const mode: ModeDefinition = {
   },
 }
 
-/** A setting that a container may not change is a warning, because most nodes have the right value. */
+/**
+ * Writes kernel settings. A failure is only a warning, because most nodes have the right values.
+ */
 function setKernelUp(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
   const sysctls = new Sysctls()
   for (const wish of sysctlWishes(release(), settings)) {
@@ -120,7 +122,9 @@ function setKernelUp(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
   if (timeouts) ipvs.setTimeouts(timeouts)
 }
 
-/** When the kernel refuses new time-outs, the mode goes on with the old ones. */
+/**
+ * Like `setKernelUp`, but if the kernel refuses new time-outs, the mode goes on with the old ones.
+ */
 function tryKernelSettings(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
   try {
     setKernelUp(settings, ipvs, log)
