@@ -69,7 +69,10 @@ export class Pins {
   keep(name: string, fd: number): void {
     const missing = whyNot(this.#bpffs) ?? this.#keep(name, fd)
     if (missing === undefined) return
-    this.#log.warn({ name, reason: missing }, 'an eBPF map or program is not kept for the next start')
+    this.#log.warn(
+      { name, reason: missing },
+      'an eBPF map or program is not kept for the next start',
+    )
   }
 
   #keep(name: string, fd: number): string | undefined {
