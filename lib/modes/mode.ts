@@ -132,7 +132,10 @@ export interface ProbeContext {
 }
 
 export interface ModeContext extends ProbeContext {
-  /** Asks the daemon for a sync. `full` makes it forget what was applied; `reason` is logged. */
+  /**
+   * Asks the daemon for a sync. `full` makes the daemon forget what was applied; `reason` is
+   * logged.
+   */
   resync(reason: string, options: { readonly full: boolean }): void
   /** Asks the daemon to end in good order. */
   stop?(reason: string): void

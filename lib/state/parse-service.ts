@@ -47,7 +47,7 @@ export function parseService(raw: unknown): Parsed<ServiceObject> {
       return {
         outcome: 'ignored',
         identity,
-        reason: `label ${proxyNameLabel} gives it to another proxy`,
+        reason: `label ${proxyNameLabel} gives the Service to another proxy`,
       }
     }
     const spec = asObject(body.spec)

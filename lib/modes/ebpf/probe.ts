@@ -84,7 +84,7 @@ function cgroupFindings({ settings, openCalls = openSystemCalls }: ProbeDeps): r
   try {
     cgroup = openCgroup(settings.cgroup)
   } catch (error) {
-    const fix = 'mount cgroup2, such as at /sys/fs/cgroup/unified, or name a folder by ebpf.cgroup'
+    const fix = 'mount cgroup2, such as at /sys/fs/cgroup/unified, or set ebpf.cgroup to a folder'
     return [{ what, ok: false, required: true, seen: messageOf(error), fix }]
   }
   try {

@@ -148,7 +148,7 @@ async function warnOfOtherBackend(
     const fields = { family, using: backend, alsoIn: other }
     log.warn(
       fields,
-      'Service rules also in the other iptables backend: remove them by `kube-proxy cleanup`',
+      'the other iptables backend has Service rules, too: remove them with `kube-proxy cleanup`',
     )
   } catch {
     // A backend that is not installed, or not in this kernel, has no rules.

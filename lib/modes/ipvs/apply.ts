@@ -29,7 +29,7 @@ export interface ApplierDeps {
   readonly now: () => number
   readonly gracePeriodMs: number
   readonly excluded: readonly Cidr[]
-  /** The kernel is compared with what was written this often. A getter, like those above. */
+  /** Time between two comparisons with the kernel. It may change, like the two values above. */
   readonly verifyMs: number
   /** Connections of draining servers are counted this often. */
   readonly sweepMs: number

@@ -115,7 +115,8 @@ function setKernelUp(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
   const sysctls = new Sysctls()
   for (const wish of sysctlWishes(release(), settings)) {
     const { name, wanted, before, result, reason } = sysctls.ensure(wish)
-    if (result === 'failed' || result === 'missing') log.warn({ name, wanted, reason }, 'sysctl')
+    if (result === 'failed' || result === 'missing')
+      log.warn({ name, wanted, reason }, 'could not set a sysctl')
     else log.debug({ name, wanted, before, result }, 'sysctl')
   }
   const timeouts = timeoutsOf(settings)

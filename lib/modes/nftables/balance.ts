@@ -116,7 +116,8 @@ export function balance(service: DesiredService, list: 'cluster' | 'local'): Bal
   const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
   const { drawn, by } = drawOf(service, endpoints)
   if (service.affinitySeconds === undefined) {
-    // Only a Service without affinity gets a table. With affinity a client stays anyhow.
+    // Only a Service without affinity gets a table. With affinity a client keeps its endpoint
+    // anyway.
     return service.balance?.used === 'maglev'
       ? byTable(service, endpoints, list)
       : { rules: [dnatRule(service, drawn, by)] }

@@ -82,7 +82,7 @@ async function* chainDifferences(
   }
   if (missing.length > 0 || left.size > 0) return
   const expected = texts().map((text, index) => `rule ${index + 1}: ${text}`)
-  yield { place, expected: expected.join('\n'), found: 'these in another order', owner }
+  yield { place, expected: expected.join('\n'), found: 'these rules in another order', owner }
 }
 
 async function* elementDifferences(
