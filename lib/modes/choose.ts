@@ -14,7 +14,7 @@ export interface ModeRequest {
 export interface ChosenMode {
   readonly mode: ModeName
   readonly definition: ModeDefinition
-  /** Modes that came first and cannot run here, with what they miss. */
+  /** Modes that were tried before and cannot run here, with what they miss. */
   readonly passedOver: readonly PassedOver[]
 }
 
@@ -26,10 +26,10 @@ export interface PassedOver {
 /** `auto` tries the modes in this order: the cheapest for packets and for changes comes first. */
 const autoOrder: readonly ModeName[] = ['nftables', 'iptables', 'userspace']
 
-/** A mode that does the same where this one cannot run; it is tried before the fallback. */
+/** By mode: another mode that does the same. It is tried before the fallback. */
 const nearest: Readonly<Partial<Record<ModeName, ModeName>>> = { ebpf: 'nftables' }
 
-/** Picks the mode to run: the one asked for, or else the fallback (US76); throws when none can. */
+/** Picks the requested mode, or else the fallback (US76). Throws if none can run. */
 export async function chooseMode(
   request: ModeRequest,
   log: Log,
@@ -59,7 +59,7 @@ export async function chooseMode(
   )
 }
 
-/** Logs why it is not the mode that was asked for. */
+/** Logs why modes that were tried before the chosen one cannot run. */
 export function warnPassedOver({ passedOver }: ChosenMode, log: Log): void {
   for (const { mode, missing } of passedOver)
     log.warn({ mode, missing: describe(missing) }, `this node cannot run ${mode} mode`)

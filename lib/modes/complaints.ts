@@ -1,11 +1,11 @@
 import type { Log } from './mode.js'
 
-/** Forgotten together beyond that, to bound the memory. */
+/** The most texts to remember. One more makes all of them forgotten, which bounds the memory. */
 const mostTexts = 100
 
 /**
- * What goes wrong with work that is tried again and again. Each complaint is a warning once, until
- * the work has succeeded.
+ * Logs what goes wrong with work that is repeated until it succeeds. The first of several equal
+ * warnings is logged as a warning, the others as debug messages.
  */
 export class Complaints {
   readonly #log: Log
@@ -26,12 +26,12 @@ export class Complaints {
     this.#log.warn(fields, message)
   }
 
-  /** The work has succeeded: if it fails again, that is news. */
+  /** The work has succeeded. If it fails again, that is a warning again. */
   settled(): void {
     this.#said.clear()
   }
 
-  /** For work that writes its own warnings. */
+  /** A log for work that writes its own warnings. */
   get log(): Log {
     const log = this.#log
     return {

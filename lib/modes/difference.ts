@@ -1,23 +1,23 @@
 import type { Place } from '../kernel/place.js'
 import { compareChain, type ChainWish, type SavedTable } from '../kernel/iptables.js'
 
-/** One thing of the kernel that is not as it should be, in the words of the kernel's own tools. */
+/** One thing in the kernel that is not as it should be, in the words of the kernel's own tools. */
 export interface Difference {
   /** The chain, set, virtual server, device or address that it concerns. */
   readonly place: Place
-  /** What should stand there; undefined for what should not be there at all. */
+  /** What should be there; undefined if nothing should. */
   readonly expected: string | undefined
-  /** What stands there; undefined for what is missing. */
+  /** What is there; undefined if it is missing. */
   readonly found: string | undefined
   /** The service port it belongs to; empty for parts of the node itself, or if unknown. */
   readonly owner: string
-  /** The text of the missing item in the plan, where `expected` differs from it. */
+  /** How the plan writes the missing item, if that differs from `expected`. */
   readonly item?: string
-  /** The place itself is missing, with all that should stand there. */
+  /** The place itself is missing, and everything in it. */
   readonly isWhole?: true
 }
 
-/** The place itself is missing. */
+/** The difference that the place itself is missing. */
 export function missingPlace(place: Place, owner: string): Difference {
   const expected = `the ${place.kind}`
   return { place, expected, found: undefined, owner, isWhole: true }
@@ -28,7 +28,7 @@ export function ownerText(key: string): string {
   return /^(.*)\/(?:TCP|UDP|SCTP)$/.exec(key)?.[1] ?? ''
 }
 
-/** What a chain lacks and has too much; `saved` is undefined where there is no chain. */
+/** Compares the rules of a chain; `saved` is undefined if the kernel has no such chain. */
 export function chainDifferences(
   place: Place,
   wish: ChainWish,
@@ -38,7 +38,7 @@ export function chainDifferences(
   return saved ? differences : [missingPlace(place, wish.rules[0]?.owner ?? ''), ...differences]
 }
 
-/** The same for one rule of the node in a chain that others use, too; `saved` are its likes there. */
+/** Looks for one rule in a chain that others use, too; `saved` are the similar rules there. */
 export function jumpDifferences(
   place: Place,
   text: string,
@@ -47,7 +47,7 @@ export function jumpDifferences(
   return chainDifferences(place, { rules: [{ text, owner: '' }], isOrdered: false }, saved)
 }
 
-/** The rules of one chain among all that were saved. */
+/** The rules of one chain; undefined if the chain was not saved. */
 export function rulesIn(
   tables: readonly SavedTable[],
   table: string,

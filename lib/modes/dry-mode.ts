@@ -2,7 +2,7 @@ import type { Config } from '../config/config.js'
 import { forgetAll, knownByFamily } from './known.js'
 import type { FamilyPlan, Mode, ModeDefinition } from './mode.js'
 
-/** Plans like the mode, and shows what it would do instead of doing it. */
+/** Plans like the mode, but prints what the mode would write to the kernel. */
 export function dryMode(
   definition: ModeDefinition,
   config: Config,

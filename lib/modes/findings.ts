@@ -2,7 +2,7 @@ import { KernelError, messageOf } from '../errors.js'
 import { isIptablesError } from '../kernel/iptables.js'
 import type { Finding } from './mode.js'
 
-/** What a mode cannot run without. */
+/** The requirements of a mode that this node does not meet. */
 export function missingIn(findings: readonly Finding[]): readonly Finding[] {
   return findings.filter(({ ok, required }) => required && !ok)
 }
@@ -16,7 +16,7 @@ export function refuseMissing(mode: string, findings: readonly Finding[]): void 
   throw new KernelError(kind, `use ${mode} mode: ${reasons.join('; ')}`)
 }
 
-/** A finding by doing what the mode needs; `work` returns what was seen. */
+/** Tries what the mode needs, and makes a finding of the result. `work` returns what was seen. */
 export async function attempt(
   need: Pick<Finding, 'what' | 'required' | 'fix'>,
   work: () => Promise<string>,

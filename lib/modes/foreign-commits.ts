@@ -1,6 +1,7 @@
 /**
- * Tells whether others wrote to nf_tables: the kernel counts all transactions of the network
- * namespace, and we count ours. A look is one small request that lists nothing.
+ * Tells whether other programs wrote to nf_tables. The kernel counts all transactions of the
+ * network namespace, and this class counts ours. The kernel is asked with one small request that
+ * lists no rules.
  */
 export class ForeignCommits {
   readonly #generation: (() => number) | undefined
@@ -10,14 +11,14 @@ export class ForeignCommits {
   #before = 0
   #mostCommits = 0
 
-  /** The legacy backend has no generation, so nothing can be told there. */
+  /** The legacy backend of iptables counts no transactions, so it has no `generation`. */
   constructor(generation?: () => number) {
     this.#generation = generation
   }
 
   /**
-   * Nobody else committed between two equal numbers. Undefined where that cannot be told: without a
-   * generation, and while work of ours has committed but is not counted yet.
+   * A number that changes when another program commits. Undefined without a generation, and while
+   * our own writes run, because their commits are not counted yet.
    */
   get mark(): number | undefined {
     if (!this.#generation || this.#working > 0) return undefined
@@ -27,7 +28,7 @@ export class ForeignCommits {
   /** Does work that commits at most `mostCommits` times. An empty transaction does not count. */
   async around<T>(mostCommits: number, work: () => Promise<T>): Promise<T> {
     if (this.#working === 0) {
-      // It throws where rights were taken away; then no work is under way.
+      // This throws if the process has lost its rights. Then the work is not counted as running.
       this.#before = this.#generation?.() ?? 0
       this.#mostCommits = 0
     }

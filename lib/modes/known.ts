@@ -1,8 +1,8 @@
 import type { IpFamily } from '../state/ip.js'
 
 /**
- * What the kernel is known to hold of one family, for a mode to write differences to it. Nothing
- * is known at the start, while a write is under way, after one that failed, and after `forget`.
+ * What the kernel is known to hold of one family. A mode writes only the difference from it.
+ * Nothing is known at the start, while a write runs, after a write that failed, and after `forget`.
  */
 export class Known<T> {
   #value: T | undefined
@@ -12,13 +12,13 @@ export class Known<T> {
     return this.#value
   }
 
-  /** The kernel may hold something else now; a write under way does not make it known either. */
+  /** The kernel may hold something else now. A write that runs is not trusted either. */
   forget(): void {
     this.#value = undefined
     this.#disturbances++
   }
 
-  /** Runs a write that is given what is known, and whose `now` is known once it succeeded. */
+  /** Runs a write, which gets what is known. If it succeeds, its `now` is known from then on. */
   async update<R>(write: (before: T | undefined) => Promise<Written<T, R>>): Promise<R> {
     const before = this.#value
     this.#value = undefined

@@ -8,19 +8,20 @@ import type { ModeName } from '../config/config.js'
 import type { ModeContext } from './mode.js'
 
 /**
- * Modes whose rules the cleanup of another mode would remove. ipvs mode has chains of the same names
- * as iptables mode, and removes the other chains of that mode itself, when it writes its rules. The
- * packet path of ebpf mode is nftables mode. The cleanups of these two know their own from the others.
+ * By mode: the mode whose cleanup must not run, because it would remove rules of this mode. ipvs
+ * mode has chains of the same names as iptables mode. It removes the other chains of iptables mode
+ * itself, when it writes its rules. ebpf mode uses the rules of nftables mode. The reverse is no
+ * problem: the cleanups of ipvs and ebpf mode remove only what belongs to these modes.
  */
 const sharesRulesWith: Readonly<Partial<Record<ModeName, ModeName>>> = {
   ipvs: 'iptables',
   ebpf: 'nftables',
 }
 
-/** Time between tries; another program may hold the lock of iptables for minutes. */
+/** Pauses between tries. They grow, because another program may lock iptables for minutes. */
 const retryMs = [1000, 2000, 5000, 10_000, 30_000, 60_000, 120_000, 300_000]
 
-/** Cleans once `inForce` is aborted, and tries again while something is in the way. */
+/** Cleans once `inForce` is aborted: then the new rules work. Tries again after a failure. */
 export async function runLeftoverCleanup(
   current: ModeName,
   context: ModeContext,
@@ -28,7 +29,7 @@ export async function runLeftoverCleanup(
   signal: AbortSignal,
 ): Promise<void> {
   if (!mayChangeRules()) {
-    context.log.info({}, 'without NET_ADMIN nothing is done about what other modes may have left')
+    context.log.info({}, 'without NET_ADMIN, rules that other modes may have left are not removed')
     return
   }
   await aborted(AbortSignal.any([inForce, signal]))
@@ -38,10 +39,11 @@ export async function runLeftoverCleanup(
     await pause(waitMs, signal)
   }
   if (signal.aborted) return
-  log.warn({}, 'what other modes left stays: stop the proxy, run `kube-proxy cleanup`, start it')
+  const advice = 'stop the proxy, run `kube-proxy cleanup`, start the proxy'
+  log.warn({}, `rules that other modes left could not be removed: ${advice}`)
 }
 
-/** Looks at NET_ADMIN, bit 12 of the capabilities; true where they cannot be read. */
+/** Whether the process has NET_ADMIN, bit 12 of the capabilities; true if they cannot be read. */
 function mayChangeRules(): boolean {
   try {
     const effective = /^CapEff:\s*([0-9a-f]+)$/m.exec(
@@ -54,10 +56,10 @@ function mayChangeRules(): boolean {
 }
 
 /**
- * Removes what an earlier run in another mode left (L16). Unlike upstream this happens after the
- * rules of the present mode are in force, so that a switch leaves no gap. It must not happen later,
- * because rules of userspace mode would send packets to listeners that ended with their process.
- * Resolves to whether everything is gone.
+ * Removes what an earlier run in another mode left (L16), and tells whether everything is gone.
+ * Unlike upstream this happens after the rules of the present mode work, so that a change of the
+ * mode leaves no gap. It must happen soon, because old rules of userspace mode send packets to
+ * listeners that ended with their process.
  */
 export async function cleanLeftovers(
   current: ModeName,
@@ -69,7 +71,7 @@ export async function cleanLeftovers(
     if (mode === current || mode === sharesRulesWith[current]) continue
     if (missingSystem(mode)) continue
     try {
-      // Node.js keeps a failure to load, as without descriptors, until the process ends.
+      // If this fails once, as without file descriptors, Node.js repeats the failure forever.
       const definition = await load()
       await definition.cleanup(context)
     } catch (error) {

@@ -1,15 +1,17 @@
 import { jenkinsHash, scale } from '../kernel/jenkins-hash.js'
 
 /**
- * Places of a table, a prime number. It is the same for all numbers of endpoints, because another
- * size would move nearly all clients. Without one of 100 endpoints, 1.4 % of the other places change.
+ * How many places a table has: a prime number. It does not depend on the number of endpoints,
+ * because another size would move nearly all clients. If one of 100 endpoints goes, 1.4 % of the
+ * places of the others change.
  */
 export const maglevPlaces = 16_381
 
 /**
- * Whose client gets which endpoint (Maglev hashing): for each place the index of an endpoint. Every
- * endpoint has an order of its own in which it likes the places, and they take turns in taking the
- * next one that is free. So all have the same share, and most places stay when an endpoint goes.
+ * Gives each place of a table the index of an endpoint (Maglev hashing). The address of a client
+ * decides its place. Every endpoint has its own order of the places. The endpoints take turns, and
+ * each takes the next free place in its order. So all have the same share, and most places stay
+ * when an endpoint goes.
  */
 export function maglevTable(keys: readonly string[]): Uint16Array {
   const table = new Uint16Array(maglevPlaces)

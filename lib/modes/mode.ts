@@ -6,7 +6,7 @@ import type { IpFamily } from '../state/ip.js'
 import type { Protocol } from '../state/names.js'
 import type { PersistentMap } from '../state/persistent-map.js'
 
-/** One thing a mode needs, and whether this node has it. What `kube-proxy check` prints. */
+/** One thing a mode needs, and whether this node has it. `kube-proxy check` prints the findings. */
 export interface Finding {
   /** The thing needed, such as `kernel module ip_vs`. */
   readonly what: string
@@ -23,17 +23,17 @@ export interface Finding {
 export interface ModeDefinition {
   /** One line for `--help`, `check` and the README. */
   readonly summary: string
-  /** Looks at the kernel without changing it for good. */
+  /** Looks at what the kernel can do, without a lasting change. */
   probe(context: ProbeContext): Promise<readonly Finding[]>
   /** Reads how often to sync. */
   syncPeriods(config: Config): SyncPeriods
-  /** A planner that needs no kernel and no rights: what `render` uses. */
+  /** A planner that needs no kernel and no rights; `kube-proxy render` uses it. */
   planner(config: Config): PlanReader
-  /** Does what needs rights that the daemon can do without afterwards: modules, sysctls (L14). */
+  /** Loads modules and sets sysctls. The daemon does not need the rights for this later (L14). */
   prepare?(config: Config, context: ProbeContext): Promise<void>
   /** A mode ready to apply plans. Throws KernelError when a required finding fails. */
   create(config: Config, families: readonly IpFamily[], context: ModeContext): Promise<Mode>
-  /** Decides what is left to the machine (`auto`), as the proxy that runs here has decided it. */
+  /** Replaces the settings `auto` by the values that the proxy on this node has chosen. */
   settle?(config: Config, family: IpFamily): Promise<Config>
   /** Compares what the kernel holds with what it should hold for a state. Changes nothing. */
   differences(state: DesiredState, config: Config): Promise<readonly Difference[]>
@@ -59,15 +59,15 @@ export interface Planner<Plan extends FamilyPlan = FamilyPlan> {
   plan(state: DesiredState): Plan
   /** The whole plan as text for people. */
   render(plan: Plan): string
-  /** The lines of `render`, where the mode can say what is behind each. */
+  /** The lines of `render` with the commands of each, if the mode knows them. */
   lines?(plan: Plan): readonly PlanLine[]
   /** What `apply` would send to get from `previous` (nothing, if undefined) to `plan`. */
   renderChanges(plan: Plan, previous: Plan | undefined): string
 }
 
-/** A planner that can also take apart a plan that exists, for those who look at a few Services. */
+/** A planner that can also take a finished plan apart, for callers that look at a few Services. */
 export interface PlanReader<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan> {
-  /** By `DesiredService.key`; what stayed the same between two plans is the same reference. */
+  /** By `DesiredService.key`. A part that is the same in two plans has the same reference. */
   parts(plan: Plan): PersistentMap<object>
   /** The plan as if there were only these service ports. Nothing is planned anew. */
   only(plan: Plan, keys: readonly string[]): Plan
@@ -90,10 +90,10 @@ export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan
    * KernelError when nothing or only a part could be applied.
    */
   apply(plan: Plan): Promise<Applied>
-  /** The kernel may hold something else than was applied; a running apply is not trusted either. */
+  /** The kernel may hold something else now. An apply that runs is not trusted either. */
   forget(): void
   /**
-   * Takes the new values of live keys while it runs, without losing a connection. Returns whether
+   * Takes new values of live keys, which need no restart. No connection is lost. Returns whether
    * everything must be written anew: the daemon then calls `forget` and syncs.
    */
   reconfigure(config: Config): boolean
@@ -102,7 +102,7 @@ export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan
    * longer holds what was applied.
    */
   run(signal: AbortSignal): Promise<void>
-  /** Brings the metrics that only the kernel counts up to date; called before they are shown. */
+  /** Reads from the kernel what only the kernel counts. Called before metrics are shown. */
   countTraffic?(): Promise<void>
   /** Drains and closes what cannot outlive the process. Rules stay (L17). */
   close(): Promise<void>
@@ -132,23 +132,26 @@ export interface ProbeContext {
 }
 
 export interface ModeContext extends ProbeContext {
-  /** Asks the daemon for a sync. `full` makes it forget what was applied; `reason` is logged. */
+  /**
+   * Asks the daemon for a sync. `full` makes the daemon forget what was applied; `reason` is
+   * logged.
+   */
   resync(reason: string, options: { readonly full: boolean }): void
   /** Asks the daemon to end in good order. */
   stop?(reason: string): void
   /** Named numbers for /metrics and `top`, see observe/. */
   readonly meter: Meter
   /**
-   * Told of connections that the mode has carried itself, and how many more there were; undefined
-   * where nobody listens.
+   * Gets the connections that the mode itself has carried; `leftOut` counts those not in the list.
+   * Undefined if nobody listens.
    */
   readonly carried?:
     ((connections: readonly CarriedConnection[], leftOut: number) => void) | undefined
-  /** Told of calls that the mode has refused at the socket, and how many more there were. */
+  /** Gets the calls that the mode has refused at the socket; `leftOut` as above. */
   readonly refused?: ((calls: readonly RefusedCall[], leftOut: number) => void) | undefined
   /**
-   * Told of connections that the mode has translated at their socket, and how many more there were;
-   * undefined where nobody listens.
+   * Gets the connections that the mode has translated at their socket; `leftOut` as above.
+   * Undefined if nobody listens.
    */
   readonly translated?:
     ((connections: readonly SocketConnection[], leftOut: number) => void) | undefined
@@ -164,7 +167,7 @@ export interface SocketConnection {
   /** What the client asked for. */
   readonly address: string
   readonly endpoint: string
-  /** So far. */
+  /** Until the event, like the bytes. */
   readonly durationMs: number
   readonly bytesToEndpoint: number
   readonly bytesToClient: number

@@ -1,8 +1,8 @@
 import type { IpFamily } from '../state/ip.js'
 
 /**
- * Keeps what a planner makes of the facts it plans a family with, for as long as they stay the
- * same by value: a tracker may build equal facts anew. `make` is given what was kept before.
+ * Keeps what a planner made from the facts of a family, until the facts change. Facts are compared
+ * by value, because a tracker may build equal facts anew. `make` also gets what was kept before.
  */
 export function memoryByFacts<Facts extends object, Memory>(
   make: (facts: Facts, before: Memory | undefined) => Memory,
@@ -18,7 +18,7 @@ export function memoryByFacts<Facts extends object, Memory>(
   }
 }
 
-/** What JSON has no form for. */
+/** Replaces values for which JSON has no form. */
 function asText(_: string, value: unknown): unknown {
   if (typeof value === 'bigint') return String(value)
   return value instanceof Set ? [...(value as ReadonlySet<unknown>)] : value

@@ -8,7 +8,7 @@ import type { Config, ModeName } from '../config/config.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { PlanReader } from './mode.js'
 
-/** The planners of all modes, without what writes to a kernel. Pure: a browser loads them, too. */
+/** The planners of all modes, without code that writes to a kernel. A browser loads them, too. */
 export const planners: Readonly<Record<ModeName, (config: Config) => PlanReader>> = {
   userspace: (config) => userspaceReader(userspaceSettings(config)),
   winuserspace: (config) => userspaceReader(windowsSettings(config)),

@@ -7,14 +7,14 @@ import type { ModeDefinition } from './mode.js'
  */
 export const modeLoaders = {
   userspace: async () => (await import('./userspace/index.js')).definition,
-  // It is userspace mode with addresses of a Windows interface instead of rules.
+  // This is userspace mode with addresses of a Windows interface instead of rules.
   winuserspace: async () =>
     (await import('./winuserspace/index.js')).winuserspaceMode(
       (await import('./userspace/index.js')).onAddresses,
     ),
   iptables: async () => (await import('./iptables/index.js')).mode,
   nftables: async () => (await import('./nftables/index.js')).mode,
-  // Its packet path is nftables mode, by the interface that every mode has.
+  // ebpf mode runs nftables mode for packets, through the interface that every mode has.
   ebpf: async () =>
     (await import('./ebpf/index.js')).ebpfMode((await import('./nftables/index.js')).mode),
   ipvs: async () => (await import('./ipvs/index.js')).mode,

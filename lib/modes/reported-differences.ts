@@ -10,8 +10,8 @@ export interface ChainDifference {
 }
 
 /**
- * Ignores a difference that stays the same after everything was written anew. This version of
- * iptables then prints some rule in other words. The log says it once.
+ * Ignores a difference that is still there after everything was written anew. Then this version of
+ * iptables prints some rule in other words than it was written. The log says so once.
  */
 export class Reported {
   readonly #log: Log
@@ -30,7 +30,7 @@ export class Reported {
       const isBack = known?.fingerprint === fingerprint && known.fullSyncs < fullSyncs
       this.#chains.set(chain, { fingerprint, fullSyncs: isBack ? -1 : fullSyncs })
       if (isBack && known.fullSyncs >= 0) {
-        this.#log.warn({ chain, what }, 'a chain reads otherwise than written, even when new')
+        this.#log.warn({ chain, what }, 'a chain still differs after it was written anew; ignored')
       }
       return !isBack
     })

@@ -2,14 +2,15 @@ import type { MapChanges, PersistentMap } from '../state/persistent-map.js'
 
 /** Something in the kernel that a service port asks for, and others may ask for as well. */
 export interface Requested {
-  /** `DesiredService.key`; empty for the node's own. */
+  /** `DesiredService.key`; empty if the node itself asks. */
   readonly owner: string
 }
 
 /**
- * Who asks for what, by an id that is the same for what is one thing to the kernel. The ports of a
- * Service share its ClusterIP, and two Services may name the same external address and port. The
- * smallest owner comes first and gets it; it leaves the kernel with the last request.
+ * The requests for each thing, by an id of the thing. Several service ports may ask for one thing:
+ * the ports of a Service share its ClusterIP, and two Services may name the same external address
+ * and port. The request of the smallest owner comes first, and the kernel holds what it says. The
+ * thing leaves the kernel when the last request goes.
  */
 export type Requests<R extends Requested> = PersistentMap<readonly R[]>
 
@@ -40,7 +41,7 @@ export function updateRequests<P, R extends Requested>(
     // An equal request keeps its reference, so that it is not compared again.
     if (own && isSame(own, request)) return
     const others = all.filter((other) => other !== own)
-    // Nearly all have one owner. An array that a spread makes has room for 16 more.
+    // Nearly all have one owner. An array made by a spread would need memory for 16 more.
     if (others.length === 0) fresh.set(id, [request])
     else
       fresh.set(

@@ -28,8 +28,9 @@ export function missingSystem(mode: string, here: System = systemHere()): Findin
 }
 
 /**
- * The mode that a configuration asks for. No mode is iptables, as upstream; kubeadm writes none. On
- * Windows the one mode for it is meant by the names of those that came before.
+ * The mode that a configuration asks for. An empty name means iptables, as upstream; kubeadm writes
+ * an empty name. On Windows, where only winuserspace runs, an empty name, `auto` and `userspace`
+ * mean winuserspace.
  */
 export function modeMeant(mode: ModeName | '', here?: System): ModeName
 export function modeMeant(mode: ProxyMode, here?: System): ModeName | 'auto'

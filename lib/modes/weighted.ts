@@ -8,15 +8,15 @@ export function usedWeights(endpoints: readonly Weighted[]): readonly number[] {
   return endpoints.map(({ weight }) => (isAllZero ? 1 : weight))
 }
 
-/** Those that chance may choose, with the weights to use. */
+/** The endpoints that a random choice may take, with the weights to use. */
 export function drawable<T extends Weighted>(all: readonly T[]): readonly T[] {
   const withWeight = all.filter(({ weight }) => weight > 0)
   return withWeight.length > 0 ? withWeight : all.map((each) => ({ ...each, weight: 1 }))
 }
 
 /**
- * Every endpoint so often that chance gives it its share. Shares that need more than `most` places
- * are rounded; only weight 0 has none.
+ * A list that has every endpoint as often as its weight says, for a random choice among the places.
+ * Weights that need more than `most` places are rounded, but only weight 0 gets no place.
  */
 export function weightedPlaces<T extends Weighted>(
   endpoints: readonly T[],
@@ -33,7 +33,7 @@ export function weightedPlaces<T extends Weighted>(
   })
 }
 
-/** Where all go while it is there: the endpoint with the largest weight, of these the first. */
+/** The endpoint with the largest weight, or the first of several. It gets all connections. */
 export function firstOf<T extends Weighted>(endpoints: readonly T[]): T | undefined {
   return endpoints.reduce<T | undefined>(
     (best, endpoint) => (best && best.weight >= endpoint.weight ? best : endpoint),

@@ -3,7 +3,7 @@ import type { EndpointSliceObject, ServiceObject } from './objects.js'
 /** Most addresses have one id; an array for each would need more memory than the endpoints. */
 type IdsByAddress = Map<string, string | readonly string[]>
 
-/** For which an address of a Service that came, changed or went may make a difference. */
+/** The objects that may have to change because a Service got, changed or lost a ClusterIP. */
 export interface Affected {
   /** Services that ask for the address as their own. */
   readonly askers: ReadonlySet<string>
@@ -12,9 +12,9 @@ export interface Affected {
 }
 
 /**
- * Which Services have an address as their ClusterIP, which ask for it as an external or
- * load-balancer address, and which EndpointSlices have an endpoint there. Ids are `namespace/name`,
- * in alphabetical order.
+ * Tells for an address which Services have it as their ClusterIP, which ask for it as an external
+ * or load-balancer address, and which EndpointSlices have an endpoint there. Ids are
+ * `namespace/name`, in alphabetical order.
  */
 export class AddressClaims {
   readonly #owners: IdsByAddress = new Map()
@@ -39,7 +39,7 @@ export class AddressClaims {
     return { askers: at(this.#askers), slices: at(this.#slices) }
   }
 
-  /** Replaces where an EndpointSlice has endpoints; the work is proportional to the slice. */
+  /** Replaces the endpoint addresses of a slice; the work is proportional to the slice. */
   replaceEndpoints(
     id: string,
     before: EndpointSliceObject | undefined,

@@ -1,7 +1,7 @@
 import { show } from './json.js'
 import { printable } from './printable.js'
 
-/** Annotations `kube-proxy-ts/…` without the prefix. Their text is hostile. */
+/** Annotations `kube-proxy-ts/…`, by name without the prefix. The values are untrusted text. */
 export type Options = Readonly<Record<string, string>>
 
 export const optionPrefix = 'kube-proxy-ts/'
@@ -12,7 +12,7 @@ export interface Annotation<T> {
   readonly name: string
   /** The valid values, in words. The warning names them. */
   readonly valid: string
-  /** undefined: the text is none of them. */
+  /** Returns undefined for a text that is not valid. */
   readonly parse: (text: string) => T | undefined
 }
 
@@ -28,7 +28,7 @@ export function wordAnnotation<const Word extends string>(
   }
 }
 
-/** Its value; undefined when it is absent or makes no sense. */
+/** The value of an annotation; undefined when it is absent or makes no sense. */
 export function readAnnotation<T>(options: Options, annotation: Annotation<T>): T | undefined {
   const text = options[annotation.name]
   return text === undefined ? undefined : annotation.parse(text)

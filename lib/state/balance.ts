@@ -1,7 +1,7 @@
 import { optionPrefix, wordAnnotation, type Annotation } from './annotations.js'
 import { parseIp } from './ip.js'
 
-/** Who gets the next connection. */
+/** How the endpoint of the next connection is chosen. */
 export type Balance = (typeof balances)[number]
 
 export const balances = [
@@ -22,15 +22,17 @@ export interface BalanceChoice {
   readonly asked: Balance
   /** What the mode of this node does. */
   readonly used: Balance
-  /** Why something else is used, for all or for packets; undefined when it is not. */
+  /**
+   * Why something else is used, for all connections or for packets; undefined if nothing else is.
+   */
   readonly why?: string
-  /** What is used instead for packets, where the mode does the word at sockets only. */
+  /** What packets get, if the mode does what was asked only for connections at their socket. */
   readonly forPackets?: Balance
-  /** What is used, where the word alone would promise too much. */
+  /** How people are told what is used, if the word in `used` would promise too much. */
   readonly by?: string
 }
 
-/** What a mode uses for a word that it cannot do. */
+/** What a mode does instead of a balance that it cannot do. */
 export interface Substitute {
   readonly used: Balance
   readonly why: string
@@ -64,11 +66,11 @@ export const maxWeight = 65_535
 export interface Weights {
   /** By address or name of the pod. */
   readonly exact: ReadonlyMap<string, number>
-  /** By the beginning of the name; the first that fits counts. */
+  /** By the beginning of the pod's name. The first that fits counts. */
   readonly prefixes: readonly { readonly prefix: string; readonly weight: number }[]
 }
 
-/** A hostile list would cost time for each endpoint. */
+/** A limit, because a long list costs time for each endpoint, and anybody may write one. */
 const mostPrefixes = 32
 
 export const weightAnnotation: Annotation<Weights> = {

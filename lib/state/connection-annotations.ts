@@ -4,7 +4,7 @@ import { durationAnnotation, durationOf, wordAnnotation, type Annotation } from 
 
 /** What becomes of the connections to an endpoint that left. */
 export interface RemovalPolicy {
-  /** How long after it left its connections are reset; undefined: never. */
+  /** Connections are reset so long after their endpoint left; undefined: never. */
   readonly resetAfterMs: number | undefined
 }
 
@@ -21,7 +21,7 @@ export const removalAnnotation: Annotation<RemovalPolicy> = {
   },
 }
 
-/** A peer that is silent for so long is asked whether it still exists; 0: never. */
+/** After so much silence, a peer is asked whether it still exists; 0: never. */
 export const keepAliveAnnotation: Annotation<number> = {
   name: 'keep-alive',
   valid: 'off, or 1s to 3600s, such as 30s',
@@ -44,5 +44,7 @@ export const maxConnectionsAnnotation: Annotation<number> = {
 /** A header tells the endpoint who the client is. */
 export const proxyProtocolAnnotation = wordAnnotation('proxy-protocol', ['v1', 'v2'])
 
-/** Whether endpoints see the client's own address, where the kernel modes would leave it. */
+/**
+ * Whether endpoints see the client's own address in the cases in which the kernel modes keep it.
+ */
 export const sourceAddressAnnotation = wordAnnotation('source-address', ['auto', 'keep', 'hide'])

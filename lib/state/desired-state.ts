@@ -34,9 +34,9 @@ export interface DesiredService {
   readonly nodePort: number
   readonly externalIps: readonly string[]
   readonly loadBalancerIps: readonly string[]
-  /** Left out of both lists, because they are the ClusterIP of another Service at this port. */
+  /** Addresses left out of both lists: each is the ClusterIP of another Service with this port. */
   readonly withheldIps: readonly WithheldIp[]
-  /** Left out of all lists of endpoints, because the mode cannot send a connection on to them. */
+  /** Endpoints left out of all lists, because the mode cannot send a connection to them. */
   readonly unusableEndpoints: readonly UnusableEndpoint[]
   /** Clients that may use the load-balancer addresses; empty means all (S12, S13). */
   readonly sourceRanges: readonly Cidr[]
@@ -44,12 +44,12 @@ export interface DesiredService {
   readonly affinitySeconds: number | undefined
   readonly internalPolicyLocal: boolean
   readonly externalPolicyLocal: boolean
-  /** It has a node port, load-balancer address or external address (S14). */
+  /** The service port has a node port, load-balancer address or external address (S14). */
   readonly externallyAccessible: boolean
   /** 0 unless the Service is of type LoadBalancer with externalTrafficPolicy Local (S20). */
   readonly healthCheckNodePort: number
   readonly options: Options
-  /** Who gets the next connection; undefined leaves it to the mode. */
+  /** How the endpoint of the next connection is chosen; undefined: the mode decides. */
   readonly balance: BalanceChoice | undefined
   /** Annotations that the mode of this node cannot do, a sentence each; undefined: none. */
   readonly unsupported?: readonly string[]
@@ -84,7 +84,7 @@ export interface ServiceHealth {
   readonly check: EndpointCheck
   /** The endpoints to check: those that this node uses, or would use if they did not fail. */
   readonly endpoints: readonly Endpoint[]
-  /** Sorted by key. Where no other is left they are used all the same. */
+  /** Sorted by key. They are used in spite of it if all fail and the check keeps the last ones. */
   readonly failing: readonly FailingEndpoint[]
 }
 
@@ -97,13 +97,13 @@ export interface FailingEndpoint {
 export interface UnusableEndpoint {
   /** `Endpoint.key` */
   readonly key: string
-  /** `namespace/name` of the Service whose ClusterIP and port it is. */
+  /** `namespace/name` of the Service that has this address and port as its ClusterIP and port. */
   readonly owner: string
 }
 
 export interface WithheldIp {
   readonly ip: string
-  /** `namespace/name` of the Service that has it. */
+  /** `namespace/name` of the Service that has this ClusterIP. */
   readonly owner: string
 }
 
@@ -124,7 +124,7 @@ export interface Endpoint {
   readonly ready: boolean
   readonly serving: boolean
   readonly terminating: boolean
-  /** From an annotation of the Service or the slice; 1 by default. Only what is weighted uses it. */
+  /** From an annotation of the Service or the slice; 1 by default. Not every balance uses it. */
   readonly weight: number
 }
 

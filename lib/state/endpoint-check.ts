@@ -20,7 +20,7 @@ export interface EndpointCheck {
   readonly rise: number
   /** Failures in a row after which an endpoint is used no more. */
   readonly fall: number
-  /** Endpoints are used although they fail, where no other is left. */
+  /** If all endpoints fail, all are used. */
   readonly keepsLast: boolean
 }
 
@@ -30,7 +30,7 @@ const whatAnnotation: Annotation<What> = {
   name: 'health-check',
   valid: 'tcp[:PORT], http:/PATH[:PORT] or grpc[:PORT]',
   parse: (text) => {
-    // A path is sent as it is, so it must not end the line it stands in.
+    // A path is sent unchanged in a line of the request, so it must not contain the end of a line.
     const found = /^(?:(tcp|grpc)|http:(\/[\x21-\x7e]*?))(?::(\d{1,5}))?$/.exec(text)
     if (!found || text.length > longestCheck) return undefined
     const [, kind, path = '', digits] = found
@@ -40,7 +40,7 @@ const whatAnnotation: Annotation<What> = {
   },
 }
 
-/** With it, a request is one small packet. */
+/** This limit keeps a request within one small packet. */
 const longestCheck = 512
 
 const intervalAnnotation = durationAnnotation('health-check-interval', 500, 3_600_000)
@@ -58,17 +58,17 @@ export const checkAnnotations: readonly Annotation<unknown>[] = [
   lastAnnotation,
 ]
 
-/** undefined: nothing is checked. */
+/** The check that a Service asks for; undefined: none. */
 export function endpointCheckOf(options: Options, protocol: Protocol): EndpointCheck | undefined {
   const what = readAnnotation(options, whatAnnotation)
-  // Whether a UDP or SCTP port works is told by another port, or not at all.
+  // Checks use TCP. So a UDP or SCTP port is checked only if the annotation names another port.
   if (!what || (protocol !== 'TCP' && what.port === undefined)) return undefined
   const intervalMs = readAnnotation(options, intervalAnnotation) ?? 10_000
   const timeoutMs = readAnnotation(options, timeoutAnnotation) ?? 1_000
   return {
     ...what,
     intervalMs,
-    // A check that waits longer than that would meet the next one.
+    // A check must end before the next one begins.
     timeoutMs: Math.min(timeoutMs, intervalMs),
     rise: readAnnotation(options, riseAnnotation) ?? 2,
     fall: readAnnotation(options, fallAnnotation) ?? 3,

@@ -10,8 +10,8 @@ export interface HealthView {
 }
 
 /**
- * The candidates without those that fail. If all fail and the last ones are kept, that is all of
- * them: a check that is wrong, or a node that is cut off, must not take a whole Service away.
+ * The candidates without those that fail. If all fail and `keepsLast` is set, all stay: a check
+ * that is wrong, or a node that is cut off, must not take a whole Service away.
  */
 export function withoutFailing<T extends { readonly endpoint: Pick<Endpoint, 'key'> }>(
   candidates: readonly T[],
@@ -22,7 +22,7 @@ export function withoutFailing<T extends { readonly endpoint: Pick<Endpoint, 'ke
   return healthy.length === 0 && health.keepsLast ? candidates : healthy
 }
 
-/** One endpoint that fails, as one process tells it to another. */
+/** One endpoint that fails, as one process reports it to another. */
 export interface EndpointFailure {
   readonly port: ServicePortName
   /** `Endpoint.key` */
@@ -36,7 +36,7 @@ const noneFails: ReadonlyMap<string, string> = new Map()
 export class FailingEndpoints {
   readonly #byPort = new Map<string, Map<string, string>>()
 
-  /** `reason` is undefined when the endpoint works. Returns whether that is new. */
+  /** `reason` is undefined when the endpoint works. Returns whether anything has changed. */
   set(port: ServicePortName, endpoint: string, reason: string | undefined): boolean {
     const key = keyOf(port)
     const failing = this.#byPort.get(key)

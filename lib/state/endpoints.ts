@@ -28,7 +28,7 @@ export function collectCandidates(
       for (const each of slice.endpoints) {
         const { ip, podName } = each
         const key = hostPort(ip, slicePort.port)
-        // A pod that moves between slices is in both for a moment. The entry that stays wins.
+        // An endpoint that moves between slices is in both for a moment. One that stays wins.
         if (byKey.has(key) && each.terminating) continue
         // Every field by name: a spread would need half as much memory again for each endpoint.
         const endpoint = {

@@ -26,11 +26,11 @@ export class HealthCheckPorts {
     return this.#current
   }
 
-  /** `portsOf` finds the service ports; most Services have no such node port and need none of it. */
+  /** `portsOf` finds the service ports. Few Services have such a node port and need them. */
   update(id: string, service: ServiceObject | undefined, portsOf: () => PortsByFamily): void {
     const next = service && healthCheckOf(service, portsOf)
     if (isEqual(this.#current.get(id), next)) return
-    // A new map for each change, because an update holds the old one.
+    // Each change makes a new map, because a `StateUpdate` holds the old one.
     const changed = new Map(this.#current)
     if (next) changed.set(id, next)
     else changed.delete(id)

@@ -94,7 +94,7 @@ export function hostPort(ip: string, port: number): string {
   return ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`
 }
 
-/** The address of `ip:port` or `[ip]:port`; empty without one. */
+/** The address in `ip:port` or `[ip]:port`; empty if the text has none. */
 export function addressOf(place: string): string {
   return place.slice(0, Math.max(0, place.lastIndexOf(':'))).replace(/^\[|\]$/g, '')
 }

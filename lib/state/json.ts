@@ -2,7 +2,7 @@
 
 export type Json = Readonly<Record<string, unknown>>
 
-/** The value of a text; undefined for one that is no JSON. */
+/** The value of a JSON text; undefined if the text is no JSON. */
 export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text)

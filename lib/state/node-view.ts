@@ -55,7 +55,7 @@ export function buildNodeView(
   })
 }
 
-/** L05. Without a Node object it is the first address that other nodes could reach. */
+/** The main address (L05). Without a Node object: the first that other nodes could reach. */
 function primaryIp(
   family: IpFamily,
   settings: NodeSettings,
@@ -68,7 +68,7 @@ function primaryIp(
   return declared ?? local.find((ip) => !isLoopback(ip) && !isLinkLocal(ip))
 }
 
-/** S23, L06, L07. */
+/** The addresses on which node ports answer (S23, L06, L07). */
 function nodePortAddresses(
   family: IpFamily,
   settings: NodeSettings,

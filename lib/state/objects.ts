@@ -58,9 +58,9 @@ export interface SliceEndpointObject {
   /** undefined: the endpoint has no such hint. */
   readonly zoneHints: readonly string[] | undefined
   readonly nodeHints: readonly string[] | undefined
-  /** Of the annotation of its slice. */
+  /** From the annotation of the slice. */
   readonly weight: number
-  /** Of the pod; weights may name it. */
+  /** The annotation with weights may name the pod. */
   readonly podName?: string
 }
 

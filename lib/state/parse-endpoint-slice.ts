@@ -23,7 +23,7 @@ const sliceWeight: Annotation<number> = {
 }
 
 export interface EndpointRules {
-  /** For a cluster of programs on 127.0.0.0/8. Anywhere else that opens this node's own services. */
+  /** For a cluster of programs on 127.0.0.0/8. On a real node it would open private services. */
   readonly allowsLoopback?: boolean
 }
 
@@ -55,7 +55,7 @@ export function parseEndpointSlice(
     const trigger = Date.parse(asString(annotations?.[triggerTimeAnnotation]) ?? '')
     const weight = readWeight(annotations, warnings)
     const value: EndpointSliceObject = {
-      // By name: V8 gives each object made with a spread a hidden class of its own.
+      // Every field by name: V8 gives each object made with a spread its own hidden class.
       namespace: identity.namespace,
       name: identity.name,
       service,
@@ -71,7 +71,7 @@ export function parseEndpointSlice(
   }
 }
 
-/** The API has no annotation for one endpoint, so it counts for all of the slice. */
+/** The weight of all endpoints of a slice. The API has no annotations of single endpoints. */
 function readWeight(annotations: Json | undefined, warnings: string[]): number {
   const text = asString(annotations?.[`${optionPrefix}${sliceWeight.name}`])
   const options = text === undefined ? {} : { [sliceWeight.name]: text }
@@ -127,7 +127,7 @@ function readEndpoints(
     }
     const special = specialKind(ip)
     if (special && !(special === 'loopback' && rules.allowsLoopback)) {
-      // The API server refuses them, too: a proxy would reach what only this node may reach.
+      // The API server refuses them, too. Clients would reach what only this node may reach.
       warnings.push(`endpoints[${index}]: ${ip.text} is ${special}, which no endpoint may be`)
       continue
     }

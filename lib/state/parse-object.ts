@@ -2,7 +2,7 @@ import { asObject, asString, show, type Json } from './json.js'
 import type { Identity } from './objects.js'
 import type { Protocol } from './names.js'
 
-/** The parsers of state/ throw it inside, and their exported functions catch it. */
+/** The parsers of state/ throw this error, and their exported functions catch it. */
 export class MalformedObject extends Error {
   override readonly name = 'MalformedObject'
 }
@@ -13,7 +13,7 @@ export interface ObjectHead {
   readonly body: Json
 }
 
-// The API allows at most 253 of these characters, so no other name can come from it.
+// The API allows only names of at most 253 of these characters.
 const dnsName = /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/
 
 /** Name and namespace of any object. A namespaced object without a namespace is in `default`. */

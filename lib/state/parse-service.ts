@@ -22,9 +22,9 @@ import { printable } from './printable.js'
 import type { Parsed, ServiceObject, ServicePortObject } from './objects.js'
 
 const proxyNameLabel = 'service.kubernetes.io/service-proxy-name'
-/** Lists of names take most. */
+/** Enough for long lists of names. */
 const maxOptionLength = 4096
-/** Those that are checked here, for every mode. */
+/** The annotations whose values are checked here, for every mode. */
 const annotations: readonly Annotation<unknown>[] = [
   balanceAnnotation,
   weightAnnotation,
@@ -47,7 +47,7 @@ export function parseService(raw: unknown): Parsed<ServiceObject> {
       return {
         outcome: 'ignored',
         identity,
-        reason: `label ${proxyNameLabel} gives it to another proxy`,
+        reason: `label ${proxyNameLabel} gives the Service to another proxy`,
       }
     }
     const spec = asObject(body.spec)
@@ -55,7 +55,7 @@ export function parseService(raw: unknown): Parsed<ServiceObject> {
     const warnings: string[] = []
     const clusterIps = spec.type === 'ExternalName' ? {} : readClusterIps(spec)
     const value: ServiceObject = {
-      // By name: V8 gives each object made with a spread a hidden class of its own.
+      // Every field by name: V8 gives each object made with a spread its own hidden class.
       namespace: identity.namespace,
       name: identity.name,
       clusterIps,
@@ -77,7 +77,7 @@ export function parseService(raw: unknown): Parsed<ServiceObject> {
   }
 }
 
-/** S02, S06: by family from clusterIPs; without that list, from clusterIP. */
+/** The ClusterIPs by family, from clusterIPs or without that list from clusterIP (S02, S06). */
 function readClusterIps(spec: Json): Partial<Record<IpFamily, string>> {
   const listed = strings(spec.clusterIPs)
   const texts = listed.length > 0 ? listed : strings([spec.clusterIP])

@@ -8,7 +8,7 @@ export interface PolicyCount {
   readonly count: number
 }
 
-/** Counts these service ports as they come, change and go. */
+/** Counts service ports with a Local policy and no local endpoint, as they come, change and go. */
 export class PolicyCounts {
   readonly #counts = new Map<string, number>()
 

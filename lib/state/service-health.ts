@@ -3,18 +3,20 @@ import { withoutFailing } from './endpoint-health.js'
 import type { DesiredService, Endpoint } from './desired-state.js'
 import type { EndpointCheck } from './endpoint-check.js'
 
-/** The endpoints of a service port by policy and hints, those that fail their check left out. */
+/** The endpoints of a service port by policy and hints, without those that fail their check. */
 export interface CheckedEndpoints extends Categorized {
-  /** Nothing says that they do not serve: flows to them are kept. */
+  /**
+   * Endpoints that serve, and pass their check or are used in spite of it. Their flows are kept.
+   */
   readonly serving: readonly Endpoint[]
   readonly ready: readonly Endpoint[]
-  /** Without a check there is no such field, so that a Service without one costs no memory. */
+  /** Empty without a check, so that a Service without one costs no memory. */
   readonly health: Pick<DesiredService, 'health'>
 }
 
 /**
- * The one place where health meets the state: an endpoint that fails its check is left out as if it
- * were not ready. So no mode knows of checks.
+ * Applies the results of health checks to the state. An endpoint that fails its check is left out
+ * as if it were not ready. This is the only place that does so, and no mode knows of checks.
  */
 export function checkedEndpoints(
   input: Omit<TopologyInput, 'health'>,

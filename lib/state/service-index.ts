@@ -32,7 +32,7 @@ export class ServiceIndex {
   #endpointsPending = 0
   #triggerTimes = new Map<IpFamily, number[]>()
 
-  /** `followsEndpoints`: a Service may be built otherwise once another has its endpoint's address. */
+  /** `followsEndpoints`: a Service depends on which Services have its endpoints as ClusterIP. */
   constructor({ followsEndpoints }: { readonly followsEndpoints: boolean }) {
     this.#followsEndpoints = followsEndpoints
   }
@@ -83,8 +83,8 @@ export class ServiceIndex {
     if (before !== undefined && before !== id) this.#detach(before, sliceId)
     const entry = this.#entry(id)
     const old = entry.slices.get(sliceId)
-    // The old slice stays, with the trigger time that was counted: a new time that comes in an
-    // update of its own counts with the change of endpoints that follows it.
+    // A slice that differs only in its trigger time is skipped. The old slice stays, so the new
+    // time is counted with the change of endpoints that follows it.
     if (old && isEqual({ ...old, triggerTime: 0 }, { ...slice, triggerTime: 0 })) return
     entry.slices.set(sliceId, slice)
     this.#followEndpoints(sliceId, old, slice)
@@ -102,7 +102,7 @@ export class ServiceIndex {
     if (id !== undefined) this.#detach(id, sliceId)
   }
 
-  /** Something else than its objects has changed. */
+  /** Marks a Service to be built again, because something else than its objects has changed. */
   mark({ namespace, name }: Identity): void {
     this.#dirty.add(`${namespace}/${name}`)
   }

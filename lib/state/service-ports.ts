@@ -23,13 +23,13 @@ export interface ServicePortContext {
   readonly zone: string | undefined
   /** Feature gate AllowServiceExternalIPs (S09). */
   readonly allowsExternalIps: boolean
-  /** What the mode uses for words that it cannot do. */
+  /** What the mode does instead of a balance that it cannot do. */
   readonly substitutes: Substitutes
-  /** What the mode cannot do of what a Service may ask for. */
+  /** The annotations that the mode cannot do. */
   readonly unsupported: Unsupported | undefined
   /** The id of another Service that has this address and port as its own. */
   readonly ownerOf: (ip: string, port: ServicePortObject) => string | undefined
-  /** The id of a Service whose ClusterIP and port an endpoint is, where that makes it unusable. */
+  /** The id of a Service whose ClusterIP and port are an endpoint's, if the mode cannot use it. */
   readonly leadsTo: (ip: string, port: PortNumber) => string | undefined
   /** Why endpoints of a service port fail, by `Endpoint.key`. */
   readonly failing: (port: ServicePortName) => ReadonlyMap<string, string>
@@ -142,8 +142,8 @@ function candidatesOf(
 const noIps: readonly WithheldIp[] = []
 
 /**
- * A ClusterIP belongs to its Service: whoever may write `externalIPs` or a load-balancer status
- * must not get the traffic of others by naming it (CVE-2020-8554).
+ * Leaves out ClusterIPs of other Services. Otherwise a user who may write `externalIPs` or a
+ * load-balancer status could take the traffic of others (CVE-2020-8554).
  */
 function externalOf(
   { externalIps, loadBalancerIps }: Common,

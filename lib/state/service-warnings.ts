@@ -11,7 +11,7 @@ export interface ServiceWarning {
   readonly warning: string
 }
 
-/** What is left out of a service port since its version before. */
+/** The warnings about a service port that its version before did not have. */
 export function newWarnings(
   before: DesiredService | undefined,
   next: DesiredService,
@@ -25,13 +25,13 @@ export function newWarnings(
     })),
     ...fresh(unusableEndpoints, before?.unusableEndpoints).map(({ key, owner }) => ({
       ...{ service, event: 'EndpointLeadsBack' as const },
-      warning: `endpoint ${key} of port ${port}/${protocol} is not used: it is the ClusterIP of Service ${owner}, where the kernel does not send a connection on a second time; use the endpoints of that Service instead`,
+      warning: `endpoint ${key} of port ${port}/${protocol} is not used: it is the ClusterIP of Service ${owner}, and the kernel translates a connection only once; use the endpoints of that Service instead`,
     })),
     ...balanceWarnings(before, next).map((warning) => ({
       ...{ service, event: 'BalancedOtherwise' as const },
       warning,
     })),
-    // The same text for all ports and families, too.
+    // All ports and families of a Service give the same text, so that it is said once.
     ...fresh(next.unsupported ?? [], before?.unsupported).map((warning) => ({
       ...{ service, event: 'NotInThisMode' as const },
       warning,
@@ -39,7 +39,7 @@ export function newWarnings(
   ]
 }
 
-/** The same text for all ports and families of a Service, so that it is said once. */
+/** All ports and families of a Service give the same text, so that it is said once. */
 function balanceWarnings(
   before: DesiredService | undefined,
   { balance }: DesiredService,

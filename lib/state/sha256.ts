@@ -1,6 +1,6 @@
 /**
- * The SHA-256 of a text as 32 bytes (FIPS 180-4). Planners run
- * in a browser, too, and its own answers only later.
+ * The SHA-256 of a text as 32 bytes (FIPS 180-4). Planners also run in a browser, where the
+ * built-in function is asynchronous.
  */
 export function sha256(text: string): Uint8Array {
   const message = padded(new TextEncoder().encode(text))
@@ -18,7 +18,7 @@ export function sha256(text: string): Uint8Array {
   return digest
 }
 
-/** The bytes, a one, zeros, and at the end of a block of 64 bytes the length in bits. */
+/** Appends a one bit, zeros, and the length in bits, so that blocks of 64 bytes are full. */
 function padded(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
   const length = ((bytes.length + 8) >> 6) * 64 + 64
   const message = new Uint8Array(length)
@@ -67,7 +67,7 @@ function turned(word: number, bits: number): number {
   return (word >>> bits) | (word << (32 - bits))
 }
 
-/** The first 32 bits of the fractions of these roots of the first prime numbers. */
+/** For each of the first `count` prime numbers: the first 32 bits behind the point of its root. */
 function fractions(count: number, root: (prime: number) => number): readonly number[] {
   const found: number[] = []
   for (let number = 2; found.length < count; number++) {

@@ -29,11 +29,11 @@ export interface TrackerSettings extends NodeSettings {
    * of a Service, even its own, would never answer: it is not used.
    */
   readonly translatesOnce?: boolean
-  /** What the mode uses for words of `kube-proxy-ts/balance` that it cannot do. */
+  /** What the mode does instead of values of `kube-proxy-ts/balance` that it cannot do. */
   readonly substitutes?: Substitutes
-  /** What the mode cannot do of what a Service may ask for. */
+  /** The annotations that the mode cannot do. */
   readonly unsupported?: Unsupported | undefined
-  /** What is refused as an endpoint. */
+  /** Which addresses are refused as endpoints. */
   readonly endpointRules?: EndpointRules
 }
 
@@ -42,14 +42,14 @@ export interface StateUpdate {
   readonly states: readonly DesiredState[]
   /** How many service ports differ from the update before. */
   readonly changed: ReadonlyMap<IpFamily, number>
-  /** A UDP service port has changed or gone, so stale flows may exist (E20). */
+  /** A UDP service port has come, changed or gone, so stale flows may exist (E20). */
   readonly hasUdpChanges: boolean
   /** When the endpoint changes in this update happened, by family (E10). */
   readonly triggerTimes: ReadonlyMap<IpFamily, readonly number[]>
   /** By `namespace/name`: the health-check node ports to serve, and their answers. */
   readonly healthChecks: ReadonlyMap<string, HealthCheck>
   readonly withoutLocalEndpoints: readonly PolicyCount[]
-  /** Addresses and endpoints that are left out of Services since this update. */
+  /** Warnings about Services that are new in this update. */
   readonly warnings: readonly ServiceWarning[]
   readonly pending: { readonly services: number; readonly endpoints: number }
 }
@@ -102,7 +102,7 @@ export class Tracker {
     this.#index.removeSlice(namespace, name)
   }
 
-  /** An active check says why an endpoint of a service port fails; undefined: that it works. */
+  /** The result of an active check: why an endpoint of a port fails; undefined: it works. */
   setEndpointHealth(port: ServicePortName, endpoint: string, reason: string | undefined): void {
     if (this.#failing.set(port, endpoint, reason)) this.#index.mark(port)
   }
@@ -119,7 +119,8 @@ export class Tracker {
 
   /**
    * This node's object, or undefined once it is gone. A node that registers anew has no object for
-   * a moment, and then one without addresses and pod CIDRs: what was known last stays.
+   * a moment, and then one without addresses and pod CIDRs. In both cases the last known values
+   * stay.
    */
   setNode(node: NodeObject | undefined): void {
     const known = this.#node
@@ -137,7 +138,7 @@ export class Tracker {
     if (zoneChanged) this.#index.markAll()
   }
 
-  /** Other CIDRs and detection of local traffic, from the next states on. */
+  /** The settings count from the next states on. */
   setNodeSettings(settings: Pick<TrackerSettings, 'nodePortAddresses' | 'detectLocal'>): void {
     this.#settings = { ...this.#settings, ...settings }
     this.#nodeChanged = true
@@ -149,7 +150,7 @@ export class Tracker {
     this.#nodeChanged = true
   }
 
-  /** The slices of a Service; `explain` reads there why an endpoint is not used. */
+  /** The slices of a Service. `explain` finds in them why an endpoint is not used. */
   endpointSlices(namespace: string, name: string): readonly EndpointSliceObject[] {
     return this.#index.slices(`${namespace}/${name}`)
   }
@@ -272,7 +273,7 @@ export class Tracker {
   }
 }
 
-/** Ports and families of one Service may have the same to say. */
+/** Removes repetitions: ports and families of one Service may give the same warning. */
 function unique(warnings: readonly ServiceWarning[]): readonly ServiceWarning[] {
   return [...new Map(warnings.map((each) => [JSON.stringify(each), each])).values()]
 }

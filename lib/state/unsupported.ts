@@ -8,7 +8,7 @@ import {
   sourceAddressAnnotation,
 } from './connection-annotations.js'
 
-/** What only a proxy can do, because it has the connection itself. */
+/** The annotations that only userspace mode can do, because it carries the connections itself. */
 export const proxyAnnotations: readonly Annotation<unknown>[] = [
   maxConnectionsAnnotation,
   proxyProtocolAnnotation,
@@ -19,15 +19,15 @@ export const proxyAnnotations: readonly Annotation<unknown>[] = [
 
 /** What the mode of a node cannot do. */
 export interface Unsupported {
-  /** For people. */
+  /** The name of the mode, for people. */
   readonly mode: string
   readonly annotations: readonly Annotation<unknown>[]
 }
 
-/** Values that ask for nothing: rules leave the client's address where they can. */
+/** Values that ask for what rules do anyway: they keep the client's address where they can. */
 const asUsual: ReadonlySet<string> = new Set(['off', 'keep', 'auto'])
 
-/** A sentence for each annotation of a Service that makes sense, and that the mode cannot do. */
+/** A sentence for each valid annotation of a Service that the mode cannot do. */
 export function unsupportedTexts(
   options: Options,
   unsupported: Unsupported | undefined,

@@ -79,7 +79,8 @@ export class DepartedFlows {
       if (deleted > 0)
         log.info({ ...fields, deleted }, 'ended connections to an endpoint that left')
     } catch (error) {
-      log.warn({ ...fields, error: messageOf(error) }, 'connections to an endpoint that left stay')
+      const warning = 'connections to an endpoint that left could not be ended'
+      log.warn({ ...fields, error: messageOf(error) }, warning)
     }
   }
 }

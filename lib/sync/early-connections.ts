@@ -19,20 +19,21 @@ export interface EarlyConnectionsOptions {
   readonly now: () => number
 }
 
-/** While Services come without a pause, the table of a busy node is read so much of the time. */
+/** The part of the time in which the table may be read, while Services come without a pause. */
 const share = 0.1
 
 /**
- * Frees TCP clients that began to connect before the rules of their Service were there. The kernel
- * has noted that their connection is not translated, and every repetition of the first packet goes
- * the same wrong way. IPVS translates it nevertheless: the connection is made, works as long as the
- * note lasts, 120 s, and is then taken for a new one, masqueraded from another port, and reset.
- * Without the note the next repetition is a client's first packet.
+ * Frees TCP clients that began to connect before the rules of their Service existed. The kernel has
+ * an entry that their connection is not translated, so every repetition of the first packet goes
+ * the same wrong way. IPVS translates the packet in spite of the entry, and the connection works
+ * until the entry expires after 120 s. Then the kernel takes the connection for a new one,
+ * masquerades it from another port, and the endpoint resets it. This class deletes the entry, so
+ * the next repetition is handled like the first packet of a client.
  */
 export class EarlyConnections {
   readonly #options: EarlyConnectionsOptions
   readonly #states = new Map<IpFamily, DesiredState>()
-  /** By family: addresses and ports whose notes are to be deleted. */
+  /** By family: addresses and ports whose entries are to be deleted. */
   readonly #waiting = new Map<IpFamily, Set<string>>()
   #table: UnansweredFlowTable | undefined
   #running: Promise<void> | undefined
@@ -81,10 +82,10 @@ export class EarlyConnections {
         ({ destination, answeredBy }) =>
           answeredBy === destination && destinations.has(destination),
       )
-      if (deleted > 0) log.info({ family, deleted }, 'freed clients that had connected too early')
+      if (deleted > 0) log.info({ family, deleted }, 'freed clients that connected too early')
     } catch (error) {
       const fields = { family, error: messageOf(error) }
-      log.warn(fields, 'clients that had connected too early have to connect again')
+      log.warn(fields, 'clients that connected before the rules were written must connect again')
     }
   }
 }

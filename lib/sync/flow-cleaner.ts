@@ -17,7 +17,7 @@ export interface FlowCleanerOptions {
   readonly meter: Meter
   /** Milliseconds, for durations. */
   readonly now: () => number
-  /** When a deletion that failed is tried again. */
+  /** Time after which a deletion that failed is tried again. */
   readonly retryMs?: number
 }
 
@@ -91,7 +91,7 @@ export class FlowCleaner {
     meter.observe('conntrack_reconciler_sync_duration_seconds', labels, (now() - started) / 1000)
   }
 
-  /** A client that keeps sending would lose every packet until the next change of a UDP Service. */
+  /** Tries again later. Until then, a client that keeps sending may lose every packet. */
   #failed(family: IpFamily, error: string): void {
     const { log, retryMs = defaultRetryMs } = this.#options
     const level = this.#failures.get(family) === error ? 'debug' : 'warn'

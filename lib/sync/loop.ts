@@ -1,8 +1,8 @@
 import { pause } from '../async.js'
 
-/** Time that passes. Tests give a clock that they advance by hand. */
+/** A clock. Tests pass one that they advance by hand. */
 export interface Clock {
-  /** Milliseconds that never jump, whatever the time of day is set to. */
+  /** Milliseconds of a clock that nobody can set. */
   now(): number
   /** Resolves after `ms`, or at once when the signal is aborted; never rejects. */
   sleep(ms: number, signal: AbortSignal): Promise<void>
@@ -10,19 +10,19 @@ export interface Clock {
 
 export const systemClock: Clock = { now: () => performance.now(), sleep: pause }
 
-/** Syncs take at most a tenth of a core: each is followed by nine times as long without one. */
+/** The pause after a sync is nine times its cost, so syncs take at most a tenth of a core. */
 const pauseOfCost = 9
 
-/** Quiet times save up so much of pauses to come. One slow sync among quick ones then delays nobody. */
+/** A quiet time makes later pauses shorter by at most this. So one slow sync delays nobody. */
 const savedPauseMs = 200
 
-/** However much a sync costs, a change waits no longer than this for the next one to begin. */
+/** The longest pause, whatever a sync cost: no change waits longer for the next sync to begin. */
 const longestPauseMs = 1000
 
 export interface SyncIntervals {
   /**
-   * The least time between the end of one sync and the start of the next (R03). `measured`: nobody
-   * has said one, so it follows from what the last syncs took.
+   * The least time between the end of one sync and the start of the next (R03). `measured`: none is
+   * configured, so it follows from the cost of the last syncs.
    */
   readonly minIntervalMs: number | 'measured'
   /** A sync runs at least this often, even without a request. */
@@ -32,10 +32,10 @@ export interface SyncIntervals {
 }
 
 export interface SyncLoopOptions extends SyncIntervals {
-  /** A sync threw. */
+  /** Called when a sync throws. */
   readonly onError: (error: unknown) => void
   readonly clock?: Clock
-  /** For how long processors have worked for syncs so far; without it, all their time is a cost. */
+  /** The processor time used so far. Without it, the whole duration of a sync is its cost. */
   readonly processorMs?: () => number | undefined
 }
 
@@ -47,7 +47,7 @@ export class SyncLoop {
   #intervals: SyncIntervals
   #isRequested = false
   #wake = new AbortController()
-  /** Pauses that syncs have yet to be followed by; less than none when quiet times saved some up. */
+  /** The pause that past syncs still need; negative if a quiet time makes later pauses shorter. */
   #owedMs = 0
 
   constructor(options: SyncLoopOptions) {
@@ -57,7 +57,7 @@ export class SyncLoop {
     this.#processorMs = options.processorMs ?? (() => undefined)
   }
 
-  /** From the next sync on. */
+  /** The new intervals count from the end of the next sync on. */
   setIntervals(intervals: SyncIntervals): void {
     this.#intervals = checked(intervals)
   }
@@ -66,13 +66,13 @@ export class SyncLoop {
   request(): void {
     if (this.#isRequested) return
     this.#isRequested = true
-    // With a reason of its own, because the usual one is an error with a stack.
+    // A reason is given, because the default one is an error, which costs a stack trace.
     this.#wake.abort('requested')
   }
 
   /**
-   * Syncs until the signal, for the first time after the first request. A running sync is finished.
-   * `sync` resolves to whether everything succeeded; a rejection counts as a failure.
+   * Syncs until the signal. The first sync waits for a request. A sync that runs at the signal is
+   * finished. `sync` resolves to whether everything succeeded; a rejection counts as a failure.
    */
   async run(sync: () => Promise<boolean>, signal: AbortSignal): Promise<void> {
     await this.#wait(Infinity, signal)
@@ -86,7 +86,7 @@ export class SyncLoop {
       const { maxIntervalMs, retryIntervalMs } = this.#intervals
       const usedMs = (this.#processorMs() ?? Infinity) - (usedBefore ?? 0)
       ended = this.#clock.now()
-      // A program that was started for something else may end meanwhile.
+      // The processor time may include a program that was started for something else and ends now.
       const pauseMs = this.#pauseAfter(Math.min(usedMs, ended - started))
       await this.#clock.sleep(pauseMs, signal)
       const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)

@@ -43,7 +43,7 @@ export function mayHaveStaleFlows(
   return [...added, ...changed, ...removed].some(([, service]) => service.protocol === 'UDP')
 }
 
-/** By address and port of Services: the endpoints that flows to it may have. */
+/** By `ip:port` of a Service: the endpoints that flows to this place may have. */
 function frontendsOf(state: DesiredState, previous: DesiredState | undefined) {
   const frontends = new Map<string, Set<string>>()
   const add = (service: DesiredService, nodeAddresses: readonly string[], isLive: boolean) => {

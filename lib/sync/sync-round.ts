@@ -14,9 +14,9 @@ export interface SyncRoundOptions {
   readonly tracker: Pick<Tracker, 'take'>
   readonly syncer: Pick<Syncer, 'sync'>
   readonly listeners: readonly SyncListener[]
-  /** The rules of this state are in the kernel. */
+  /** Called when the rules of a state are in the kernel. */
   readonly applied: (state: DesiredState) => void
-  /** The rules of every family are in the kernel. */
+  /** Called when the rules of every family are in the kernel. */
   readonly allApplied: () => void
 }
 
@@ -38,7 +38,7 @@ export async function syncRound(options: SyncRoundOptions): Promise<boolean> {
     else options.applied(state)
     if (report.outcome === 'failed' || report.failed.length > 0) succeeded = false
   }
-  // Single service ports may have failed; rules left by another mode would not help them.
+  // Single service ports may have failed. Rules that another mode left would not serve them either.
   if (areAllApplied) options.allApplied()
   return succeeded
 }

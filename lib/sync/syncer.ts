@@ -4,7 +4,7 @@ import type { DesiredState } from '../state/desired-state.js'
 import type { IpFamily } from '../state/ip.js'
 import { systemClock, type Clock } from './loop.js'
 
-/** What one sync of one family did; the observers live on these. */
+/** What one sync of one family did. Log, metrics, health and page are made from these reports. */
 export interface SyncReport {
   readonly family: IpFamily
   readonly outcome: 'applied' | 'unchanged' | 'failed'
@@ -18,7 +18,7 @@ export interface SyncReport {
   readonly plan?: FamilyPlan
   /** Present when the outcome is `failed`. */
   readonly error?: string
-  /** What the tool or the kernel printed about it. */
+  /** What the tool or the kernel printed about the error. */
   readonly detail?: string
 }
 
@@ -46,8 +46,8 @@ export class Syncer {
   }
 
   /**
-   * Makes the next sync write everything, because another program changed the kernel. A sync under
-   * way counts for nothing either.
+   * Makes the next sync write everything, because another program changed the kernel. The result of
+   * a sync that runs is not trusted either.
    */
   forget(): void {
     this.#progress.clear()

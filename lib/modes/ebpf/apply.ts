@@ -25,13 +25,13 @@ export interface SocketApplierDeps {
 export interface SocketsApplied {
   readonly full: boolean
   readonly objects: number
-  /** Sockets may use endpoints that are gone. */
+  /** Some sockets may still use endpoints that are gone. */
   readonly hasLost: boolean
 }
 
 type Tables = Readonly<Record<IpFamily, FamilyTables>>
 
-/** Brings plans into maps, and programs that read those maps to their hooks. */
+/** Writes plans into maps, and attaches the programs that read these maps. */
 export class SocketApplier {
   readonly #deps: SocketApplierDeps
   #tables: Tables
@@ -41,7 +41,7 @@ export class SocketApplier {
     this.#tables = { IPv4: this.#newTables('IPv4'), IPv6: this.#newTables('IPv6') }
   }
 
-  /** The tables of a family as programs see them now. */
+  /** The tables of a family that programs read now. */
   tables(family: IpFamily): FamilyTables {
     return this.#tables[family]
   }
@@ -68,7 +68,7 @@ export class SocketApplier {
     }
   }
 
-  /** New tables with everything in them; programs turn to them when they are complete. */
+  /** Makes new tables. Programs that read them are attached when the tables are complete. */
   #renew(plan: SocketPlan): SocketsApplied {
     const tables = this.#newTables(plan.family, plan)
     let objects: number
@@ -81,13 +81,13 @@ export class SocketApplier {
     }
     this.#tables[plan.family].close()
     this.#tables = { ...this.#tables, [plan.family]: tables }
-    // What an earlier process, or a write that failed, has lost is not known.
+    // Nobody knows which endpoints went after an earlier process ended or a write failed.
     return { full: true, objects, hasLost: true }
   }
 
   #attach(tables: Tables): void {
     const { calls, attachment, shared, ...parts } = this.#deps
-    // Ends that no program saw would seem open for good.
+    // Connections that ended while these programs were missing would count as open for ever.
     if (!attachment.has('sock_ops') || !attachment.has('sock_release')) shared.countAnew()
     const maps = { IPv4: mapsOf(tables.IPv4), IPv6: mapsOf(tables.IPv6), shared: shared.maps }
     const openNumber = shared.maps.open.id
@@ -108,7 +108,7 @@ export function mapsOf({ frontends, services, backends, members }: FamilyTables)
   return { frontends, services: services.map, backends: backends.map, members }
 }
 
-/** All or none; the caller closes the descriptors. */
+/** Loads all programs or none. The caller closes the descriptors. */
 export function loadAll(calls: SystemCalls, parts: ProgramParts): ReadonlyMap<SocketHook, number> {
   const loaded = new Map<SocketHook, number>()
   try {

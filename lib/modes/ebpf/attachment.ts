@@ -23,11 +23,11 @@ interface Attached {
 export interface AttachmentDeps {
   readonly calls: SystemCalls
   readonly cgroup: Pick<OpenCgroup, 'fd' | 'id' | 'path'>
-  /** Undefined: the programs go with this process. */
+  /** Undefined: the kernel detaches the programs when this process ends. */
   readonly pins: Pins | undefined
 }
 
-/** The programs at their hooks of the cgroup. */
+/** Attaches the programs to the hooks of the cgroup. */
 export class Attachment {
   readonly #deps: AttachmentDeps
   readonly #attached = new Map<SocketHook, Attached>()
@@ -36,7 +36,7 @@ export class Attachment {
     this.#deps = deps
   }
 
-  /** A loaded program takes its hook; one that is there by a link of ours is replaced in one step. */
+  /** Attaches a loaded program. If our link is at the hook, its program is replaced in one step. */
   put(hook: SocketHook, program: number): void {
     const { calls } = this.#deps
     const link = this.#replace(hook, program) ?? this.#create(hook, program)
@@ -44,8 +44,9 @@ export class Attachment {
   }
 
   /**
-   * Detaches programs of ours that this process does not know: of a process that was killed, or of
-   * another release. They would translate by tables that nobody keeps up to date. Returns how many.
+   * Detaches programs of this mode that this process did not attach. A process that was killed, or
+   * another release, left them. They would translate by tables that nobody keeps up to date.
+   * Returns how many it detached.
    */
   detachOrphans(): number {
     const { calls, cgroup, pins } = this.#deps
@@ -61,7 +62,7 @@ export class Attachment {
     return orphans
   }
 
-  /** Whether a program of ours, or of the process before, is at the hook. */
+  /** Whether a program of this process, or of the process before, is at the hook. */
   has(hook: SocketHook): boolean {
     const { calls, pins } = this.#deps
     const own = this.#attached.get(hook)?.link
@@ -74,7 +75,7 @@ export class Attachment {
     }
   }
 
-  /** What is no longer as it was put, in words; undefined when all is well. */
+  /** Says which program somebody else detached or replaced; undefined: none. */
   damage(): string | undefined {
     for (const [hook, { link, programId }] of this.#attached) {
       const info = linkInfo(this.#deps.calls, link)
@@ -84,7 +85,7 @@ export class Attachment {
     return undefined
   }
 
-  /** What is pinned stays attached, the rest goes. */
+  /** Pinned programs stay attached. The kernel detaches the others. */
   close(): void {
     for (const { link } of this.#attached.values()) this.#deps.calls.close(link)
     this.#attached.clear()
@@ -118,7 +119,7 @@ export class Attachment {
 
 export const linkName = (hook: SocketHook) => `link-${hook}`
 
-/** A link that lost its cgroup is detached already. */
+/** Ignores refusals of the kernel: a link that lost its cgroup is detached already. */
 export function detachQuietly(calls: SystemCalls, link: number): void {
   try {
     detachLink(calls, link)

@@ -7,8 +7,8 @@ import { dropAllPins, hasPins, Pins } from './pins.js'
 import { socketHooks } from './programs/programs.js'
 
 /**
- * Detaches the programs that an earlier run left pinned at any bpffs: nobody remembers which of them
- * was configured. Without pins they went with their process.
+ * Detaches the programs that an earlier run left pinned. It looks at every bpffs, because cleanup
+ * does not know which one was configured. Programs without pins ended with their process.
  */
 export function cleanupSockets(
   { log }: Pick<ModeContext, 'log'>,

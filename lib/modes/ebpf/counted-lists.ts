@@ -23,7 +23,7 @@ interface Listed {
 /** Finds the service port of a target list. The programs count by the number of the list alone. */
 export class CountedLists {
   readonly #plans: readonly SocketPlan[]
-  /** By number; several have one number by chance, and the two families of a Service always. */
+  /** By number. The two families of a Service share one; other lists may share one by chance. */
   readonly #listed = new Map<number, Listed[]>()
 
   constructor(plans: readonly SocketPlan[]) {
@@ -53,7 +53,7 @@ export class CountedLists {
     return (one ?? listed[0])?.labels
   }
 
-  /** Whether connections may still go there. */
+  /** Whether new connections may still go to this endpoint. */
   has({ id, endpoint }: CountedKey): boolean {
     const listed = this.#listed.get(id) ?? []
     return listed.some((each) => endpoint === '' || endpointsOf(each).has(endpoint))
@@ -66,7 +66,7 @@ export class CountedLists {
   }
 }
 
-/** The lists of plans; made anew only when these have changed, whoever asks. */
+/** A function that gives the lists of plans. It makes them anew only if the plans have changed. */
 export function countedLists(): (plans: readonly SocketPlan[]) => CountedLists {
   let lists = new CountedLists([])
   return (plans) => {

@@ -13,7 +13,7 @@ type Tables = Readonly<Record<'frontends' | 'services' | 'backends', BpfMap>>
 
 const place = connectPlace
 
-/** Compares the maps that the attached programs look into with a plan. */
+/** Compares a plan with the maps that the attached programs read. */
 export function socketDifferences(
   plan: SocketPlan,
   calls: SystemCalls,
@@ -30,7 +30,9 @@ export function socketDifferences(
   }
 }
 
-/** The program for IPv6 sees IPv4 as well; what only it looks into is of IPv6. */
+/**
+ * Finds the maps of one family. The IPv6 program reads the maps of both, the IPv4 program of one.
+ */
 function tablesOf(
   family: IpFamily,
   calls: SystemCalls,

@@ -3,16 +3,19 @@ import { hostPort } from '../../state/ip.js'
 import type { SocketConnection } from '../mode.js'
 import { familyNumbers } from './layout.js'
 
-/** What programs tell of single connections, byte by byte. It is not part of what layout.ts describes. */
+/** What programs report of single connections, byte by byte. layout.ts describes the other maps. */
 
-/** Kept with the socket since its connection began; times are in nanoseconds. */
+/** What is kept with a socket since its connection began. Times are in nanoseconds. */
 export const begun = { at: 0, duration: 8, id: 16, bytes: 24 } as const
 
 /** What became of a connection. `failed`: no endpoint took it. */
 export const flowEvents = { opened: 1, ended: 2, failed: 3 } as const
 export type FlowEvent = keyof typeof flowEvents
 
-/** A record in the ring. The port of the client is in the machine's order, the others in the network's. */
+/**
+ * A record in the ring. The client's port is in the machine's byte order, the others in network
+ * order.
+ */
 export const flowRecord = {
   ...{ id: 0, event: 4, duration: 8, toEndpoint: 16, toClient: 24 },
   ...{ client: 32, original: 48, backend: 64 },
@@ -20,18 +23,18 @@ export const flowRecord = {
   bytes: 96,
 } as const
 
-/** Memory of the ring. It holds more than the stream takes in the time of many looks. */
+/** The size of the ring. It has room for several times the records that one look passes on. */
 export const flowRingBytes = 256 << 10
 
-/** How many records had no room in the ring. */
+/** The size of the number that counts records without room in the ring. */
 export const flowsLostBytes = 8
 
 export interface NotedFlow extends Omit<SocketConnection, 'service'> {
-  /** Of the Service port. */
+  /** The number of the target list. */
   readonly id: number
 }
 
-/** Undefined where no program of this release wrote it. */
+/** Reads a record; undefined if no program of this release wrote it. */
 export function readFlow(bytes: Buffer): NotedFlow | undefined {
   const number = bytes.readUInt32LE(flowRecord.event)
   const event = names.find((name) => flowEvents[name] === number)

@@ -9,7 +9,7 @@ import type { Pins } from './pins.js'
 import { openOne, perSocket } from './shared-maps.js'
 import type { FlowMaps } from './programs/view.js'
 
-/** The maps by which programs tell of single connections. They exist only where somebody listens. */
+/** The maps with which programs report single connections. They exist only if somebody listens. */
 export class OpenFlowMaps {
   readonly maps: FlowMaps
   readonly #ring: BpfRing
@@ -17,7 +17,7 @@ export class OpenFlowMaps {
   readonly #all: readonly { close(): void }[]
   #isClosed = false
 
-  /** When a connection began is known to the next process; what nobody has read ends with this one. */
+  /** Pins when connections began, for the next process. Records that nobody has read are lost. */
   constructor(calls: SystemCalls, pins: Pins | undefined, log: Log) {
     const opened: { close(): void }[] = []
     const open = <T extends { close(): void }>(one: T): T => {
@@ -38,13 +38,13 @@ export class OpenFlowMaps {
     this.#all = opened
   }
 
-  /** Visits what was told since the last call; returns how much. */
+  /** Visits the records since the last call, and returns how many they are. */
   read(visit: Parameters<BpfRing['read']>[0]): number {
-    // The memory of a ring that is closed is not there.
+    // A closed ring has no memory to read.
     return this.#isClosed ? 0 : this.#ring.read(visit)
   }
 
-  /** How much had no room in the ring, so far. */
+  /** How many records had no room in the ring so far. */
   lostSoFar(): number {
     const bytes = this.#isClosed ? undefined : this.#lost.lookup(number32(0))
     return Number(bytes?.readBigUInt64LE() ?? 0)

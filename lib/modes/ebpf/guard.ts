@@ -3,12 +3,12 @@ import { messageOf } from '../../errors.js'
 import type { ModeContext } from '../mode.js'
 import type { Attachment } from './attachment.js'
 
-/** A look costs a system call for each program. */
+/** Time between two checks. A check costs a system call for each program. */
 const tickMs = 5000
 
 /**
- * Notices when somebody detaches or replaces a program. Until it is repaired, connections take the
- * packet path, so nothing is lost but the way.
+ * Notices when somebody detaches or replaces a program. Until the program is attached again,
+ * connections take the packet path, so they still work.
  */
 export async function guardPrograms(
   attachment: Pick<Attachment, 'damage'>,

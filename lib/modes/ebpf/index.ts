@@ -16,12 +16,12 @@ import { probeDefaults, probeSockets } from './probe.js'
 import { ebpfSettings, type EbpfSettings } from './settings.js'
 import { openSockets } from './sockets.js'
 
-/** What sockets have before packets at most. */
+/** The longest time that packets wait for sockets at a sync. */
 const headStartMs = 50
 
 /**
- * The mode over a packet path: `packets` translates what no socket program does, and everything
- * while none is attached. It is used by the interface that all modes have.
+ * Makes the mode on top of a packet path. `packets` is another mode. It translates what no socket
+ * program translates, and everything while no program is attached.
  */
 export function ebpfMode(packets: ModeDefinition): ModeDefinition {
   return {
@@ -77,14 +77,14 @@ async function createMode(
       const before = settings
       settings = ebpfSettings(next)
       current = plannerOf(settings, below)
-      // Both are asked: either may have to write everything anew.
+      // Both halves are asked, because each may have to write everything anew.
       const isBelowOther = below.reconfigure(next)
       return isBelowOther || before.localhostNodePorts !== settings.localhostNodePorts
     },
     apply: async (plan) => {
       const atSockets = sockets.apply(plan.sockets)
-      // A large change of packets keeps this thread, and stale sockets are to end before. Packets are
-      // not left behind when sockets take long or cannot be done.
+      // Sockets begin, because stale sockets should end before a large change of packets keeps this
+      // thread busy. Packets go on when sockets take long or fail.
       await Promise.race([Promise.allSettled([atSockets]), delay(headStartMs)])
       const atPackets = below.apply(plan.packets)
       await Promise.allSettled([atSockets, atPackets])

@@ -2,14 +2,14 @@ import { addressText, putAddress } from '../../kernel/addresses.js'
 import type { IpFamily } from '../../state/ip.js'
 
 /**
- * What the maps hold, byte by byte: programs/ reads it in the kernel, tables.ts writes it. Addresses
- * and ports are in network order, everything else in the machine's (little-endian).
+ * The content of the maps, byte by byte. programs/ reads it in the kernel, tables.ts writes it.
+ * Addresses and ports are in network order, everything else in the machine's (little-endian).
  */
 
-/** 32-bit words of an address. */
+/** How many 32-bit words an address has. */
 export const wordsOf = (family: IpFamily): 1 | 4 => (family === 'IPv4' ? 1 : 4)
 
-/** What a frontend's key stands for. */
+/** What a key of `frontends` means. */
 export const frontendKinds = { address: 0, nodePort: 1, nodeAddress: 2 } as const
 export type FrontendKind = keyof typeof frontendKinds
 
@@ -24,13 +24,13 @@ export function frontendKeyOf(family: IpFamily) {
 
 /** Value of `frontends`: the number of a service, or for a node address these bits. */
 export const frontendBytes = 4
-/** A loopback address: it means this node only to sockets of the node's own network. */
+/** A loopback address. It means this node only for sockets in the node's own network namespace. */
 export const hostOnly = 1
 
 /**
  * Entry of `services`: three words. The first tells where the endpoints are, and is replaced as a
  * whole: first place (24 bits), count (16), tag (16), flags (8). The second holds the seconds of
- * affinity and the id of the service, 32 bits each. The third is the programs' own: how many turns
+ * affinity and the id of the service, 32 bits each. In the third, programs count the turns that
  * were taken.
  */
 export const serviceWords = 3
@@ -43,7 +43,7 @@ export const service = {
   id: 12,
   turn: 16,
 } as const
-/** Connections are refused at once. */
+/** The flag for connections that are refused at once. */
 export const refuses = 1
 /** How an endpoint is chosen. */
 export const drawFlags = { chance: 0, turn: 2, fewest: 4 } as const
@@ -98,13 +98,13 @@ export function backendOf(family: IpFamily) {
   return { port, tag: port + 2, words: family === 'IPv4' ? 1 : 3 }
 }
 
-/** An endpoint as it stands in maps: where it is, and nothing else. */
+/** An endpoint as maps hold it: its address and port, and nothing else. */
 export interface Target {
   readonly ip: string
   readonly port: number
 }
 
-/** Into memory of the caller, because there are many of them. */
+/** Writes into memory of the caller, because there are many endpoints. */
 export function writeBackend(
   bytes: Buffer,
   family: IpFamily,
@@ -126,13 +126,13 @@ export function readBackend(family: IpFamily, bytes: Buffer): Target & { readonl
   }
 }
 
-/** Key of `members`: service id, address, port, two bytes of nothing. */
+/** Key of `members`: service id, address, port, two unused bytes. */
 export function memberKeyOf(family: IpFamily) {
   const port = 4 + wordsOf(family) * 4
   return { id: 0, address: 4, port, padding: port + 2, bytes: port + 4 }
 }
 
-/** Value of `members`: whether new clients may come. */
+/** Value of `members`: whether the endpoint gets new clients. */
 export const memberValues = { keepsClients: 0, takesClients: 1 } as const
 
 export function memberKey(family: IpFamily, id: number, { ip, port }: Target): Buffer {
@@ -144,16 +144,16 @@ export function memberKey(family: IpFamily, id: number, { ip, port }: Target): B
   return key
 }
 
-/** Which endpoint the clients of one network namespace have. */
+/** Key and value of `affinity`: which endpoint the clients of one network namespace have. */
 export const affinityKey = { cookie: 0, id: 8, family: 12, bytes: 16 } as const
 export const affinityValue = { usedAt: 0, address: 8, port: 24, bytes: 32 } as const
 
 /** Key of `open`: an endpoint. An IPv4 address is followed by zeros. */
 export const openKey = { address: 0, port: 16, family: 18, protocol: 19, bytes: 20 } as const
-/** Value of `open`: how many connections are open there, of those that are counted. */
+/** Value of `open`: how many counted connections are open at the endpoint. */
 export const openBytes = 8
 
-/** Where a socket wanted to go, and where it was sent instead. The second is a key of `open`. */
+/** Where a socket wanted to go, and its endpoint. The bytes of the endpoint are a key of `open`. */
 export const translation = {
   original: 0,
   backend: 16,
@@ -163,13 +163,13 @@ export const translation = {
   originalPort: 36,
   /** Not 0: connections to this Service are counted in `open`. */
   isCounted: 40,
-  /** The number of the map in which this one is counted now, or 0. */
+  /** The number of the map that counts this connection now, or 0. */
   countedIn: 44,
   bytes: 48,
 } as const
 export const familyNumbers: Readonly<Record<IpFamily, number>> = { IPv4: 4, IPv6: 6 }
 
-/** Value of `udpSockets`, whose key is the cookie of a connected socket: whom it was sent to. */
+/** Value of `udpSockets`: the endpoint of a connected socket. The key is the socket's cookie. */
 export const udpSocket = {
   namespace: 0,
   id: 8,
@@ -180,7 +180,9 @@ export const udpSocket = {
 } as const
 export const socketCookieBytes = 8
 
-/** A socket that is not connected sends to several Services; so many are told apart. */
+/**
+ * The last translations of a socket that is not connected, because it may send to many Services.
+ */
 export const datagrams = {
   next: 0,
   first: 8,
@@ -189,8 +191,8 @@ export const datagrams = {
 } as const
 
 /**
- * Key of `statistics`: an endpoint of a target list; without address and port the list itself. A key
- * of which only the protocol is not zero counts what the map has no more room for.
+ * Key of `statistics`: an endpoint of a target list, or without address and port the list itself.
+ * If everything but the protocol is zero, the entry counts what has no room in the map.
  */
 export const statisticsKey = {
   id: 0,
@@ -205,21 +207,21 @@ export const statisticsKey = {
 export const statistics = {
   opened: 0,
   closed: 8,
-  /** No endpoint answered. */
+  /** Connections that no endpoint took. */
   failed: 16,
-  /** There was no endpoint. */
+  /** Calls without an endpoint to go to. */
   refused: 24,
   bytesToEndpoint: 32,
   bytesToClient: 40,
   retransmits: 48,
-  /** Of the smoothed round-trip times, in microseconds, and how many were added. */
+  /** The sum of smoothed round-trip times in microseconds, and how many were added. */
   roundTripTime: 56,
   roundTrips: 64,
   bytes: 72,
 } as const
 export type StatisticsField = Exclude<keyof typeof statistics, 'bytes'>
 
-/** Undefined for what is about no single endpoint. */
+/** The endpoint in a key of `statistics`; undefined if the key is not about one endpoint. */
 export function countedTarget(key: Buffer): Target | undefined {
   const number = key.readUInt8(statisticsKey.family)
   const family = number === familyNumbers.IPv4 ? 'IPv4' : 'IPv6'
@@ -228,12 +230,12 @@ export function countedTarget(key: Buffer): Target | undefined {
   return { ip, port: key.readUInt16BE(statisticsKey.port) }
 }
 
-/** So many of the calls that were refused last are told apart. */
+/** How many of the last refused calls are kept. */
 export const keptRefusals = 256
 
 /**
- * Entry of `refusals`: the number of the call, from 1 on, or 0 while it is written; then who was
- * refused what. The first entry has only the number of all so far.
+ * Entry of `refusals`: the number of the call, from 1 on, or 0 while the entry is written; then the
+ * process and what it asked for. The first entry has only the number of all refused calls so far.
  */
 export const refusal = {
   ...{ number: 0, id: 8, process: 12, address: 16, port: 32, protocol: 34, family: 35 },
@@ -246,7 +248,7 @@ export interface NotedRefusal extends Target {
   readonly protocol: SocketProtocol
 }
 
-/** Of `::ffff:0:0/96`. */
+/** The prefix `::ffff:0:0/96` in hexadecimal. */
 const mappedPrefix = `${'0'.repeat(20)}ffff`
 
 export function readRefusal(bytes: Buffer): NotedRefusal {
@@ -262,7 +264,7 @@ export function readRefusal(bytes: Buffer): NotedRefusal {
   }
 }
 
-/** How much of a connection the statistics contain already. It begins with the key. */
+/** How much of a connection the statistics contain already. The key of `statistics` comes first. */
 export const counted = {
   stage: statisticsKey.bytes,
   retransmits: statisticsKey.bytes + 4,
@@ -273,7 +275,7 @@ export const counted = {
 } as const
 export const stages = { over: 0, connecting: 1, open: 2 } as const
 
-/** A number as it stands in maps, such as the place in an array. */
+/** A number as maps hold it, such as the place in an array. */
 export function number32(value: number): Buffer {
   const bytes = Buffer.alloc(4)
   bytes.writeUInt32LE(value)

@@ -4,7 +4,7 @@ import type { Log } from '../mode.js'
 
 const everyMs = 250
 
-/** Looks at what programs have noted, until the signal, and once more then. */
+/** Calls `look` at intervals until the signal, and once after the signal. */
 export async function lookUntil(
   signal: AbortSignal,
   look: () => void,

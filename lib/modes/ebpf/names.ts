@@ -2,7 +2,7 @@ import type { Place } from '../../kernel/place.js'
 
 /** Names of what this mode puts into the kernel. */
 
-/** Programs are called this and their hook; the kernel keeps 15 characters. */
+/** The beginning of a program's name. The hook follows. The kernel keeps 15 characters. */
 export const programPrefix = 'kpts_'
 
 export const mapNames = {
@@ -23,13 +23,13 @@ export const mapNames = {
   flowsLost: 'kpts_flows_lost',
 } as const
 
-/** Below a mounted bpffs; the second folder is the version of what layout.ts says. */
+/** Folders below a mounted bpffs. The second is the version of the layout in layout.ts. */
 export const pinFolders = { own: 'kube-proxy-ts', version: 'v1' } as const
 
 /** The annotation `kube-proxy-ts/sockets: "off"` leaves a Service to the packet path. */
 export const optOut = { option: 'sockets', value: 'off' } as const
 
-/** Socket programs of others, which translate the same addresses. */
+/** The names of other proxies' socket programs, which translate the same addresses. */
 export const otherProxies: readonly {
   readonly owner: string
   readonly prefixes: readonly string[]
@@ -38,5 +38,5 @@ export const otherProxies: readonly {
   { owner: 'Calico', prefixes: ['calico_'] },
 ]
 
-/** Where the socket programs translate; differences and `explain` are joined by it. */
+/** The place where socket programs translate. It joins differences with hops of `explain`. */
 export const connectPlace: Place = { kind: 'call', name: 'connect' }

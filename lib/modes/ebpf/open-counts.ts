@@ -7,7 +7,9 @@ import type { Log } from '../mode.js'
 import { familyNumbers, openKey, type Target } from './layout.js'
 import type { SocketPlan } from './plan.js'
 
-/** An endpoint that is gone takes one of many places for so long at most. */
+/**
+ * Time between two looks. Meanwhile an endpoint that is gone takes one of many places in the map.
+ */
 const periodMs = 30_000
 
 export interface OpenCountsDeps {
@@ -18,8 +20,8 @@ export interface OpenCountsDeps {
 }
 
 /**
- * Forgets how many connections are open at endpoints that are gone. Programs keep the counts; one
- * goes when it was 0 and of no plan at two looks, so that no program is on its way there any more.
+ * Deletes the counts of open connections of endpoints that are gone. A count is deleted if at two
+ * looks it was 0 and its endpoint was in no plan. Then no program that still runs can use it.
  */
 export class OpenCounts {
   readonly #deps: OpenCountsDeps
@@ -44,7 +46,7 @@ export class OpenCounts {
   forgetGone(): void {
     const map = this.#deps.map()
     const plans = this.#deps.plans()
-    // Whose counts these are is not known before the first sync.
+    // Before the first sync nobody knows which endpoints are gone.
     if (plans.length === 0) return
     const entries = map.entries()
     if (entries.length === 0) return

@@ -17,8 +17,8 @@ import { pinFolders } from './names.js'
 const bpffsMagic = 0xcafe4a11
 
 /**
- * Where maps and links get a path, so that they outlive this process: a folder of a bpffs, named
- * after the version of the layout, so that another release does not open what it cannot read.
+ * Gives maps and links a path in a folder of a bpffs, so that they outlive this process. The folder
+ * is named after the version of the layout, so that no release opens a map that it cannot read.
  */
 export class Pins {
   readonly #calls: SystemCalls
@@ -33,7 +33,7 @@ export class Pins {
     this.#log = log
   }
 
-  /** Undefined, with the reason, where nothing can be pinned. */
+  /** Gives the reason in `missing` if nothing can be pinned. */
   static open(
     calls: SystemCalls,
     bpffs: string,
@@ -50,7 +50,7 @@ export class Pins {
     return pins
   }
 
-  /** What another release left; its programs end with it. */
+  /** Removes what another release pinned. This detaches its programs. */
   dropOtherVersions(): void {
     const all = dirname(this.#folder)
     for (const version of readdirSync(all)) {
@@ -63,13 +63,16 @@ export class Pins {
   }
 
   /**
-   * Others may have removed the folder, unmounted the bpffs, or made it read-only. What cannot be
-   * kept works for as long as this process runs.
+   * Pins a map or link. This fails if others have removed the folder, unmounted the bpffs, or made
+   * it read-only. Then the map or link ends with this process.
    */
   keep(name: string, fd: number): void {
     const missing = whyNot(this.#bpffs) ?? this.#keep(name, fd)
     if (missing === undefined) return
-    this.#log.warn({ name, reason: missing }, 'not kept for the next start')
+    this.#log.warn(
+      { name, reason: missing },
+      'an eBPF map or program is not kept for the next start',
+    )
   }
 
   #keep(name: string, fd: number): string | undefined {
@@ -93,7 +96,7 @@ export function hasPins(bpffs: string): boolean {
   return existsSync(join(bpffs, pinFolders.own))
 }
 
-/** Everything of any version; what is held by nothing else ends with its path. */
+/** Removes the pins of all versions. A map or link that nothing else holds ends with its path. */
 export function dropAllPins(bpffs: string): void {
   rmSync(join(bpffs, pinFolders.own), { recursive: true, force: true })
 }
@@ -103,7 +106,7 @@ export function whyNot(bpffs: string): string | undefined {
   if (!existsSync(bpffs)) return `there is no folder ${bpffs}`
   try {
     if (statfsSync(bpffs).type !== bpffsMagic) return `no bpffs is mounted at ${bpffs}`
-    // What was pinned before it became read-only could be opened, and nothing put in its place.
+    // In a read-only bpffs old pins could be opened, but not replaced.
     accessSync(bpffs, constants.W_OK)
     return undefined
   } catch (error) {

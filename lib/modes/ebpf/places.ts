@@ -1,4 +1,4 @@
-/** How long a place stays empty before it is used again: programs may still be on their way there. */
+/** How long a freed place is not used again: a program that runs may still read it. */
 export const quarantineMs = 1000
 
 interface Freed {
@@ -8,13 +8,13 @@ interface Freed {
 
 /**
  * Gives out ranges of an array. A range that was given back is not used again for a while, because
- * a program may have read where it is and not yet what it holds.
+ * a program may have read where the range is, and not yet what it holds.
  */
 export class Places {
   readonly size: number
   readonly #now: () => number
   #end = 0
-  /** By the size of the range, the one that was given back first in front. */
+  /** By size: the ranges that were given back, the oldest first. */
   readonly #freed = new Map<number, Freed[]>()
 
   constructor(size: number, now: () => number) {
@@ -45,7 +45,7 @@ export class Places {
   }
 }
 
-/** Few sizes, so that what was given back fits what is asked for next. */
+/** Rounds to few sizes, so that a range that was given back fits later requests. */
 export function roundedSize(count: number): number {
   return count <= 2 ? count : Math.ceil(count / 4) * 4
 }

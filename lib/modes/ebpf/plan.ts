@@ -9,7 +9,7 @@ import type { DrawWord, SocketProtocol } from './layout.js'
 import { optOut } from './names.js'
 import type { EbpfSettings } from './settings.js'
 
-/** Socket programs, and under them a packet path that translates what no socket program did. */
+/** The plan for the socket programs, and the plan for the packets that they did not translate. */
 export interface EbpfPlan extends FamilyPlan {
   readonly packets: FamilyPlan
   readonly sockets: SocketPlan
@@ -21,7 +21,7 @@ export interface SocketPlan {
   /** By `DesiredService.key`. */
   readonly parts: PersistentMap<SocketPart>
   readonly frontends: Requests<Frontend>
-  /** Addresses at which node ports are served, with what `hostOnly` means. */
+  /** The addresses at which node ports are served. */
   readonly nodeAddresses: readonly NodeAddress[]
 }
 
@@ -32,7 +32,7 @@ export interface SocketPart {
 
 /** An address and port that sockets ask for. */
 export interface Frontend extends Requested {
-  /** Undefined for a node port, which is there on every address of `nodeAddresses`. */
+  /** Undefined for a node port, which is served at every address of `nodeAddresses`. */
   readonly address: string | undefined
   readonly protocol: SocketProtocol
   readonly port: number
@@ -45,14 +45,14 @@ export interface TargetList {
   readonly id: string
   /** `leave`: the packet path decides, because a socket cannot. */
   readonly verdict: 'balance' | 'refuse' | 'leave'
-  /** One that shall get more than others is there more than once. */
+  /** An endpoint that should get more than others is in the list several times. */
   readonly endpoints: readonly Endpoint[]
   readonly draw: DrawWord
   /** 0: none. */
   readonly affinitySeconds: number
-  /** Somebody asks later whether an endpoint is still one of these. */
+  /** The map `members` holds these endpoints, for later questions whether one is still in use. */
   readonly isRemembered: boolean
-  /** Endpoints that get nobody new, and still serve the UDP clients that they have (E21). */
+  /** Endpoints that get no new clients, but still serve the UDP clients that they have (E21). */
   readonly kept: readonly Endpoint[]
 }
 
@@ -79,7 +79,7 @@ interface Memory {
   last: Pick<SocketPlan, 'parts' | 'frontends'> | undefined
 }
 
-/** Makes plans; what it remembers of the last ones only saves work. */
+/** Makes plans. It remembers the last ones only to save work. */
 export function socketPlanner({
   localhostNodePorts,
 }: Pick<EbpfSettings, 'localhostNodePorts'>): (state: DesiredState) => SocketPlan {
@@ -115,7 +115,7 @@ const reader = {
   isSame: (a: Frontend, b: Frontend) => a.targets === b.targets,
 }
 
-/** One text for each frontend of a family. */
+/** A text that is different for each frontend of a family. */
 export function frontendId({
   address,
   protocol,
@@ -124,10 +124,10 @@ export function frontendId({
   return `${address ?? 'node'} ${protocol} ${port}`
 }
 
-/** What one service port asks of the maps. */
+/** What the maps hold for one service port. */
 function socketPart(service: DesiredService): SocketPart {
   const { protocol, key } = service
-  // Programs never see a datagram of SCTP, and connections of it go the way of packets.
+  // SCTP is left to packets: programs never see its datagrams.
   const isOut = service.options[optOut.option] === optOut.value || !canDraw(service)
   if (protocol === 'SCTP' || isOut) return { targets: [], frontends: [] }
   const internal = listOf(service, key, internalChoice(service))
@@ -145,13 +145,15 @@ function socketPart(service: DesiredService): SocketPart {
   return { targets, frontends }
 }
 
-/** A call knows no source yet, so addresses that only some sources may use are left to packets. */
+/**
+ * A call has no source address yet. Addresses that only some sources may use are left to packets.
+ */
 function socketAddresses(service: DesiredService): readonly string[] {
   const open = service.sourceRanges.length === 0 ? service.loadBalancerIps : []
   return [...new Set([...service.externalIps, ...open])]
 }
 
-/** A program knows no address of the client yet. What needs one is left to packets. */
+/** A call has no source address yet. Balances that need it are left to packets. */
 function canDraw({ balance }: DesiredService): boolean {
   return balance?.used !== 'source-hash' && balance?.used !== 'maglev'
 }
@@ -167,7 +169,7 @@ function internalChoice(service: DesiredService): Choice {
   return choiceOf(service.internal, service)
 }
 
-/** S18: pods and the node are not bound to local endpoints, where there are others. */
+/** S18: calls come from pods and the node. They may use all endpoints, not only local ones. */
 function externalChoice(service: DesiredService): Choice {
   const { externalPolicyLocal, clusterEndpoints, localEndpoints } = service
   if (externalPolicyLocal && clusterEndpoints.length > 0) {
@@ -203,7 +205,9 @@ function listOf(service: DesiredService, id: string, choice: Choice): TargetList
   return { id, ...choice, endpoints, draw, affinitySeconds, isRemembered, kept }
 }
 
-/** Those of which programs draw one, each as often as it shall be. */
+/**
+ * The endpoints of which programs draw one. Those with more weight are in the list several times.
+ */
 function drawnOf({ balance }: DesiredService, endpoints: readonly Endpoint[]): readonly Endpoint[] {
   if (balance?.used === 'weighted') return weightedPlaces(endpoints)
   if (balance?.used !== 'first') return endpoints

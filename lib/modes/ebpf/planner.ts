@@ -7,7 +7,7 @@ import type { Planner, PlanReader } from '../mode.js'
 export function ebpfReader(config: Config, packets: PlanReader): PlanReader<EbpfPlan> {
   return {
     ...plannerOf(ebpfSettings(config), packets),
-    // What changes the sockets' part of a service port changes its packets' part, too.
+    // Every change of a service port's part for sockets also changes its part for packets.
     parts: (plan) => packets.parts(plan.packets),
     only: (plan, keys) => ({
       ...plan,

@@ -20,14 +20,14 @@ export interface ProbeDeps {
   readonly openCalls?: () => SystemCalls
 }
 
-/** Where no configuration is at hand: the whole node. */
+/** The settings if no configuration is known: the whole node. */
 export const probeDefaults: ProbeDeps['settings'] = {
   cgroup: '',
   bpffs: defaultBpffs,
   sockets: 'all',
 }
 
-/** Finds out whether this node has what the mode needs, by doing it and undoing it. */
+/** Finds out whether this node has what the mode needs. It tries everything, and undoes it. */
 export function probeSockets(deps: ProbeDeps): readonly Finding[] {
   const findings: Finding[] = [programsFinding(deps)]
   if (missingIn(findings).length > 0) return findings
@@ -84,7 +84,7 @@ function cgroupFindings({ settings, openCalls = openSystemCalls }: ProbeDeps): r
   try {
     cgroup = openCgroup(settings.cgroup)
   } catch (error) {
-    const fix = 'mount cgroup2, such as at /sys/fs/cgroup/unified, or name a folder by ebpf.cgroup'
+    const fix = 'mount cgroup2, such as at /sys/fs/cgroup/unified, or set ebpf.cgroup to a folder'
     return [{ what, ok: false, required: true, seen: messageOf(error), fix }]
   }
   try {
@@ -99,7 +99,7 @@ function reachFinding(
   { cgroup }: Pick<EbpfSettings, 'cgroup'>,
 ): Finding {
   const what = 'cgroup of version 2'
-  // Somebody who names a folder wants no more than what is in it.
+  // If a folder is configured, only its processes are wanted, so it need not be the root.
   const ok = isRoot || cgroup !== ''
   const seen = isRoot ? `${path}, the root` : `${path}, with some processes of this machine`
   const fix = ok ? '' : 'run in the cgroup namespace of the host; others take the packet path'

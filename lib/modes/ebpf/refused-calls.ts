@@ -7,19 +7,19 @@ import { lookUntil } from './looks.js'
 
 interface RefusedCallsDeps {
   readonly map: Pick<BpfMap, 'lookup'>
-  /** Of the plans as they are now. */
+  /** The target lists of the present plans. */
   readonly lists: () => CountedLists
   readonly refused: NonNullable<ModeContext['refused']>
   readonly log: Log
 }
 
 /**
- * Tells of calls that programs refused, one by one. The programs note the newest; how many there
- * were is in the statistics.
+ * Reports calls that programs refused, one by one. The programs keep only the newest calls. The
+ * statistics count all of them.
  */
 export class RefusedCalls {
   readonly #deps: RefusedCallsDeps
-  /** What was refused before is not told. */
+  /** How many calls were reported. Those that were refused before the start count as reported. */
   #told: number
 
   constructor(deps: RefusedCallsDeps) {
@@ -45,7 +45,7 @@ export class RefusedCalls {
     this.#told = now
   }
 
-  /** Undefined where a newer one has its place, or where it is not complete. */
+  /** Undefined if a newer call has taken the place, or if the entry is not complete. */
   #call(number: number, lists: CountedLists): RefusedCall | undefined {
     const bytes = this.#deps.map.lookup(number32(1 + (number % keptRefusals)))
     if (!bytes || numberIn(bytes) !== number + 1) return undefined

@@ -2,14 +2,14 @@ import { hostPort } from '../../state/ip.js'
 import { mostEndpoints, type DrawWord, type ServiceWord } from './layout.js'
 import type { Frontend, SocketPlan, TargetList } from './plan.js'
 
-/** The maps of a plan as text, one line for each entry, in the order in which names sort. */
+/** The maps of a plan as text: one line for each entry, sorted. */
 export function renderSockets(plan: SocketPlan): string {
   return linesOf(plan)
     .map((line) => `${line}\n`)
     .join('')
 }
 
-/** What has to be written to get from one plan to the other. */
+/** The lines to remove and to add to get from one plan to the other. */
 export function renderSocketChanges(plan: SocketPlan, previous: SocketPlan | undefined): string {
   if (!previous) return renderSockets(plan)
   const [now, before] = [new Set(linesOf(plan)), new Set(linesOf(previous))]
@@ -38,7 +38,7 @@ export function frontendText(frontend: Frontend): string {
   return `frontend ${where} ${protocol}`
 }
 
-/** A frontend with all that it leads to, as the maps hold it. */
+/** A frontend and the endpoints that it leads to, as the maps hold them. */
 export function entryText(frontend: Frontend, list: TargetList | undefined): string {
   const endpoints = list?.endpoints.slice(0, mostEndpoints).map(({ key }) => key) ?? []
   const word = { refuses: list?.verdict === 'refuse', draw: list?.draw ?? 'chance' }

@@ -1,12 +1,12 @@
 import type { Config } from '../../config/config.js'
 
-/** What `probe` and `cleanup` go by, which are told no configuration. */
+/** The bpffs that `probe` looks at, because it gets no configuration. */
 export const defaultBpffs = '/sys/fs/bpf'
 
-/** The part of the configuration that this mode reads, beside what nftables mode reads. */
+/** The part of the configuration that this mode reads in addition to nftables mode. */
 export interface EbpfSettings {
   readonly sockets: 'all' | 'node'
-  /** Folder of the cgroup whose processes are served; empty: all of the machine. */
+  /** Folder of the cgroup whose processes are served; empty: all processes of the machine. */
   readonly cgroup: string
   /** Where a bpffs is mounted; empty: nothing is pinned. */
   readonly bpffs: string

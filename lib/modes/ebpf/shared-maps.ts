@@ -22,16 +22,16 @@ import { mapNames } from './names.js'
 import type { Pins } from './pins.js'
 import type { SharedMaps } from './programs/view.js'
 
-/** So many connected UDP sockets are translated at a time; more take the packet path. */
+/** The most connected UDP sockets that are translated at a time. Others take the packet path. */
 const mostUdpSockets = 65_536
 
-/** So many clients of services with session affinity are remembered; the oldest are forgotten. */
+/** The most clients of services with session affinity to remember. The oldest are forgotten. */
 const rememberedClients = 65_536
 
-/** So many endpoints have numbers of their own; what others do is counted together. */
+/** The most endpoints with numbers of their own. Others are counted together. */
 const mostCounted = 16_384
 
-/** So many endpoints have their open connections counted; the others seem to have none. */
+/** The most endpoints whose open connections are counted. Others seem to have none. */
 const mostOpen = 16_384
 
 type SharedSpec = Omit<MapSpec, 'name'>
@@ -71,7 +71,7 @@ const specs: Readonly<Record<keyof SharedMaps, SharedSpec>> = {
 
 type Opened = Record<keyof SharedMaps, BpfMap>
 
-/** The maps about sockets and clients: those of the process before, where they are pinned. */
+/** The maps about sockets and clients. Pinned maps of the process before are used again. */
 export class OpenSharedMaps {
   readonly #calls: SystemCalls
   readonly #pins: Pins | undefined
@@ -113,7 +113,7 @@ export class OpenSharedMaps {
     return this.#maps
   }
 
-  /** Counts anew: sockets may have been closed while no program saw it, and would stay open for good. */
+  /** Counts anew: a socket that was closed while no program saw it would count as open for ever. */
   countAnew(): void {
     for (const name of ['counted', 'statistics', 'open'] as const) {
       const map = createOne(this.#calls, specOf(name), this.#pins)
@@ -130,7 +130,7 @@ export class OpenSharedMaps {
 
 const specOf = (name: keyof SharedMaps): MapSpec => ({ name: mapNames[name], ...specs[name] })
 
-/** What there is no more room for is counted here, so this place must never be missing. */
+/** Makes the entries that count what has no room in the map. They must never be missing. */
 function prepareRest(map: BpfMap): void {
   for (const protocol of Object.values(protocols)) {
     const key = Buffer.alloc(statisticsKey.bytes)

@@ -4,20 +4,20 @@ import { readFlow } from './flow-layout.js'
 import type { OpenFlowMaps } from './flow-maps.js'
 import { lookUntil } from './looks.js'
 
-/** The stream takes fewer in a second; what is more at one look is only counted. */
+/** The most connections to pass on at one look. More are only counted: the stream takes fewer. */
 export const mostPerLook = 256
 
 interface SocketFlowsDeps {
   readonly noted: Pick<OpenFlowMaps, 'read' | 'lostSoFar'>
-  /** Of the plans as they are now. */
+  /** The target lists of the present plans. */
   readonly lists: () => CountedLists
   readonly translated: NonNullable<ModeContext['translated']>
   readonly log: Log
 }
 
 /**
- * Tells of TCP connections that were translated at their socket, one by one: when they are opened,
- * and what they were when they are over.
+ * Reports TCP connections that were translated at their socket, one by one: when they open, and
+ * when they end or fail.
  */
 export class SocketFlows {
   readonly #deps: SocketFlowsDeps

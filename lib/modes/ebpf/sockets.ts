@@ -19,14 +19,14 @@ import { OpenSharedMaps } from './shared-maps.js'
 import { Statistics } from './statistics.js'
 import { StaleSockets, whyNotEnding } from './stale-sockets.js'
 
-/** The half of the mode that lives at sockets. */
+/** The half of the mode that works at sockets. */
 export interface Sockets {
   apply(plan: SocketPlan): Promise<SocketsApplied>
   /** Brings the metrics of connections up to date. */
   countTraffic(): void
   forget(): void
   run(signal: AbortSignal): Promise<void>
-  /** What is pinned stays attached. */
+  /** Pinned programs stay attached. */
   close(): void
 }
 
@@ -81,7 +81,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   }
 }
 
-/** Nobody reads what is noted where nobody listens. */
+/** The readers of what programs note. A reader is undefined if nobody listens. */
 function tellersOf(
   { refused, translated, log }: ModeContext,
   { maps }: OpenSharedMaps,
@@ -103,7 +103,7 @@ function pinsOf(
   return 'missing' in opened ? undefined : opened
 }
 
-/** What cannot be told is left: the kernel shows links to CAP_SYS_ADMIN only. */
+/** Without CAP_SYS_ADMIN the kernel does not show links. Then programs of earlier runs stay. */
 function removeOrphans(attachment: Attachment, log: Log): void {
   try {
     const orphans = attachment.detachOrphans()

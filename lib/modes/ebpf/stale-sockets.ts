@@ -8,10 +8,13 @@ import type { IpFamily } from '../../state/ip.js'
 import type { Log } from '../mode.js'
 import { familyNumbers, memberKeyOf, udpSocket, wordsOf } from './layout.js'
 
-/** A program that had chosen an endpoint before it went notes its socket within this time. */
+/**
+ * Time to a second look. A program that chose an endpoint before it went notes the socket until
+ * then.
+ */
 const secondLookMs = 1000
 
-/** Each network namespace costs descriptors while its sockets are looked at. */
+/** The most network namespaces to look at together, because each needs descriptors. */
 const atOnce = 128
 
 export interface StaleSocketsDeps {
@@ -26,15 +29,15 @@ interface Noted {
   readonly key: Buffer
   readonly cookie: bigint
   readonly namespace: bigint
-  /** As the kernel tells it of a socket of this family. */
+  /** The address of the endpoint: 4 or 16 bytes in network order. */
   readonly address: Buffer
   readonly port: number
 }
 
 /**
- * Ends connected UDP sockets whose endpoint is gone: whoever uses one gets an error, and opens
- * another, instead of sending to nobody. Before that the kernel is asked whether the socket of that
- * cookie really is connected there.
+ * Ends connected UDP sockets whose endpoint is gone. The program that uses such a socket gets an
+ * error and opens another one, instead of sending to nobody. Before a socket is ended, the kernel
+ * is asked whether the socket with this cookie really is connected to the endpoint.
  */
 export class StaleSockets {
   readonly #deps: StaleSocketsDeps
@@ -45,7 +48,7 @@ export class StaleSockets {
     this.#deps = deps
   }
 
-  /** Looks at all that were noted. Resolves to how many it ended; never rejects. */
+  /** Looks at all noted sockets. Resolves to how many it ended; never rejects. */
   sweep(): Promise<number> {
     this.#isSecondLookDue = true
     return this.#turns.take(() => this.#sweepNow())
@@ -89,7 +92,7 @@ export class StaleSockets {
     return ended
   }
 
-  /** Those whose endpoint is none of their service's any more. */
+  /** The noted sockets whose endpoint no longer belongs to their service. */
   #stale(): readonly Noted[] {
     const stale: Noted[] = []
     for (const [key, value] of this.#deps.noted.entries()) {
@@ -117,7 +120,8 @@ export class StaleSockets {
       for (const noted of stale) {
         const socket = there.get(noted.cookie)
         if (!socket || !isConnectedTo(socket, noted)) continue
-        // Forgotten first: it may connect again at any moment, and is noted anew then.
+        // The entry is deleted first: the socket may connect again at any moment, and is noted
+        // anew.
         this.#deps.noted.delete(noted.key)
         if (sockets.destroy(socket)) ended++
       }
@@ -128,7 +132,7 @@ export class StaleSockets {
   }
 }
 
-/** A socket of IPv6 has an IPv4 address in its last four bytes. */
+/** An IPv6 socket has the address of an IPv4 peer in the last four bytes. */
 function isConnectedTo({ peer, peerPort }: UdpSocket, { address, port }: Noted): boolean {
   return peerPort === port && peer.subarray(peer.length - address.length).equals(address)
 }
@@ -142,12 +146,12 @@ function memberKeyOfNoted(family: IpFamily, value: Buffer, address: Buffer): Buf
   return key
 }
 
-/** `/proc` shows the processes of the whole machine only in this one. */
+/** Only in this PID namespace `/proc` shows the processes of the whole machine. */
 const firstProcessNamespace = 'pid:[4026531836]'
 
 /**
- * Why sockets of pods could not be ended here, in words; undefined when they can. Then connected UDP
- * sockets are left to packets, which move without that.
+ * Why sockets of pods cannot be ended here; undefined if they can. If they cannot, connected UDP
+ * sockets are left to packets, which can move to another endpoint while the socket stays.
  */
 export function whyNotEnding(): string | undefined {
   if (readlinkSync('/proc/self/ns/pid') !== firstProcessNamespace) {

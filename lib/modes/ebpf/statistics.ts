@@ -16,7 +16,7 @@ import type { SocketPlan } from './plan.js'
 type ReadMap = Pick<BpfMap, 'entries' | 'delete'>
 
 export interface StatisticsDeps {
-  /** As they are now. */
+  /** The maps that programs use now. */
   readonly maps: () => Readonly<Record<'statistics' | 'udpSockets', ReadMap>>
   readonly lists: ReturnType<typeof countedLists>
   readonly meter: Meter
@@ -30,7 +30,7 @@ interface Counted {
   readonly key: Buffer
   readonly id: number
   readonly isTcp: boolean
-  /** Empty for what is about the service as a whole. */
+  /** Empty for numbers of the service as a whole. */
   readonly endpoint: string
   labels: ServiceLabels
   numbers: Numbers
@@ -38,8 +38,9 @@ interface Counted {
 }
 
 /**
- * Brings what programs have counted into metrics, by service port and endpoint. It is read on
- * request. What left the plan keeps its entry until nothing is open and nothing changes.
+ * Turns what programs have counted into metrics, by service port and endpoint. It reads the maps
+ * when metrics are asked for. An endpoint that left the plan keeps its entry until no connection is
+ * open and nothing changes.
  */
 export class Statistics {
   readonly #deps: StatisticsDeps
@@ -53,7 +54,7 @@ export class Statistics {
 
   /** Never throws: a page of metrics without these numbers is better than none. */
   read(plans: readonly SocketPlan[]): void {
-    // Whose numbers these are is not known before the first sync.
+    // Before the first sync nobody knows to which Service the numbers belong.
     if (plans.length === 0) return
     try {
       this.#read(plans)
@@ -72,7 +73,7 @@ export class Statistics {
     this.#reportOpen(udpSockets)
   }
 
-  /** Another map counts from zero. */
+  /** A new map counts from zero. */
   #beginAnew(map: ReadMap): void {
     this.#map = map
     for (const each of this.#counted.values()) {
@@ -91,7 +92,7 @@ export class Statistics {
     }
     known.labels = this.#lists.labelsOf(known) ?? known.labels
     const before = known.numbers
-    // A guess about the last byte of a connection may be taken back; a counter never goes down.
+    // Programs may take back a guess about the last byte of a connection. A metric never goes down.
     known.numbers = mapFields((field) => Math.max(before[field], now[field]))
     known.isQuiet = fields.every((field) => known.numbers[field] === before[field])
     if (!known.isQuiet) this.#count(known, before)
@@ -107,7 +108,7 @@ export class Statistics {
     }
   }
 
-  /** An entry that nobody uses and no plan leads to any more is not used again either. */
+  /** Removes entries that nobody uses and no plan has. They are not used again. */
   #removeGone(map: ReadMap): void {
     const gone = [...this.#counted].filter(([, each]) => this.#isGone(each))
     for (const [text, { key }] of gone) {
@@ -186,7 +187,7 @@ function mapFields(number: (field: StatisticsField) => number): Numbers {
   }
 }
 
-/** The sum over all processors; that of one may be negative. */
+/** The sum over all processors. The number of one processor may be negative. */
 function numbersOf(values: Buffer): Numbers {
   return mapFields((field) => {
     let sum = 0
@@ -212,10 +213,10 @@ function counterOf(key: Buffer): Counted {
   }
 }
 
-/** What the metrics call everything that has no place of its own. */
+/** The name in metrics of everything that has no entry of its own. */
 const other = 'other'
 
-/** Sockets of UDP that are not connected come and go unseen. */
+/** How many connections are open. Programs do not see all UDP sockets close, so UDP has 0 here. */
 const openIn = ({ isTcp, numbers }: Counted) =>
   isTcp ? Math.max(0, numbers.opened - numbers.closed) : 0
 

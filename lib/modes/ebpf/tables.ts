@@ -41,7 +41,7 @@ export class TablesFull extends Error {
   override readonly name = 'TablesFull'
 }
 
-/** A target list as it stands in the maps. */
+/** A target list and its places in the maps. */
 interface Placed {
   readonly list: TargetList
   readonly slot: number
@@ -49,7 +49,7 @@ interface Placed {
   readonly count: number
 }
 
-/** Twice what a plan needs, so that changes fit and freed places may rest. */
+/** Twice what a plan needs, so that changes fit and freed places can wait before they are used. */
 export function sizesFor(plan: SocketPlan | undefined): TableSizes {
   let [services, backends, members] = [0, 0, 0]
   for (const { targets } of plan?.parts.values() ?? []) {
@@ -69,7 +69,7 @@ export function sizesFor(plan: SocketPlan | undefined): TableSizes {
   }
 }
 
-/** The maps of one family, and what stands where in them. */
+/** The maps of one family, and the places of target lists in them. */
 export class FamilyTables {
   readonly family: IpFamily
   readonly frontends: BpfMap
@@ -137,9 +137,9 @@ export class FamilyTables {
   }
 
   /**
-   * Writes what differs between two plans, in an order in which programs always find something
-   * whole: endpoints, then the word that leads to them, then the frontends. Returns how many entries
-   * it wrote. Throws TablesFull where there is no room; what is there by then is as good as before.
+   * Writes the difference between two plans. Programs always find complete entries, because it
+   * writes the endpoints first, then the word that leads to them, then the frontends. Returns how
+   * many entries it wrote. Throws TablesFull if there is no room; the entries stay usable then.
    */
   write(plan: SocketPlan, previous: SocketPlan | undefined): number {
     const sizes = plan.frontends.size + plan.nodeAddresses.length
@@ -157,14 +157,14 @@ export class FamilyTables {
     return written
   }
 
-  /** Whether somebody may still use an endpoint that went since the last time. */
+  /** Whether endpoints went since the last call. Sockets may still use them. */
   takeLost(): boolean {
     const hasLost = this.#hasLost
     this.#hasLost = false
     return hasLost
   }
 
-  /** The endpoints that a target list has in the kernel; undefined when it has no place. */
+  /** The places of a target list; undefined if it has none. */
   placed(id: string): Omit<Placed, 'list'> | undefined {
     return this.#placed.get(id)
   }
@@ -203,7 +203,7 @@ export class FamilyTables {
     return count + 1
   }
 
-  /** What a list had before and has no more. */
+  /** Frees what a list had before and no longer has. */
   #leave(before: Placed, now: TargetList | undefined): void {
     if (before.count > 0) this.#blocks.giveBack(before.first, before.count)
     const stays = new Set(now ? this.#membersOf(now).map(([key]) => key.toString('hex')) : [])

@@ -1,7 +1,7 @@
 /**
- * The number of a target list in keys of maps that outlive the tables. FNV-1a: equal for equal
- * names, in every run. Two lists with one number only means that a client may stay with an endpoint
- * of the other one, if that has the same address and port.
+ * The number of a target list in keys of maps that outlive the tables. It is a hash (FNV-1a) of the
+ * name, so it is the same in every run. If two lists have one number, a client may stay with an
+ * endpoint of the other list, but only if that has the same address and port.
  */
 export function targetId(id: string): number {
   let hash = 0x811c9dc5

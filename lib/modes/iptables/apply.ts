@@ -29,13 +29,15 @@ const rulesPerTransaction = { nft: 10_000, legacy: Infinity } as const
 export interface FamilyRulesOptions {
   readonly iptables: Iptables
   readonly log: Log
-  /** After so long, refused Services are tried again. */
+  /** Time after which refused Services are tried again. */
   readonly retryMs: () => number
   /** Counts our own transactions. */
   readonly foreign: ForeignCommits
 }
 
-/** What is in force; not always what was planned, for some Services may be refused. */
+/**
+ * The rules that the kernel has. They differ from the plan if it refuses the rules of a Service.
+ */
 export interface InForce extends Content {
   readonly usesLocalnet: boolean
 }
@@ -48,11 +50,11 @@ interface Written {
   readonly services: PersistentMap<ServiceRules>
 }
 
-/** What an apply did; numbers are by table where the metrics need that. */
+/** What an apply did, with the numbers by table that the metrics need. */
 export interface AppliedRules extends Applied {
-  /** Rules written. */
+  /** How many rules were written. */
   readonly written: RuleCounts
-  /** Rules there are now. */
+  /** How many rules there are now. */
   readonly total: RuleCounts
 }
 
@@ -122,7 +124,7 @@ export class FamilyRules {
     }
   }
 
-  /** Undefined when the kernel refused some of it: then parts may be written and parts not. */
+  /** Undefined if the kernel refused a rule. Then some parts may be written and others not. */
   async #applyChanges(plan: IptablesPlan, known: Content): Promise<Written | undefined> {
     const services = this.#acceptable(plan, known)
     try {
@@ -149,7 +151,7 @@ export class FamilyRules {
     const undeletable = new Set<string>()
     let searches = 0
     for (;;) {
-      // The kernel refuses even the rules that the Service had before.
+      // After two searches a refused Service gets no rules: the kernel refuses even its old ones.
       const services = this.#acceptable(plan, searches < 2 ? known : undefined)
       const { fixed, usesLocalnet } = plan
       const batches = fullBatches({
@@ -166,13 +168,13 @@ export class FamilyRules {
           continue
         }
         if (!isRefusal(error) || ++searches > 2) throw error
-        // The kernel refuses no single Service, so the error concerns them all.
+        // If the kernel refuses no single Service, the error concerns all of them.
         if (!(await this.#findRefused(fixed, [...services.values()], error))) throw error
       }
     }
   }
 
-  /** A Service whose new rules are refused keeps those it had; one that is new gets none. */
+  /** A Service whose new rules are refused keeps its old rules. A new Service gets none. */
   #acceptable(plan: IptablesPlan, known: Content | undefined): PersistentMap<ServiceRules> {
     for (const [key, { rules }] of this.#refused) {
       if (plan.services.get(key) !== rules) this.#refused.delete(key)
@@ -188,7 +190,7 @@ export class FamilyRules {
     return foundIn(saved)
   }
 
-  /** Whether Services were refused; they are left out from now on. */
+  /** Returns whether single Services are refused. They are left out from now on. */
   async #findRefused(
     fixed: FixedRules,
     services: readonly ServiceRules[],
@@ -228,7 +230,7 @@ function sum<T>(items: readonly T[], of: (item: T) => number): number {
   return items.reduce((total, item) => total + of(item), 0)
 }
 
-/** Whether an error is about rules and not about the whole batch. */
+/** Whether an error is about a rule, and not about the whole batch. */
 function isRefusal(error: unknown): error is IptablesError {
   return (
     isIptablesError(error) &&
@@ -237,7 +239,7 @@ function isRefusal(error: unknown): error is IptablesError {
   )
 }
 
-/** The chain that could not be removed because something jumps to it. */
+/** The chain that could not be deleted, because a rule jumps to it. */
 function busyChain(error: unknown): string | undefined {
   if (!isIptablesError(error)) return undefined
   return /^-X (\S+)$/.exec(error.lineText ?? '')?.[1]

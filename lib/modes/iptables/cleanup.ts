@@ -10,8 +10,8 @@ import type { OpenDeps } from './open.js'
 import type { PacketAccounts } from '../../kernel/nfacct.js'
 
 /**
- * The batch that removes everything this mode, or kube-proxy in its iptables mode, has ever put
- * into these tables: all jumps in any wording, then the chains (IT50). A chain to which a foreign
+ * The batch that removes everything that any version of this mode, or of kube-proxy's iptables
+ * mode, puts into these tables: first the jumps, then the chains (IT50). A chain to which a foreign
  * rule jumps is emptied and stays.
  */
 export function cleanupBatch(found: Found): Batch {
@@ -25,7 +25,7 @@ export function cleanupBatch(found: Found): Batch {
       for (const saved of rules) {
         const target = targetOf(saved)
         if (target === undefined || !ours.has(target)) continue
-        // Our jumps stand in built-in chains only. Foreign chains belong to others.
+        // Our jumps are in built-in chains only. A jump in another chain is from somebody else.
         if (policy === '-') wanted.add(target)
         else batch.deleteSaved(table, name, saved)
       }
@@ -36,7 +36,7 @@ export function cleanupBatch(found: Found): Batch {
   return batch
 }
 
-/** Cleans both backends and both families, where they are installed. */
+/** Cleans up both backends and both families, as far as they are installed. */
 export async function cleanupAll(
   log: Log,
   { run, openAccounts }: Pick<OpenDeps, 'run' | 'openAccounts'>,
@@ -66,7 +66,7 @@ async function cleanupOne(family: Family, backend: Backend, run: Run | undefined
   }
 }
 
-/** Runs after all rules that count with these objects are removed. */
+/** Removes the nfacct objects. The rules that count with them must be gone by then. */
 function removeAccounts(open: () => PacketAccounts, log: Log): void {
   try {
     const opened = open()

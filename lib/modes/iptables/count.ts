@@ -2,18 +2,18 @@ import type { Content } from './render.js'
 import type { PersistentMap } from '../../state/persistent-map.js'
 import type { ServiceRules } from './service-rules.js'
 
-/** Rules in the two tables that have any; jumps of built-in chains are not counted. */
+/** How many rules each table has. Jumps from built-in chains are not counted. */
 export interface RuleCounts {
   readonly nat: number
   readonly filter: number
 }
 
-/** Counts rules without reading the kernel (IT51), and only what changed since it last did. */
+/** Counts rules without reading the kernel (IT51). The work is proportional to the change. */
 export class RuleCounter {
   #services: PersistentMap<ServiceRules> | undefined
   readonly #ofServices = { nat: 0, filter: 0 }
 
-  /** How many rules there are once this is in force. */
+  /** How many rules the kernel has with this content. */
   count({ fixed, services }: Content): RuleCounts {
     const { added, changed, removed } = services.since(this.#services)
     for (const [, service] of added) this.#add(service, 1)

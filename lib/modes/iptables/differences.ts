@@ -91,7 +91,7 @@ function wantedChains(plan: IptablesPlan): ReadonlyMap<string, WantedChain> {
   for (const { table, chain, rules } of plan.fixed.chains) {
     at(table, chain, true).push(...rules.map(({ text }) => ({ text, owner: '' })))
   }
-  // Rules of different Services may stand in any order there.
+  // In these chains, rules of different Services may be in any order.
   for (const { table, chain } of dispatchChains) at(table, chain, false)
   for (const { key, chains: own, dispatch } of plan.services.values()) {
     const owner = ownerText(key)

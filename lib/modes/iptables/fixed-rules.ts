@@ -21,11 +21,11 @@ import type { IpFamily } from '../../state/ip.js'
 import type { ChainRules, DispatchRule } from './service-rules.js'
 import type { LocalTraffic } from '../../state/desired-state.js'
 
-/** How the rules recognise a pod that reaches itself (S24). */
+/** How the rules recognise a packet of a pod to itself (S24). */
 export type HairpinTest =
   /** One rule compares source and destination, at the same cost for any number of endpoints. */
   | { readonly by: 'bpf' }
-  /** One rule for each endpoint of this node, where the kernel has no `bpf` match. */
+  /** If the kernel has no `bpf` match: one rule for each endpoint of this node. */
   | { readonly by: 'addresses'; readonly addresses: readonly string[] }
 
 export interface FixedContext {
@@ -40,7 +40,7 @@ export interface FixedContext {
   readonly hairpin: HairpinTest
   /** The kernel has nfacct objects, so dropped packets are counted (IT10). */
   readonly counts: boolean
-  /** What is refused or dropped is logged to the proxy. */
+  /** The kernel logs refused and dropped packets to the proxy. */
   readonly logs: boolean
 }
 
@@ -48,7 +48,7 @@ export interface FixedContext {
 export interface FixedRules {
   /** Chains that have no rule of a Service. */
   readonly chains: readonly ChainRules[]
-  /** The end of nat KUBE-SERVICES: on to the node ports (IT33). */
+  /** The last rules of nat KUBE-SERVICES, which jump to the node ports (IT33). */
   readonly tail: readonly Rule[]
 }
 
@@ -69,7 +69,7 @@ export function fixedRules(context: FixedContext): FixedRules {
   }
 }
 
-/** Only what is refused or dropped anyway meets them, so that no other packet costs more. */
+/** Only packets that are refused or dropped meet these chains, so other packets cost no more. */
 const loggingChains: readonly ChainRules[] = [
   logged(chains.refused, 'REJECT'),
   logged(chains.dropped, 'DROP', 'localPolicy'),
@@ -84,7 +84,7 @@ function logged(
   return chain('filter', name, [rule(logTarget(reason)), rule({ jump })])
 }
 
-/** Shared chains whose rules come from the Services. */
+/** The chains that all Services share. Each Service adds its own rules. */
 export const dispatchChains: readonly Pick<DispatchRule, 'table' | 'chain'>[] = [
   { table: 'nat', chain: chains.services },
   { table: 'nat', chain: chains.nodePorts },
@@ -129,13 +129,13 @@ export const jumps: readonly Jump[] = [
   jump('nat', 'POSTROUTING', chains.postrouting, 'kubernetes postrouting rules'),
 ]
 
-/** Jumps to the chain shared with kubelet; not ours to remove. */
+/** Jumps to the chain that kubelet uses, too. They are never removed. */
 export const kubeletJumps: readonly Jump[] = [
   jump('filter', 'INPUT', chains.kubeletFirewall, ''),
   jump('filter', 'OUTPUT', chains.kubeletFirewall, ''),
 ]
 
-/** IT11: with route_localnet on, 127.0.0.1 must stay out of reach from outside (CVE-2020-8558). */
+/** IT11: while route_localnet is on, other machines must not reach 127.0.0.1 (CVE-2020-8558). */
 export const localnetGuard: Rule = rule({
   source: not('127.0.0.0/8'),
   destination: '127.0.0.0/8',
@@ -148,7 +148,9 @@ function maskOf({ masqueradeBit }: FixedContext): number {
   return 2 ** masqueradeBit
 }
 
-/** With several pod CIDRs no single match says "not a pod", so pods return and the rest is marked. */
+/**
+ * With several pod CIDRs no single match means "not a pod". So pods return, and the rest is marked.
+ */
 function markNonPods(context: FixedContext): ChainRules[] {
   const pods = podSources(context.localTraffic)
   if (pods.length < 2) return []
@@ -156,7 +158,7 @@ function markNonPods(context: FixedContext): ChainRules[] {
   return [chain('nat', chains.markNonPods, [...rules, rule({ jump: chains.markMasquerade })])]
 }
 
-/** IT08. Hairpin traffic comes first and gets the mark of all that needs a new source. */
+/** IT08: masquerades marked packets. Before that, packets of a pod to itself get the mark, too. */
 function postrouting(context: FixedContext, hairpin: readonly (readonly Match[])[]): Rule[] {
   const mask = maskOf(context)
   return [
@@ -178,7 +180,7 @@ function postrouting(context: FixedContext, hairpin: readonly (readonly Match[])
   ]
 }
 
-/** IT09, in this order. */
+/** The rules of KUBE-FORWARD, in the order of IT09. */
 function forward(context: FixedContext, hairpin: readonly (readonly Match[])[]): Rule[] {
   const comment = 'kubernetes forwarding rules'
   return [
@@ -201,7 +203,9 @@ function counted({ counts }: FixedContext): Match[] {
   return counts ? [accounted(accounts.invalidDropped)] : []
 }
 
-/** IT33: these rules stay last in nat KUBE-SERVICES, or they hide external addresses that are local. */
+/**
+ * IT33: these rules come last in nat KUBE-SERVICES. Otherwise they hide local external addresses.
+ */
 function nodePortJumps({ family, nodePortAddresses, localhostNodePorts }: FixedContext): Rule[] {
   const comment = 'kubernetes service nodeports; NOTE: this must be the last rule in this chain'
   const loopback = family === 'IPv4' ? '127.0.0.0/8' : '::1/128'
@@ -233,7 +237,7 @@ function hairpinMatches({ family, hairpin }: FixedContext): (readonly Match[])[]
   if (hairpin.by === 'bpf') return [[wasDnated, sourceIsDestination(family)]]
   return hairpin.addresses.map((ip) => {
     const range = `${ip}-${ip}`
-    // `iprange` replaces -s and -d, so that the matches keep the order of the bpf rule.
+    // Not -s and -d: with `iprange` the matches have the same order as in the bpf rule.
     return [wasDnated, { name: 'iprange', args: ['--src-range', range, '--dst-range', range] }]
   })
 }
@@ -249,7 +253,7 @@ function sourceIsDestination(family: IpFamily): Match {
   const destination = source + words * 4
   const program: [number, number, number, number][] = []
   for (let word = 0; word < words; word++) {
-    // A difference jumps over the other words and the first answer to the second answer.
+    // If the words differ, this jumps over the other words and the first answer.
     const skip = (words - 1 - word) * 4 + 1
     program.push(
       [load, 0, 0, source + word * 4],

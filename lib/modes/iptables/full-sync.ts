@@ -7,10 +7,12 @@ import type { Jump } from './fixed-rules.js'
 import type { ServiceRules } from './service-rules.js'
 import type { SavedTable, Table } from '../../kernel/iptables.js'
 
-/** What a full sync finds in the kernel, from any writer. */
+/** What a full sync finds in the kernel, whoever wrote it. */
 export type Found = ReadonlyMap<Table, SavedTable['chains']>
 
-/** Chains of Services are written anew anyway, so only their names are read. */
+/**
+ * Whether the rules of a chain are read. Of Service chains only names are: they are written anew.
+ */
 export const isOfInterest = (chain: string): boolean => !isServiceChain(chain)
 
 export function foundIn(saved: readonly SavedTable[]): Found {
@@ -27,10 +29,10 @@ export interface FullSync extends Content {
 }
 
 /**
- * Writes everything, makes sure the built-in chains jump to it, and removes the chains of deleted
+ * Writes all rules, adds missing jumps from the built-in chains, and removes the chains of deleted
  * Services in the layout of any version of kube-proxy (IT40, IT43). Each table changes in one
- * transaction, so no packet meets half of it. A large cluster takes several transactions, each
- * with whole Services; jumps to the new chains and removals come with the last.
+ * transaction, so no packet meets half of the rules. A large cluster takes several transactions,
+ * each with whole Services. The last one has the jumps to the new chains and the removals.
  */
 export function fullBatches({ found, usesLocalnet, undeletable, ...content }: FullSync): Batch[] {
   const { fixed } = content
@@ -76,7 +78,7 @@ function removeStale(
   }
 }
 
-/** Leaves exactly one jump in our wording; older wordings and duplicates are removed. */
+/** Leaves exactly one jump, as we write it. Other forms and duplicates are removed. */
 function ensureJump(batch: Batch, found: Found, { table, from, to, rule }: Jump): void {
   const present = (found.get(table)?.get(from)?.rules ?? []).filter(
     (saved) => targetOf(saved) === to,
@@ -103,7 +105,7 @@ function removeOldJumps(batch: Batch, found: Found): void {
   }
 }
 
-/** Whether it is the empty chain that older versions of kube-proxy made for kubelet. */
+/** Whether a chain is the empty one that older versions of kube-proxy made for kubelet. */
 export function isEmptyMarkDrop(
   table: Table,
   inTable: SavedTable['chains'],
@@ -112,7 +114,9 @@ export function isEmptyMarkDrop(
   return table === 'nat' && chain === markDrop && inTable.get(chain)?.rules.length === 0
 }
 
-/** IT11: adds the rule where it is missing and changes nothing else, because kubelet uses it, too. */
+/**
+ * IT11: adds the rule if it is missing. Nothing else changes, because kubelet uses the chain, too.
+ */
 function ensureLocalnetGuard(batch: Batch, found: Found): void {
   const present = found.get('filter')?.get(chains.kubeletFirewall)
   if (!present) batch.chain('filter', chains.kubeletFirewall)

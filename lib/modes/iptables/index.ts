@@ -28,7 +28,7 @@ export interface IptablesDeps extends Partial<OpenDeps> {
   readonly writeSysctl?: (name: string, value: string) => Promise<void>
 }
 
-/** `net/ipv4/…`, below /proc/sys. */
+/** The name is a path below /proc/sys, such as `net/ipv4/…`. */
 const readSysctl = async (name: string) => (await readFile(`/proc/sys/${name}`, 'utf8')).trim()
 const writeSysctl = (name: string, value: string) => writeFile(`/proc/sys/${name}`, value)
 
@@ -62,7 +62,7 @@ export const mode: ModeDefinition = iptablesMode()
 
 interface ModeParts {
   readonly opened: Opened
-  /** They change when the configuration does. */
+  /** The settings are replaced when the configuration changes. */
   readonly live: { settings: IptablesSettings }
   readonly context: ModeContext
   readonly deps: Pick<IptablesDeps, 'readSysctl' | 'writeSysctl'>
@@ -108,7 +108,7 @@ class IptablesMode implements Mode<IptablesPlan> {
     const rules = this.#opened.families.get(plan.family)
     if (!rules) return { full: false, bytes: 0, objects: 0, failed: [] }
     const { written, total, ...applied } = await rules.apply(plan)
-    // The guard rule is in force now, so 127.0.0.1 may become reachable by route.
+    // The rule that protects 127.0.0.1 is in the kernel now, so the address may become routable.
     if (plan.usesLocalnet) await this.#setLocalnet()
     this.#measure(plan.family, written, total)
     return applied
@@ -131,7 +131,7 @@ class IptablesMode implements Mode<IptablesPlan> {
     return Promise.resolve()
   }
 
-  /** IT34. */
+  /** IT34: sets route_localnet once, and only if it is not set. */
   async #setLocalnet(): Promise<void> {
     if (this.#hasSetLocalnet) return
     const name = 'net/ipv4/conf/all/route_localnet'

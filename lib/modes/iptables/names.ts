@@ -1,38 +1,42 @@
 import type { Protocol } from '../../state/names.js'
 import { nameHash } from '../name-hash.js'
 
-/** Chains of fixed name, by table (IT01). */
+/** The chains with a fixed name (IT01). The comments say in which tables they are. */
 export const chains = {
-  /** nat: ClusterIPs and external addresses; filter: those of them without endpoints. */
+  /** nat: ClusterIPs and external addresses; filter: ClusterIPs without endpoints. */
   services: 'KUBE-SERVICES',
-  /** nat: node ports; filter: health-check node ports that must get in. */
+  /** nat: node ports; filter: health-check node ports, which must always be accepted. */
   nodePorts: 'KUBE-NODEPORTS',
   /** filter: external addresses and node ports without endpoints. */
   externalServices: 'KUBE-EXTERNAL-SERVICES',
-  /** filter: what the source ranges of a load balancer did not let through. */
+  /** filter: packets that the source ranges of a load balancer did not let through. */
   proxyFirewall: 'KUBE-PROXY-FIREWALL',
   forward: 'KUBE-FORWARD',
   postrouting: 'KUBE-POSTROUTING',
   markMasquerade: 'KUBE-MARK-MASQ',
   /**
-   * nat, ours: marks what does not come from pods, when pods have several CIDRs. Its name looks like
-   * that of a deleted Service, so that kube-proxy removes it when it takes over.
+   * nat, unknown to kube-proxy: marks packets that are not from pods, if pods have several CIDRs.
+   * The name looks like that of a deleted Service, so that kube-proxy removes it when it takes
+   * over.
    */
   markNonPods: 'KUBE-SVC-MARKNONPODSOURCE',
   /**
-   * filter, ours, with --flows: tell the proxy what they refuse or drop. Their names look like those
-   * of deleted Services, too, so that a full sync and the change to another mode remove them.
+   * filter, unknown to kube-proxy, with --flows: log what they refuse or drop to the proxy. Their
+   * names look like those of deleted Services, too, so that a full sync and the change to another
+   * mode remove them.
    */
   refused: 'KUBE-SVC-REFUSEDANDLOGGED',
   dropped: 'KUBE-SVC-DROPPEDANDLOGGED',
   blocked: 'KUBE-SVC-BLOCKEDANDLOGGED',
-  /** In mangle, nat and filter: it is missing after another program flushed the tables (IT46). */
+  /** mangle, nat and filter: if it is missing, another program deleted the chains (IT46). */
   canary: 'KUBE-PROXY-CANARY',
-  /** Shared with kubelet: never flushed, never removed (IT11). */
+  /** filter: kubelet uses it, too, so it is never emptied or removed (IT11). */
   kubeletFirewall: 'KUBE-FIREWALL',
 } as const
 
-/** nat: kubelet filled it before 1.28; kube-proxy before 1.25 made it, empty, to jump to. */
+/**
+ * nat: kubelet before 1.28 fills this chain. Before 1.25 kube-proxy made it, empty, as a target.
+ */
 export const markDrop = 'KUBE-MARK-DROP'
 
 /** Whether all rules of the chain belong to us or to kube-proxy. */
@@ -50,14 +54,14 @@ export const accounts = {
   localhostNodePorts: 'localhost_nps_accepted_pkts',
 } as const
 
-/** Every prefix a chain of a service port or endpoint has had in any version (IT02, IT50). */
+/** The prefixes of chains of service ports and endpoints, in all versions (IT02, IT50). */
 const servicePrefixes = {
   cluster: 'KUBE-SVC-',
   local: 'KUBE-SVL-',
   external: 'KUBE-EXT-',
   firewall: 'KUBE-FW-',
   endpoint: 'KUBE-SEP-',
-  /** Before 1.24. */
+  /** Only versions before 1.24 have it. */
   externalBefore124: 'KUBE-XLB-',
 } as const
 

@@ -16,9 +16,9 @@ import type { KernelFacts } from './plan.js'
 export interface OpenDeps {
   readonly run?: Run
   readonly backend?: Backend
-  /** nfacct objects of the network namespace iptables works in. Throws where there are none. */
+  /** Opens the nfacct objects of iptables' network namespace. Throws if the kernel has none. */
   readonly openAccounts: () => PacketAccounts
-  /** The count of nf_tables transactions of that namespace. Throws where there is none. */
+  /** Opens the count of nf_tables transactions of this namespace. Throws if there is none. */
   readonly openGeneration: () => () => number
 }
 
@@ -29,7 +29,7 @@ export interface Opened {
   readonly accounts: PacketAccounts | undefined
 }
 
-/** Opens iptables for each family that has it; throws when none has (IT49). */
+/** Opens iptables for each family that has it. Throws if none has (IT49). */
 export async function openFamilies(
   settings: () => IptablesSettings,
   families: readonly IpFamily[],
@@ -40,12 +40,12 @@ export async function openFamilies(
   const failures: unknown[] = []
   const syncPeriodMs = () => settings().syncPeriodMs
   const packetAccounts = ensureAccounts(deps.openAccounts, log)
-  // A sync waits this long before it fails.
+  // A sync waits for two periods before it fails.
   const onLocked = waitForLock(log, () => syncPeriodMs() * 2)
   let hasBpf = true
   let randomFully = true
   let hasAccounting = packetAccounts !== undefined
-  // Each question starts a program, so this one is asked only where rules would log.
+  // Each check starts a program. So the check for logging is made only if rules would log.
   let hasLog = settings().logsRefused
   let foreign: ForeignCommits | undefined
   for (const family of families) {
@@ -106,10 +106,12 @@ function openGeneration(deps: OpenDeps): (() => number) | undefined {
   }
 }
 
-/** Several programs wait at once, each asks every few seconds, and a lock may be held for minutes. */
+/**
+ * Time between two warnings. Several programs wait and ask often, and a lock may last for minutes.
+ */
 const lockReportMs = 60_000
 
-/** Goes on waiting for the xtables lock until the patience ends, and logs it once a minute. */
+/** Waits for the xtables lock for at most `patienceMs`, and logs this once a minute. */
 export function waitForLock(
   log: Log,
   patienceMs: () => number,
@@ -128,8 +130,8 @@ export function waitForLock(
 }
 
 /**
- * Both backends of iptables are in force at the same time. Service rules that an earlier run left
- * in the other one would send packets to endpoints that no longer exist, so the log says it.
+ * Warns of Service rules that an earlier run left in the other backend of iptables. The kernel uses
+ * the rules of both backends, so old rules would send packets to endpoints that no longer exist.
  */
 async function warnOfOtherBackend(
   family: IpFamily,
@@ -145,9 +147,9 @@ async function warnOfOtherBackend(
     const fields = { family, using: backend, alsoIn: other }
     log.warn(
       fields,
-      'Service rules also in the other iptables backend: remove them by `kube-proxy cleanup`',
+      'the other iptables backend has Service rules, too: remove them with `kube-proxy cleanup`',
     )
   } catch {
-    // Not installed, or not in this kernel: then there is nothing in it.
+    // A backend that is not installed, or not in this kernel, has no rules.
   }
 }

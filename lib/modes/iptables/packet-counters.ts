@@ -10,10 +10,10 @@ const metrics = [
   [accounts.localhostNodePorts, 'iptables_localhost_nodeports_accepted_packets_total'],
 ] as const
 
-/** Shorter than usual scrape intervals. A reading is one small request for each object. */
+/** The interval is shorter than metrics are usually read. A reading is one request per object. */
 const everyMs = 5000
 
-/** Copies what the kernel counts to /metrics. */
+/** Copies the packet counts of the kernel to /metrics. */
 export class PacketCounters {
   readonly #accounts: PacketAccounts
   readonly #context: Pick<ModeContext, 'log' | 'meter'>
@@ -52,7 +52,7 @@ export class PacketCounters {
   }
 }
 
-/** Opens the objects that our rules count with; undefined where the kernel has none. */
+/** Opens the objects with which our rules count; undefined if the kernel has none. */
 export function ensureAccounts(open: () => PacketAccounts, log: Log): PacketAccounts | undefined {
   let opened: PacketAccounts | undefined
   try {

@@ -14,13 +14,13 @@ import type { ServiceRules } from './service-rules.js'
 export interface IptablesPlan {
   readonly family: IpFamily
   readonly fixed: FixedRules
-  /** By `DesiredService.key`; the same reference as long as neither Service nor node changed. */
+  /** By `DesiredService.key`. Rules keep their reference until the Service or the node changes. */
   readonly services: PersistentMap<ServiceRules>
-  /** 127.0.0.1 answers on node ports, so the guard against outsiders is needed (IT11, IT34). */
+  /** Node ports answer on 127.0.0.1, so a rule must keep other machines away (IT11, IT34). */
   readonly usesLocalnet: boolean
 }
 
-/** What this kernel and this iptables offer beyond the common. */
+/** What this kernel and this iptables can do, and some others cannot. */
 export interface KernelFacts {
   readonly randomFully: boolean
   /** The kernel has the `bpf` match. */
@@ -31,10 +31,10 @@ export interface KernelFacts {
   readonly hasLog: boolean
 }
 
-/** What the settings and this kernel decide, for all plans of a run. */
+/** The settings, and what this kernel can do. Both are the same for all plans. */
 export type PlanSettings = Omit<IptablesSettings, 'syncPeriodMs'> & KernelFacts
 
-/** For plans without a kernel: it has everything except the nfacct objects, which must be made. */
+/** For plans without a kernel: everything but nfacct objects, because these must first be made. */
 export const offlineFacts: KernelFacts = {
   ...{ hasBpf: true, hasAccounting: false, randomFully: true, hasLog: true },
 }
@@ -42,7 +42,7 @@ export const offlineFacts: KernelFacts = {
 /** With more endpoints than this, rules carry no comments (IT42). */
 const largeCluster = 1000
 
-/** Makes plans. What it remembers of each Service only saves work: a new state costs what changed. */
+/** Makes plans. It remembers the rules of each Service only to save work. */
 export function iptablesPlanner(settings: PlanSettings): (state: DesiredState) => IptablesPlan {
   const memoryFor = memoryByFacts<RuleContext, Memory>((context) => ({
     context,
@@ -68,12 +68,12 @@ export function iptablesPlanner(settings: PlanSettings): (state: DesiredState) =
     memory.services = state.services.derive(memory.derivation, (service) => {
       const made = serviceRules(service, memory.context)
       const before = memory.services.get(service.key)
-      // Not every difference between two Services is one between their rules.
+      // Two different Services may have the same rules.
       return before && isSameRules(before, made) ? before : made
     })
     const fixed = fixedFor(family, fixedContext(state, settings))
     const made = Object.freeze({ family, fixed, services: memory.services, usesLocalnet })
-    // Addresses that came and went without a rule for them are no new plan.
+    // The plan stays the same if only addresses without rules came or went.
     const plan = last && isSamePlan(last.plan, made) ? last.plan : made
     lasts.set(family, { from: state.services, node, endpointCount, plan })
     return plan
@@ -104,7 +104,7 @@ function localEndpointIps({ services }: DesiredState): readonly string[] {
   return [...ips].sort()
 }
 
-/** IT34, IT35. */
+/** Whether node ports answer on 127.0.0.1 (IT34, IT35). */
 function isLocalnetUsed({ family, node }: DesiredState, settings: PlanSettings): boolean {
   const { matchesAll, addresses } = node.nodePorts
   if (family === 'IPv6' || !settings.localhostNodePorts) return false
@@ -138,7 +138,7 @@ function countEndpoints(
   return count
 }
 
-/** Whether two lists of rules would be the same text. */
+/** Whether two lists of rules have the same text. */
 export function hasSameText(a: readonly Rule[], b: readonly Rule[]): boolean {
   return a === b || (a.length === b.length && a.every(({ text }, index) => text === b[index]?.text))
 }

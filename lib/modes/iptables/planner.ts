@@ -4,7 +4,7 @@ import { renderChanges, renderPlan } from './render.js'
 import type { Config } from '../../config/config.js'
 import type { PlanReader } from '../mode.js'
 
-/** Without a kernel, its facts are those of a usual one. */
+/** Plans without a kernel, as for a usual one. */
 export function iptablesReader(config: Config): PlanReader<IptablesPlan> {
   return {
     plan: iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts }),

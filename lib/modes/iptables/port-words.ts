@@ -2,25 +2,25 @@ import { addressType, destinationPort, type Match, type RuleSpec } from '../../k
 import type { DesiredService, NodeView, LocalTraffic } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 
-/** What decides about the rules of a Service besides the Service itself. */
+/** What the rules of a Service depend on, in addition to the Service itself. */
 export interface RuleContext {
   readonly family: IpFamily
   readonly localTraffic: LocalTraffic
   readonly primaryIp: NodeView['primaryIp']
   readonly masqueradeAll: boolean
-  /** Off in large clusters, as comments are a third of all bytes (IT42). */
+  /** False in large clusters, because comments are a third of all bytes (IT42). */
   readonly hasComments: boolean
   /** New connections to node ports on 127.0.0.1 are counted (IT25). */
   readonly countsLocalhost: boolean
   /** Rules can hash the address of a client. */
   readonly hasBpf: boolean
-  /** What is refused or dropped goes through chains that log it. */
+  /** Refused and dropped packets go through chains that log them. */
   readonly logs: boolean
 }
 
 const protocols = { TCP: 'tcp', UDP: 'udp', SCTP: 'sctp' } as const
 
-/** The parts of which the rules of one service port are made. */
+/** Makes the parts of the rules of one service port. */
 export class PortWords {
   readonly service: DesiredService
   readonly context: RuleContext
@@ -32,7 +32,7 @@ export class PortWords {
     this.protocol = protocols[service.protocol]
   }
 
-  /** The port of the Service at an address. */
+  /** Matches the port of the Service at an address. */
   at(ip: string): RuleSpec {
     return { destination: this.single(ip), ...this.toPort(this.service.port) }
   }
@@ -41,7 +41,7 @@ export class PortWords {
     return { protocol: this.protocol, matches: [destinationPort(this.protocol, port)] }
   }
 
-  /** A port at any address of this node. */
+  /** Matches a port at any address of this node. */
   toLocalPort(port: number): RuleSpec {
     const matches: Match[] = [addressType('dst', 'LOCAL'), destinationPort(this.protocol, port)]
     return { protocol: this.protocol, matches }
@@ -51,14 +51,14 @@ export class PortWords {
     return `${ip}/${this.context.family === 'IPv4' ? 32 : 128}`
   }
 
-  /** `namespace/name:port what`; with `before`, that in front of it. */
+  /** The comment `before namespace/name:port what`. */
   comment(what: string, before = ''): RuleSpec {
     if (!this.context.hasComments) return {}
     return { comment: [before, this.service.portName, what].filter(Boolean).join(' ') }
   }
 }
 
-/** R07: how packets from pods of this node are recognised; empty when they cannot be. */
+/** R07: matches for packets from pods of this node; empty if they cannot be recognised. */
 export function podSources(localTraffic: LocalTraffic): readonly RuleSpec[] {
   switch (localTraffic.by) {
     case 'none':

@@ -17,7 +17,7 @@ import type { Finding, Log } from '../mode.js'
 interface Need {
   readonly what: string
   readonly match: Match
-  /** Services do not work without it; otherwise only some of their features are missing. */
+  /** True if Services do not work without the match; false if only some features need it. */
   readonly required: boolean
   readonly fix: string
 }
@@ -44,7 +44,7 @@ const needs: readonly Need[] = [
     what: 'bpf',
     match: bytecode([[6, 0, 0, 0]]),
     required: false,
-    fix: 'xt_bpf; without it hairpin traffic takes a rule for each endpoint of the node, and source-hash is random',
+    fix: 'xt_bpf; without it hairpin traffic takes a rule for each endpoint of the node, and balance by source-hash becomes random',
   },
 ]
 

@@ -5,7 +5,7 @@ import type { FixedRules } from './fixed-rules.js'
 import type { ServiceFailure } from '../mode.js'
 import type { ServiceRules } from './service-rules.js'
 
-/** A Service the kernel does not take, with the rules it refused. */
+/** A Service whose rules the kernel refuses. */
 export interface Refusal {
   readonly rules: ServiceRules
   readonly failure: ServiceFailure
@@ -14,9 +14,9 @@ export interface Refusal {
 export interface Search {
   /** Chains to which the rules of Services jump. */
   readonly fixed: FixedRules
-  /** Hands a batch to the kernel; throws where it is refused. */
+  /** Gives a batch to the kernel. Throws if the kernel refuses it. */
   attempt(batch: Batch): Promise<void>
-  /** The Service to which the first error points, where the error names a line. */
+  /** The Service to which the first error points; undefined if the error names no line. */
   readonly firstSuspect: ServiceRules | undefined
 }
 
@@ -24,10 +24,10 @@ export interface Search {
 const mostAttempts = 150
 
 /**
- * Finds the Services whose rules the kernel does not take, so that the others can be programmed.
- * The nft backend names the line it refuses. The legacy backend does not, so the search tries
- * halves. An attempt writes chains to which nothing jumps yet, or which are about to be written
- * with the same content.
+ * Finds the Services whose rules the kernel refuses, so that the others can be programmed. The nft
+ * backend names the refused line. The legacy backend does not, so the search tries halves. An
+ * attempt changes nothing for packets: it writes chains to which nothing jumps, or which are about
+ * to get the same content anyway.
  */
 export async function findRefused(
   services: readonly ServiceRules[],
@@ -86,7 +86,7 @@ export function ownerOf(
   )
 }
 
-/** All rules of these Services. Their rules for shared chains go into chains without jumps to them. */
+/** All rules of these Services. Rules for shared chains go into a chain to which nothing jumps. */
 function trialBatch(fixed: FixedRules, services: readonly ServiceRules[]): Batch {
   const batch = new Batch()
   const trial = 'KUBE-PROXY-TRIAL'

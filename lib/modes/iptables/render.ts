@@ -8,7 +8,7 @@ import type { IptablesPlan } from './plan.js'
 import type { PersistentMap } from '../../state/persistent-map.js'
 import type { Rule, Table } from '../../kernel/iptables.js'
 
-/** The whole plan as one iptables-restore input, jumps from the built-in chains included. */
+/** The whole plan as one input of iptables-restore, with the jumps from the built-in chains. */
 export function renderPlan(plan: IptablesPlan): string {
   const batch = new Batch()
   for (const jump of jumps) batch.append(jump.table, jump.from, jump.rule)
@@ -21,7 +21,7 @@ export function renderPlan(plan: IptablesPlan): string {
   for (const one of plan.fixed.chains) writeChain(batch, one)
   for (const { table, chain } of dispatchChains) batch.chain(table, chain)
   for (const service of services) {
-    // A reader finds them beside the chains they jump to.
+    // These rules are next to the chains to which they jump, which helps the reader.
     writeDispatch(batch, service.dispatch)
     for (const one of service.chains) writeChain(batch, one)
   }
@@ -108,7 +108,7 @@ function writeChangedChains(
   return old.values()
 }
 
-/** Collects what enters and leaves the shared chains, chain by chain. */
+/** Collects the rules that enter and leave each shared chain. */
 class SharedChanges {
   readonly #chains = new Map<
     string,
@@ -143,7 +143,7 @@ class SharedChanges {
         rewritten.add(id)
         continue
       }
-      // They are prepended in reverse, so that a Service's rules keep their order.
+      // Rules are prepended in reverse, so that the rules of a Service keep their order.
       for (const rule of added.reverse()) batch.prepend(table, chain, rule)
       for (const rule of removed) batch.delete(table, chain, rule)
     }

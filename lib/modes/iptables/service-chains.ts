@@ -15,7 +15,7 @@ import { podSources, type PortWords } from './port-words.js'
 import type { Endpoint } from '../../state/desired-state.js'
 import type { Match, Rule } from '../../kernel/iptables.js'
 
-/** IT21, IT30, IT31: masquerades where needed, then chooses one endpoint. */
+/** IT21, IT30, IT31: masquerades if needed, then chooses one endpoint. */
 export function balanceRules(
   words: PortWords,
   endpoints: readonly Endpoint[],
@@ -43,11 +43,11 @@ export function balanceRules(
 
 interface Drawn {
   readonly endpoint: Endpoint
-  /** Which of the packets go there that did not go to one before. */
+  /** Choose among the packets that no endpoint before it took. */
   readonly matches: readonly Match[]
 }
 
-/** By chance, or as the Service wants it; the last takes what is left. */
+/** The endpoints with matches: by chance or as the Service asks for. The last takes the rest. */
 function drawnOf(
   { service, context }: PortWords,
   endpoints: readonly Endpoint[],

@@ -19,8 +19,8 @@ export interface ChainRules {
 }
 
 /**
- * A rule in a chain that all Services share. Its place among those of other Services does not
- * matter; those of one Service keep their order.
+ * A rule in a chain that all Services share. Its place among rules of other Services does not
+ * matter. The rules of one Service keep their order.
  */
 export interface DispatchRule {
   readonly table: Table
@@ -54,7 +54,7 @@ class PortRules {
     this.#words = words
     this.#service = service
     this.#names = serviceChainNames(service.portName, service.protocol)
-    // S18: with policy Local and no endpoint here, pods and the node itself still get through.
+    // S18: with policy Local and no local endpoint, pods and the node itself use other endpoints.
     this.#hasExternalChain =
       service.externallyAccessible &&
       (service.externalPolicyLocal
@@ -171,7 +171,7 @@ class PortRules {
     return rule({ ...this.#words.at(ip), ...this.#words.comment(what), jump })
   }
 
-  /** S16, S17, S19. */
+  /** The rule for packets that get no endpoint (S16, S17, S19). */
   #refuse(verdict: 'reject' | 'drop', spec: RuleSpec): Rule {
     const isReject = verdict === 'reject'
     const comment = this.#words.comment(isReject ? 'has no endpoints' : 'has no local endpoints')

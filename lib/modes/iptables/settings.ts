@@ -7,7 +7,7 @@ export interface IptablesSettings {
   readonly localhostNodePorts: boolean
   readonly dropsInvalid: boolean
   readonly syncPeriodMs: number
-  /** What is refused or dropped is logged to the proxy. */
+  /** The kernel logs refused and dropped packets to the proxy. */
   readonly logsRefused: boolean
 }
 

@@ -6,7 +6,7 @@ import type { ChainRules } from './service-rules.js'
 import type { Content } from './render.js'
 import type { Rule, SavedVisitor, Table } from '../../kernel/iptables.js'
 
-/** A chain with our rules only, in this order. */
+/** A chain that has only our rules, in a fixed order. */
 interface OwnChain {
   readonly one: ChainRules
   readonly owner: string | undefined
@@ -15,19 +15,19 @@ interface OwnChain {
   difference: string | undefined
 }
 
-/** A chain with rules of many Services, each once and in any order. */
+/** A chain with rules of many Services, in any order. */
 interface SharedChain {
   isThere: boolean
-  /** Rules still to be read; by their canonical form. */
+  /** By canonical form: the rules that were not read yet. */
   readonly missing: Map<string, { readonly text: string; count: number }>
-  /** Texts of rules beyond those; by their canonical form. */
+  /** By canonical form: the texts of rules that should not be there. */
   readonly surplus: Map<string, string>
   last: string | undefined
 }
 
 /**
- * Compares what the kernel holds with what we wrote, rule by rule, while it is being read. Only
- * text that differs is kept.
+ * Compares the rules of the kernel with those that we wrote, while they are being read. Only text
+ * that differs is kept.
  */
 export class Verification implements SavedVisitor {
   readonly #content: Content
@@ -79,8 +79,8 @@ export class Verification implements SavedVisitor {
   }
 
   /**
-   * What differs, once everything is read. `after` is the content in force by then: what a sync
-   * changed in the meantime is no difference.
+   * The differences, after everything is read. `after` is the content that the kernel should have
+   * by then. A rule that a sync changed in the meantime is no difference.
    */
   differences(after: Content): ChainDifference[] {
     const out: ChainDifference[] = []
@@ -123,7 +123,7 @@ export class Verification implements SavedVisitor {
     return after.services.get(owner) === this.#content.services.get(owner)
   }
 
-  /** IT33: the rule that must come last; undefined where none must, or where it has just changed. */
+  /** IT33: the rule that must be the last of a chain; undefined if none must, or if it changed. */
   #tailOf(id: string, after: Content): Rule | undefined {
     if (id !== `nat ${chains.services}` || after.fixed !== this.#content.fixed) return undefined
     return after.fixed.tail.at(-1)

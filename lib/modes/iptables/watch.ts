@@ -13,36 +13,39 @@ export interface WatchOptions {
   readonly rules: FamilyRules
   readonly foreign: ForeignCommits
   readonly log: Log
-  /** A foreign change must be repaired within this time, which may change. */
+  /** A foreign change must be repaired within this time. The time may change. */
   readonly periodMs: () => number
-  /** Called with what is wrong. */
+  /** Called with a text that says what is wrong. */
   readonly changed: (what: string) => void
 }
 
 const tables: readonly Table[] = ['nat', 'filter', 'mangle']
-/** A flush of a table leaves the canary, and empties these. */
+/** Chains that always have rules. A flush of a table empties them, but leaves the canary. */
 const neverEmpty: Readonly<Partial<Record<Table, string>>> = {
   nat: chains.postrouting,
   filter: chains.forward,
 }
 /** How often a flush is looked for in one period. */
 const looksPerReading = 4
-/** The reading is repeated when something seems wrong and a sync ran meanwhile. */
+/**
+ * The most readings in a row. One is repeated if something seems wrong and a sync ran meanwhile.
+ */
 const mostReadings = 3
 
 /**
  * Watches the rules until the signal. It often checks whether a table was flushed or deleted, and
- * reads all rules once in a period. It changes nothing and waits for no sync (IT46). Where the kernel counts transactions, it reads only after a foreign one.
+ * reads all rules once in a period. It changes nothing, and no sync waits for it (IT46). If the
+ * kernel counts transactions, it reads only after a foreign one.
  */
 export async function watchRules(options: WatchOptions, signal: AbortSignal): Promise<void> {
   const { rules, foreign, log, changed } = options
   const reported = new Reported(log)
   const complaints = new Complaints(log)
-  /** The state in force when all rules were last found right. */
+  /** The mark and number of full syncs when all rules were last found right. */
   let verified: string | undefined
   let reading = looksPerReading
   for (let look = 1; ; look++) {
-    // It starts a little early, so that the repair also happens within the period.
+    // Looks come a little early, so that the repair also happens within the period.
     await pause((options.periodMs() * 0.9) / looksPerReading, signal)
     if (signal.aborted) return
     if (!rules.isKnown) continue
@@ -69,7 +72,7 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
       changed(`${first.chain} ${first.what}${others}`)
     } catch (error) {
       const fields = { error: messageOf(error) }
-      const message = 'could not look after the iptables rules'
+      const message = 'could not check the iptables rules'
       if (isIptablesError(error, 'locked')) log.debug(fields, message)
       else complaints.warn(fields, message)
     }
@@ -89,7 +92,7 @@ async function lookForFlush({ iptables }: FamilyRules): Promise<string | undefin
   return undefined
 }
 
-/** Undefined while the wanted content is unknown; a full sync follows then. */
+/** Undefined if the content of the kernel is not known; then a full sync follows. */
 async function readAll(rules: FamilyRules): Promise<ChainDifference[] | undefined> {
   for (let count = 1; ; count++) {
     const before = await rules.settled()

@@ -29,13 +29,13 @@ export interface ApplierDeps {
   readonly now: () => number
   readonly gracePeriodMs: number
   readonly excluded: readonly Cidr[]
-  /** The kernel is compared with what was written this often. It may change, as those above. */
+  /** Time between two comparisons with the kernel. It may change, like the two values above. */
   readonly verifyMs: number
   /** Connections of draining servers are counted this often. */
   readonly sweepMs: number
 }
 
-/** Brings plans into the kernel: ipsets, rules, virtual servers, addresses, in this order. */
+/** Writes plans to the kernel: ipsets, rules, virtual servers, addresses, in this order. */
 export class IpvsApplier {
   readonly #deps: ApplierDeps
   readonly #draining: DrainingServers
@@ -43,7 +43,7 @@ export class IpvsApplier {
   readonly #known = knownByFamily<IpvsPlan>()
   /** The plans written last, even where a part could not be written. */
   readonly #written = new Map<IpFamily, IpvsPlan>()
-  /** Differences build on what the apply before left. */
+  /** Writes take turns, because a difference builds on the apply before it. */
   readonly #turns = new Turns()
   #generation = 0
 
@@ -105,7 +105,7 @@ export class IpvsApplier {
       await this.#draining.sweep()
       this.#report()
     } catch (error) {
-      this.#deps.context.log.warn({ error: messageOf(error) }, 'could not look after draining')
+      this.#deps.context.log.warn({ error: messageOf(error) }, 'could not look at draining servers')
     }
   }
 
@@ -130,7 +130,7 @@ export class IpvsApplier {
     }
   }
 
-  /** Writes everything that the kernel does not hold yet; what is right is not touched. */
+  /** Compares the whole kernel with the plan, and writes what differs. */
   async #reconcile(plan: IpvsPlan): Promise<Applied> {
     const { sets, links } = this.#deps
     this.#fallback.forget()
@@ -207,7 +207,7 @@ export class IpvsApplier {
     return list
   }
 
-  /** Makes the changes, and tries those that failed once more in another way where there is one. */
+  /** Makes the changes. A change that fails is tried once more in another way, if there is one. */
   async #changeServers(plan: IpvsPlan, list: readonly IpvsChange[]): Promise<ServiceFailure[]> {
     const { ipvs } = this.#deps
     const failures: IpvsFailure[] = []
@@ -222,7 +222,7 @@ export class IpvsApplier {
           replaced.add(serverText(change.server))
         }
       } else if (change.do === 'add-real' && replaced.has(serverText(change.server))) {
-        // Refused only because its server was.
+        // It was refused only because its server was refused.
         retries.push(change)
       } else if (!isDone(failure)) failures.push(failure)
     }
@@ -236,7 +236,7 @@ export class IpvsApplier {
   /** Returns another change with the same result, if there is one. */
   #otherWay(plan: IpvsPlan, { change, error }: IpvsFailure): IpvsChange | undefined {
     const exists = error.kind === 'exists'
-    // The kernel says ENOENT for a real server or scheduler it does not know, ESRCH for a server.
+    // ENOENT means an unknown real server or scheduler. An unknown virtual server gives ESRCH.
     const isUnknown = error.detail === 'ENOENT'
     switch (change.do) {
       case 'add-server':
@@ -270,7 +270,7 @@ export class IpvsApplier {
   }
 }
 
-/** Deleting what is gone already is a success. */
+/** A deletion succeeds also if the thing was gone before. */
 function isDone({ change, error }: IpvsFailure): boolean {
   return change.do.startsWith('delete') && error.kind === 'not-found'
 }

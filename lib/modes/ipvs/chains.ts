@@ -33,17 +33,17 @@ export interface ChainRule {
   readonly rule: Rule
 }
 
-/** The constant part of the ruleset: what varies with Services lives in ipsets (IP09). */
+/** The rules. They do not depend on Services, whose addresses are in ipsets (IP09). */
 export interface ChainPlan {
   readonly declared: readonly (readonly [Table, string])[]
-  /** Jumps from the kernel's own chains, which are shared with others. */
+  /** Jumps from the kernel's own chains, which other programs use, too. */
   readonly jumps: readonly ChainRule[]
   readonly rules: readonly ChainRule[]
 }
 
-/** Where packets enter our chains. The jumps of one chain stand in this order, first of all. */
+/** Where packets enter our chains. The jumps are the first rules of a chain, in this order. */
 export const jumps: readonly (readonly [Table, from: string, to: string])[] = [
-  // Before IPVS sees what the node itself sends, which is before the filter table.
+  // IPVS takes the node's own packets before the filter table, so this jump is in mangle.
   ['mangle', 'OUTPUT', chains.outFilter],
   ['nat', 'PREROUTING', chains.services],
   ['nat', 'OUTPUT', chains.services],
@@ -208,7 +208,7 @@ function* clusterIpRules(
       yield { ...masquerade, inInterface: not(`${localTraffic.prefix}+`) }
       return
     case 'none':
-      // What the node itself sends has the ClusterIP as source, since the address is its own.
+      // The node's own packets have the ClusterIP as source, because the address is local.
       yield { ...masquerade, matches: [match('KUBE-CLUSTER-IP', 'src,dst')] }
   }
 }
@@ -256,7 +256,7 @@ const allowed = (match: MatchSet) => [
   match('KUBE-LOAD-BALANCER-SOURCE-IP', 'dst,dst,src'),
 ]
 
-/** IP22: the host's own ports are not reached by Service addresses. */
+/** IP22: clients must not reach the host's own ports through Service addresses. */
 function writeShield({ family }: ChainFacts, to: To, match: MatchSet): void {
   const shield = to('filter', chains.shield)
   for (const set of acceptedSets) shield({ matches: [match(set, 'dst,dst')], jump: 'RETURN' })
@@ -279,7 +279,7 @@ export function chainBatch(plan: ChainPlan, missing: readonly ChainRule[]): Batc
   const batch = new Batch()
   for (const [table, chain] of plan.declared) batch.chain(table, chain)
   for (const { table, chain, rule: one } of plan.rules) batch.append(table, chain, one)
-  // Each jump is put in front of the one before, so the last of a chain is written first.
+  // Each jump is put in front of the chain, so the last one is written first.
   for (const { table, chain, rule: one } of missing.toReversed()) batch.prepend(table, chain, one)
   return batch
 }

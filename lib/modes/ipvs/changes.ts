@@ -16,7 +16,7 @@ export interface RealChange {
   readonly real: RealServer
 }
 
-/** Whether it may drain depends on the scheduler. */
+/** A removed real server. Whether it may drain depends on the scheduler of its virtual server. */
 export interface RemovedReal extends RealChange {
   readonly server: VirtualServer
 }
@@ -32,7 +32,7 @@ export interface Changes {
   readonly addReals: RealChange[]
   readonly setReals: RealChange[]
   readonly addAddresses: string[]
-  /** Real servers of servers that stay: they may have connections to finish. */
+  /** Removed real servers of virtual servers that stay. They may have connections to finish. */
   readonly removeReals: RemovedReal[]
   readonly removeServers: ServerAddress[]
   readonly removeAddresses: string[]
@@ -59,7 +59,7 @@ export function countChanges({ chains, ...lists }: Changes): number {
   return Object.values(lists).reduce((sum, list) => sum + list.length, rules)
 }
 
-/** From one plan to the next; only what changed between them is looked at. */
+/** The changes from one plan to the next. The work is proportional to what changed. */
 export function between(plan: IpvsPlan, previous: IpvsPlan): Changes {
   const changes = noChanges()
   if (plan.chains !== previous.chains) changes.chains = plan.chains
@@ -94,7 +94,7 @@ function changeResource(
   resource: Resource | undefined,
   previous: Resource | undefined,
 ): void {
-  // Addresses and members are their id: with the same id nothing can differ.
+  // An address or a member has nothing but its id, so with the same id nothing can differ.
   if (resource?.kind !== 'server' || previous?.kind !== 'server') return
   if (!isSameServer(resource.server, previous.server)) changes.setServers.push(resource.server)
   changeReals(changes, resource, previous.reals)

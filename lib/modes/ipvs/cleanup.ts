@@ -9,7 +9,7 @@ import { deviceName, setNameOf, setNames } from './names.js'
 import type { Rules } from './rules.js'
 
 export interface CleanupDeps {
-  /** Undefined where the kernel has no IPVS; nothing is loaded just to clean up (IP35). */
+  /** Undefined if the kernel has no IPVS. No module is loaded only to clean up (IP35). */
   readonly ipvs: Ipvs | undefined
   readonly links: Links
   readonly sets: IpSets
@@ -19,9 +19,9 @@ export interface CleanupDeps {
 }
 
 /**
- * Removes what this mode, or upstream's, has left: in the order in which one refers to another,
- * and only what is known to be ours. Other software's virtual servers stay (against IP35), and
- * the IPv6 sets go too.
+ * Removes what this mode, or upstream's, has left, and nothing else. Rules go before the sets that
+ * they refer to. Unlike upstream, virtual servers of other programs stay (IP35), and the IPv6 sets
+ * are removed, too.
  */
 export async function cleanUp(deps: CleanupDeps): Promise<void> {
   const { ipvs, links, rules, log } = deps
@@ -53,12 +53,14 @@ async function removeSets(sets: IpSets): Promise<void> {
   await sets.restore(batch)
 }
 
-/** A node without the tool or the kernel part has nothing of ours in it. */
+/**
+ * Ignores errors other than missing rights: without a tool or a module there is nothing of ours.
+ */
 async function tolerate(log: Log, work: () => Promise<unknown>): Promise<void> {
   try {
     await work()
   } catch (error) {
     if (!(error instanceof KernelError) || error.kind === 'denied') throw error
-    log.debug({ reason: messageOf(error) }, 'part of ipvs cleanup left out')
+    log.debug({ reason: messageOf(error) }, 'a part of the ipvs cleanup could not be done')
   }
 }

@@ -96,12 +96,12 @@ export function serverPlace(server: ServerAddress): Place {
   return { kind: 'virtual server', name: serverText(server) }
 }
 
-/** A virtual server without those behind it, as ipvsadm takes it. */
+/** A virtual server without its real servers, as ipvsadm takes it. */
 export function serverItem(server: VirtualServer): string {
   return `-A ${addressOf(server)} ${optionsOf(server)}`
 }
 
-/** One of those behind a virtual server. */
+/** A real server of a virtual server, as ipvsadm takes it. */
 export function realItem(key: string, weight: number | undefined): string {
   return `-r ${key} -m -w ${weight ?? '?'}`
 }

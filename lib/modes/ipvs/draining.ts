@@ -12,15 +12,15 @@ interface Draining extends RealChange {
 export interface DrainingDeps {
   readonly ipvs: Pick<Ipvs, 'listRealServers' | 'change'>
   readonly now: () => number
-  /** After this long connections are cut; 0 lets them last, as upstream (IP26). */
+  /** After this time connections are cut; 0: never, as upstream (IP26). */
   readonly gracePeriodMs: number
 }
 
 /**
- * Graceful termination (IP26-IP28): a removed TCP real server gets weight 0, so no new
- * connection, and is deleted when the last one has gone. UDP and SCTP go at once: their flows
- * have no end to wait for. A real server that returns is simply given its weight back, which
- * keeps its connections; upstream deletes it first.
+ * Graceful termination (IP26-IP28). A removed TCP real server gets weight 0, so no new connections.
+ * It is deleted when its last connection has ended. UDP and SCTP real servers are deleted at once:
+ * their flows have no end to wait for. A real server that returns gets its weight back and keeps
+ * its connections; upstream deletes it first.
  */
 export class DrainingServers {
   readonly #deps: DrainingDeps
@@ -49,7 +49,7 @@ export class DrainingServers {
     this.#entries.delete(idOf(change))
   }
 
-  /** The changes that take real servers out of service: at once, or slowly where there is need. */
+  /** The changes that take real servers out of service: now, or after their connections end. */
   async retire(removed: readonly RemovedReal[]): Promise<readonly IpvsChange[]> {
     const changes: IpvsChange[] = []
     for (const [, group] of groupByServer(removed)) {
@@ -79,13 +79,13 @@ export class DrainingServers {
       const busy = await this.#busy(group)
       for (const entry of group) {
         if (busy.has(entry.key) && !this.#isOver(entry)) continue
-        // It may serve again since the list was read.
+        // The server may be in use again since the list was read.
         if (this.#entries.get(idOf(entry)) !== entry) continue
         this.#entries.delete(idOf(entry))
         done.push({ do: 'delete-real', server: entry.server, real: entry.real })
       }
     }
-    // Failures mean it is gone already, or will be found by the next verification.
+    // A server that cannot be deleted is gone already, or the next verification finds it.
     await this.#deps.ipvs.change(done)
     return done.length
   }

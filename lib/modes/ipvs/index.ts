@@ -20,7 +20,7 @@ import { withoutLog } from '../refusal-log.js'
 import { ipvsSettings, sysctlWishes, timeoutsOf, type IpvsSettings } from './settings.js'
 import { Traffic } from './traffic.js'
 
-/** Comparing reads every table, so it is not done more often than this, whatever the sync period. */
+/** The least time between two comparisons with the kernel, because each reads every table. */
 const shortestVerifyMs = 2_000
 const sweepMs = 5_000
 
@@ -112,26 +112,31 @@ export const mode: ModeDefinition = {
   },
 }
 
-/** What is refused is logged only where the kernel can; the rest works all the same. */
+/** Refused connections are logged only where the kernel can; everything else works without. */
 async function possible(settings: IpvsSettings, rules: Rules, log?: Log): Promise<IpvsSettings> {
   const logsRefused = settings.logsRefused && (await rules.canLog())
   if (logsRefused !== settings.logsRefused) log?.warn({}, withoutLog)
   return { ...settings, logsRefused }
 }
 
-/** A setting that a container may not change is a warning, because most nodes have the right value. */
+/**
+ * Writes kernel settings. A failure is only a warning, because most nodes have the right values.
+ */
 function setKernelUp(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
   const sysctls = new Sysctls()
   for (const wish of sysctlWishes(release(), settings)) {
     const { name, wanted, before, result, reason } = sysctls.ensure(wish)
-    if (result === 'failed' || result === 'missing') log.warn({ name, wanted, reason }, 'sysctl')
+    if (result === 'failed' || result === 'missing')
+      log.warn({ name, wanted, reason }, 'could not set a sysctl')
     else log.debug({ name, wanted, before, result }, 'sysctl')
   }
   const timeouts = timeoutsOf(settings)
   if (timeouts) ipvs.setTimeouts(timeouts)
 }
 
-/** When the kernel refuses new time-outs, the mode goes on with the old ones. */
+/**
+ * Like `setKernelUp`, but if the kernel refuses new time-outs, the mode goes on with the old ones.
+ */
 function tryKernelSettings(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
   try {
     setKernelUp(settings, ipvs, log)

@@ -23,7 +23,7 @@ export interface ViewSources {
   readonly sets: Pick<IpSets, 'list'>
 }
 
-/** Reads everything, in slices; a second for ten thousand servers, most of it spent waiting. */
+/** Reads everything. Ten thousand servers take a second, but most of it is waiting. */
 export async function readKernel(family: IpFamily, sources: ViewSources): Promise<KernelView> {
   const { ipvs, links, sets } = sources
   const device = links.find(deviceName)
@@ -42,13 +42,13 @@ export async function readKernel(family: IpFamily, sources: ViewSources): Promis
 export interface CompareOptions {
   /** Virtual servers in these ranges are never deleted (IP29). */
   readonly excluded: readonly Cidr[]
-  /** Whether this real server is on its way out, and so neither wrong nor to be removed. */
+  /** Whether this real server finishes its connections. Then it is no difference. */
   readonly isDraining: (server: ServerAddress, key: string) => boolean
-  /** What the server looks like in the kernel, where its scheduler is missing. */
+  /** The server as the kernel should hold it: another scheduler replaces a missing one. */
   readonly effective: (server: VirtualServer) => VirtualServer
 }
 
-/** Tells the changes that make the kernel match the plan. Chains are not part of the view. */
+/** The changes that make the kernel match the plan, without those of rules. */
 export function compare(plan: IpvsPlan, view: KernelView, options: CompareOptions): Changes {
   const changes = noChanges()
   const wanted = new Set<string>()
@@ -116,9 +116,9 @@ function hasMember(
 }
 
 /**
- * Whether a virtual server is one of kube-proxy's (ours, or an earlier one's): its address is on
- * the dummy device, or one of the ipsets names it, which survive a restart just as it does.
- * Everything else on this node belongs to others and stays (against IP30).
+ * Whether a virtual server is from a kube-proxy, this one or an earlier one: its address is on the
+ * dummy device, or one of the ipsets names it. Device and ipsets survive a restart, like the
+ * virtual server itself. All others belong to other programs and stay, unlike upstream (IP30).
  */
 export function isOurs(
   { addresses, sets }: KernelView,

@@ -3,10 +3,10 @@ import { schedulerFlag } from '../../kernel/ipvs/messages.js'
 import type { Balance } from '../../state/balance.js'
 import type { IpFamily } from '../../state/ip.js'
 
-/** The device that holds every Service address, so that the kernel takes them for its own (IP02). */
+/** The device with all Service addresses, which makes them local addresses of the node (IP02). */
 export const deviceName = 'kube-ipvs0'
 
-/** Chains, by upstream's names (IP09). */
+/** The chains, with upstream's names (IP09). */
 export const chains = {
   services: 'KUBE-SERVICES',
   postrouting: 'KUBE-POSTROUTING',
@@ -18,7 +18,7 @@ export const chains = {
   sourceRanges: 'KUBE-SOURCE-RANGES-FIREWALL',
   /** Shields the host's own ports from being reached by Service addresses (IP22). */
   shield: 'KUBE-IPVS-FILTER',
-  /** Source ranges for what the node itself sends (IP23). */
+  /** Source ranges for the node's own packets (IP23). */
   outFilter: 'KUBE-IPVS-OUT-FILTER',
   /** Ours: tells the proxy of what IPVS is going to refuse. */
   refused: 'KUBE-IPVS-REFUSED',
@@ -30,7 +30,7 @@ const addressPortAddress = 'hash:ip,port,ip'
 const addressPortNet = 'hash:ip,port,net'
 const port = 'bitmap:port'
 
-/** Sets by upstream's names, with their types (IP10-IP18). */
+/** The sets, with upstream's names, and their types (IP10-IP18). */
 const setTypes = {
   'KUBE-LOOP-BACK': addressPortAddress,
   'KUBE-CLUSTER-IP': addressPort,
@@ -56,7 +56,7 @@ export type SetName = keyof typeof setTypes
 
 export const setNames = Object.keys(setTypes).filter((name): name is SetName => name in setTypes)
 
-/** Sets of single addresses with ports: they tell which virtual servers are ours. */
+/** The sets of addresses with ports. They tell which virtual servers are ours. */
 export const frontendSets: readonly SetName[] = [
   'KUBE-CLUSTER-IP',
   'KUBE-EXTERNAL-IP',
@@ -73,10 +73,10 @@ export const nodePortSets = {
 
 const nameLimit = 31
 
-/** Sixteen times upstream's hard cap (IP20); memory is taken only for what is in. */
+/** Sixteen times upstream's limit (IP20). A set takes memory only for the members that it has. */
 const maxMembers = 1_048_576
 
-/** The name in the kernel: IPv6 sets live beside those of IPv4 (IP19). */
+/** The name in the kernel, where both families have sets side by side (IP19). */
 export function setNameOf(family: IpFamily, name: SetName): string {
   return family === 'IPv4' ? name : name.replace('KUBE-', 'KUBE-6-').slice(0, nameLimit)
 }
@@ -111,12 +111,13 @@ export const schedulers: readonly string[] = [
   'twos',
 ]
 
-/** This one knows no weights: it would send its share of clients into a server of weight 0. */
+/** This scheduler knows no weights: a server of weight 0 would still get clients. */
 export const weightless = 'dh'
 
 /**
- * The two bits some schedulers read. `mh` as upstream (IP03): the client's port counts, and dead
- * servers are passed over. `sh` passes them over too, or a draining one would refuse its clients.
+ * The two flags that some schedulers read. `mh` is as upstream (IP03): the client's port counts,
+ * and servers of weight 0 are passed over. `sh` passes them over, too, or a draining server would
+ * refuse its clients.
  */
 export function schedulerFlagsOf(scheduler: string): number {
   if (scheduler === 'mh') return schedulerFlag.port | schedulerFlag.fallback
@@ -124,8 +125,8 @@ export function schedulerFlagsOf(scheduler: string): number {
 }
 
 /**
- * The scheduler for a word of `kube-proxy-ts/balance`. The state names no word that has none. With
- * `mh` only the address of the client counts, as in other modes.
+ * The scheduler for each value of `kube-proxy-ts/balance` that this mode can do. With `mh` only the
+ * address of the client counts, as in other modes.
  */
 export const schedulerFor: Readonly<Partial<Record<Balance, SchedulerChoice>>> = {
   'round-robin': { scheduler: 'rr', schedulerFlags: 0 },

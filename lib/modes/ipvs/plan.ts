@@ -8,7 +8,7 @@ import { isSameResource, type ResourceRequest, type ServicePart } from './resour
 import { servicePart, type PartFacts } from './service-part.js'
 import type { IpvsSettings } from './settings.js'
 
-/** Everything the kernel shall hold for one family. */
+/** Everything that the kernel should hold for one family. */
 export interface IpvsPlan {
   readonly family: IpFamily
   /** By `DesiredService.key`: what each service port asks for. */
@@ -16,7 +16,7 @@ export interface IpvsPlan {
   readonly requests: Requests<ResourceRequest>
   /** The iptables rules: their number does not depend on the Services. */
   readonly chains: ChainPlan
-  /** The scheduler of Services that choose none, or one that this kernel lacks. */
+  /** The scheduler of Services that choose none, or choose one that this kernel lacks. */
   readonly scheduler: string
 }
 
@@ -38,8 +38,8 @@ interface Memory {
 }
 
 /**
- * Makes plans. What it remembers only saves work: the part of a Service by its reference, and the
- * last plan, whose requests the next one starts from.
+ * Makes plans. Only to save work it remembers parts, by the reference of their Service, and the
+ * last plan, with whose requests the next plan starts.
  */
 export function ipvsPlanner(settings: PlanSettings): (state: DesiredState) => IpvsPlan {
   const memoryFor = memoryByFacts<Facts, Memory>(({ part, chains }, before) => ({

@@ -28,7 +28,7 @@ export const probeDefaults: ProbeDeps = {
 const kernelHint =
   'load it, install the package with your kernel’s modules, or use a kernel with CONFIG_IP_VS'
 
-/** An address for documentation, where no Service can be (IP31). */
+/** A virtual server at an address for documentation, which no Service has (IP31). */
 const trial: VirtualServer = {
   family: 'IPv4',
   protocol: 'TCP',
@@ -39,7 +39,9 @@ const trial: VirtualServer = {
   persistenceSeconds: 0,
 }
 
-/** IP31: what this mode needs, and whether it is there, by doing it once and undoing it. */
+/**
+ * IP31: finds out whether this node has what the mode needs. It tries everything, and undoes it.
+ */
 export async function probeIpvs(
   deps: ProbeDeps = probeDefaults,
   scheduler = 'rr',
@@ -70,7 +72,7 @@ export async function probeIpvs(
   return [module, chosen, ...tools]
 }
 
-/** Opens IPVS, loading its module where that is possible and needed. */
+/** Opens IPVS. It loads the module if it is missing and may be loaded. */
 export async function openLoaded(deps: Pick<ProbeDeps, 'run' | 'openIpvs'>): Promise<Ipvs> {
   try {
     return deps.openIpvs()

@@ -5,7 +5,7 @@ import { deviceName } from './names.js'
 import type { IpvsPlan } from './plan.js'
 import { serverText, type RealServer, type VirtualServer } from './resource.js'
 
-/** The plan as the commands a person would type, in the forms ipset, iptables and ipvsadm restore. */
+/** The plan as text, in the formats that ipset, iptables and ipvsadm read. */
 export function renderPlan(plan: IpvsPlan): string {
   const changes = noChanges()
   const requests = [...plan.requests].sort(([a], [b]) => (a < b ? -1 : 1))
@@ -39,7 +39,7 @@ function section(title: string, text: string): string {
   return text === '' ? '' : `# ${title}\n${text}\n`
 }
 
-/** In the notation of `ipvsadm -Sn`; over netlink each line is one message. */
+/** The changes in the notation of `ipvsadm -Sn`. Each line is one netlink message. */
 function serverLines(changes: Changes): string {
   const lines = [
     ...changes.addServers.map((server) => `-A ${addressOf(server)} ${optionsOf(server)}`),

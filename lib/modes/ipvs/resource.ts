@@ -42,7 +42,7 @@ export function serverId({ ip, port, protocol }: Omit<ServerAddress, 'family'>):
   return `server ${ip} ${port} ${protocol}`
 }
 
-/** Equal for resources that are one thing to the kernel. */
+/** Two resources have the same id if the kernel can hold only one of them. */
 export function resourceId(resource: Resource): string {
   switch (resource.kind) {
     case 'server':
@@ -54,7 +54,7 @@ export function resourceId(resource: Resource): string {
   }
 }
 
-/** Whether two resources with the same id leave the kernel the same. */
+/** Whether the kernel would hold the same for two resources with the same id. */
 export function isSameResource(a: Resource, b: Resource): boolean {
   if (a === b) return true
   if (a.kind !== 'server' || b.kind !== 'server') return a.kind === b.kind

@@ -29,23 +29,23 @@ export interface RulesDeps {
 
 const realRules: RulesDeps = { open: (family) => Iptables.open({ family }) }
 
-/** The fixed iptables rules of one family in the kernel. */
+/** Writes, reads and removes the fixed iptables rules in the kernel. */
 export class Rules {
   readonly #deps: RulesDeps
-  /** Kept as in iptables mode, because it takes nine programs to find out which iptables a node uses. */
+  /** Kept, because it takes nine programs to find out which iptables a node uses. */
   readonly #tools = new Map<IpFamily, Tool>()
 
   constructor(deps: RulesDeps = realRules) {
     this.#deps = deps
   }
 
-  /** Writes all rules in one restore, with those jumps that are not there; returns its bytes. */
+  /** Writes all rules and the missing jumps in one restore. Returns the number of bytes. */
   write(family: IpFamily, plan: ChainPlan): Promise<number> {
     return asKernelError(`write ${family} rules`, async () => {
       const tool = await this.#tool(family)
       const saved = await tool.save()
       const batch = chainBatch(plan, missingJumps(saved, plan))
-      // The same restore removes the old chains, so packets always meet either the old or the new.
+      // The same restore removes chains of iptables mode, so packets meet all old or all new rules.
       removeChains(batch, saved, chainsOfIptablesMode(saved))
       const text = batch.toString()
       await tool.restore(text)
@@ -53,12 +53,12 @@ export class Rules {
     })
   }
 
-  /** Whether rules can log to this program: the target is one for both families. */
+  /** Whether rules can log to this program. The answer is the same for both IP families. */
   canLog(): Promise<boolean> {
     return asKernelError('try to log packets', async () => canLog(await this.#tool('IPv4')))
   }
 
-  /** Every table of the family, whoever wrote it. */
+  /** Every table of the family, with the rules of all programs. */
   read(family: IpFamily): Promise<readonly SavedTable[]> {
     return asKernelError(`read ${family} rules`, async () => (await this.#tool(family)).save())
   }
@@ -77,8 +77,9 @@ export class Rules {
   }
 
   /**
-   * Removes the chains and the jumps to them. Some names are shared with iptables mode: those go
-   * only where this mode wrote them last, which its ipsets in the rules tell.
+   * Removes the chains and the jumps to them. Iptables mode has chains with some of these names.
+   * Such a chain is removed only if this mode wrote it last: then a rule in KUBE-SERVICES names an
+   * ipset.
    */
   remove(family: IpFamily): Promise<boolean> {
     return asKernelError(`remove ${family} rules`, async () => {
@@ -86,7 +87,8 @@ export class Rules {
       if (!(await tool.hasAny(onlyOurs))) return false
       const saved = await tool.save()
       const services = rulesIn(saved, 'nat', chains.services)
-      // Without that chain no mode uses the shared ones, so they go if any chain of ours is there.
+      // Without KUBE-SERVICES no mode uses the shared chains, so they go with any other chain of
+      // ours.
       const isWriter = services
         ? services.some((text) => text.includes(setNameOf(family, 'KUBE-CLUSTER-IP')))
         : declared.some(
@@ -113,7 +115,7 @@ export class Rules {
   }
 }
 
-/** Chains that iptables mode has too, under the same names. */
+/** Chains that iptables mode has, too, with the same names. */
 const sharedChains: readonly string[] = [
   chains.services,
   chains.postrouting,
@@ -122,10 +124,12 @@ const sharedChains: readonly string[] = [
   chains.firewall,
 ]
 
-/** One restore writes these beside the shared ones. */
+/** Chains that only this mode has. One restore writes them together with the shared ones. */
 const onlyOurs = declared.filter(([, chain]) => !sharedChains.includes(chain))
 
-/** What a run in iptables mode, ours or upstream's, left beside the chains we write anew. */
+/**
+ * The chains that only iptables mode has, ours or upstream's. An earlier run may have left them.
+ */
 function chainsOfIptablesMode(saved: readonly SavedTable[]): readonly (readonly [Table, string])[] {
   return saved.flatMap(({ table, chains: present }) =>
     Array.from(present.keys())
@@ -134,13 +138,15 @@ function chainsOfIptablesMode(saved: readonly SavedTable[]): readonly (readonly 
   )
 }
 
-/** Our KUBE-SERVICES is in nat; that in filter refuses what iptables mode had no endpoints for. */
+/**
+ * Only iptables mode has KUBE-SERVICES in filter: it refuses packets to Services without endpoints.
+ */
 const isRejectChain = (table: Table, name: string) => table === 'filter' && name === chains.services
 
 const iptablesModeChain =
   /^KUBE-((SVC|SVL|EXT|FW|SEP)-[A-Z2-7]{16}|NODEPORTS|EXTERNAL-SERVICES|PROXY-CANARY)$/
 
-/** Empties and deletes chains, with the jumps to them from chains that stay. */
+/** Empties and deletes chains, and deletes the jumps to them from chains that stay. */
 function removeChains(
   batch: Batch,
   saved: readonly SavedTable[],
@@ -150,7 +156,7 @@ function removeChains(
   for (const { table, chains: present } of saved) {
     const targets = new Set(doomed.filter(([own]) => own === table).map(([, chain]) => chain))
     for (const { name, policy, rules } of present.values()) {
-      // Only the kernel's own chains keep their rules; ours are emptied or deleted themselves.
+      // Only built-in chains have a policy. Rules in our own chains go with their chain.
       if (policy === '-') continue
       for (const text of rules) {
         if (targets.has(targetOf(text) ?? '')) batch.deleteSaved(table, name, text)
@@ -160,7 +166,7 @@ function removeChains(
   for (const [table, chain] of doomed) batch.deleteChain(table, chain)
 }
 
-/** Jumps to shared chains that only this mode makes: iptables mode jumps from filter differently. */
+/** Removes this mode's jumps to shared chains in filter. Those of iptables mode look different. */
 function removeOwnJumps(batch: Batch, saved: readonly SavedTable[]): void {
   for (const [table, from, to] of jumps) {
     if (table !== 'filter' || !sharedChains.includes(to)) continue

@@ -3,8 +3,8 @@ import { schedulerFlagsOf } from './names.js'
 import { serverText, type VirtualServer } from './resource.js'
 
 /**
- * A Service may choose a scheduler whose module this kernel does not have. It then gets the
- * node's scheduler instead, with a warning, rather than no virtual server at all.
+ * Replaces schedulers that this kernel does not have. A Service that chose such a scheduler gets
+ * the node's scheduler, with a warning. Otherwise it would have no virtual server at all.
  */
 export class SchedulerFallback {
   readonly #log: Log
@@ -14,26 +14,28 @@ export class SchedulerFallback {
     this.#log = log
   }
 
-  /** The server as the kernel can have it. */
+  /** The server with a scheduler that the kernel has, as far as known. */
   effective(server: VirtualServer): VirtualServer {
     const instead = this.#missing.get(server.scheduler)
     return instead === undefined ? server : withScheduler(server, instead)
   }
 
-  /** The kernel refused this server's scheduler: the server with another, if there is one. */
+  /**
+   * Called when the kernel refuses a scheduler. Returns the server with another, if there is one.
+   */
   replace(server: VirtualServer, instead: string): VirtualServer | undefined {
     if (server.scheduler === instead) return undefined
     if (!this.#missing.has(server.scheduler)) {
       this.#missing.set(server.scheduler, instead)
       this.#log.warn(
         { server: serverText(server), scheduler: server.scheduler, instead },
-        `no kernel module ip_vs_${server.scheduler}, the scheduler is replaced`,
+        `no kernel module ip_vs_${server.scheduler}, another scheduler is used`,
       )
     }
     return withScheduler(server, instead)
   }
 
-  /** The module may have been loaded since. */
+  /** Forgets what is missing: a module may have been loaded since. */
   forget(): void {
     this.#missing.clear()
   }

@@ -14,20 +14,20 @@ import { firstOf, usedWeights } from '../weighted.js'
 import { resourceId, type RealServer, type Resource } from './resource.js'
 import type { ServicePart, VirtualServer } from './resource.js'
 
-/** The facts that every part depends on beside its Service. */
+/** The facts that every part depends on, in addition to its Service. */
 export interface PartFacts {
   readonly family: IpFamily
   readonly scheduler: string
   readonly primaryIp: string | undefined
-  /** Where node ports answer; never loopback (IP21). */
+  /** The addresses at which node ports answer; never loopback (IP21). */
   readonly nodePortAddresses: readonly string[]
-  /** Addresses the node has anyway: a Service that names one does not get it bound again (IP02). */
+  /** Addresses that the node has on its own. They are not bound again for a Service (IP02). */
   readonly ownAddresses: ReadonlySet<string>
   /** The proxy is told of what finds no endpoint. */
   readonly logsRefused: boolean
 }
 
-/** Everything one service port asks of the kernel (IP01, IP02, IP10-IP18). */
+/** Everything that one service port needs in the kernel (IP01, IP02, IP10-IP18). */
 export function servicePart(service: DesiredService, facts: PartFacts): ServicePart {
   const kind = kindOf(service, facts)
   const protocol = service.protocol.toLowerCase()
@@ -72,16 +72,16 @@ export function servicePart(service: DesiredService, facts: PartFacts): ServiceP
     member('KUBE-HEALTH-CHECK-NODE-PORT', String(service.healthCheckNodePort))
   }
   for (const { ip, port, isLocal } of service.reachableEndpoints) {
-    // Only a pod of this node can meet itself here, and needs masquerading then (S24).
+    // S24: a pod that reaches itself needs masquerading. On this node only its own pods do so.
     if (isLocal) member('KUBE-LOOP-BACK', `${ip},${protocol}:${port},${ip}`)
   }
   return { owner: service.key, resources }
 }
 
 /**
- * The endpoints behind an address. Where the policy wants local ones and there are none, all are
- * used (IP25): the table of this mode has no way to drop a packet, and pods of this node shall
- * still reach the load balancer's address.
+ * The endpoints of an address. If the policy wants local endpoints and there are none, all are used
+ * (IP25): this mode cannot drop a packet in the IPVS table, and pods of this node should still
+ * reach the load balancer's address.
  */
 function endpointsFor(
   service: DesiredService,
@@ -96,8 +96,8 @@ function endpointsFor(
 }
 
 /**
- * The endpoints with their weights, and with weight 0 those that are terminating but still serve:
- * they get nothing new and keep what they have, whatever the protocol (E21).
+ * The endpoints with their weights. Terminating endpoints that still serve have weight 0: they get
+ * no new connections and keep those that they have, whatever the protocol (E21).
  */
 function realsFor(
   service: DesiredService,
@@ -119,7 +119,9 @@ function realsFor(
   return reals
 }
 
-/** Without a word of `kube-proxy-ts/balance`, or overruled, the weights are those of the endpoints. */
+/**
+ * Without `kube-proxy-ts/balance`, or with a scheduler of its own, endpoints keep their weights.
+ */
 function weightsOf(service: DesiredService, endpoints: readonly Endpoint[]): readonly number[] {
   const word = ownScheduler(service) === undefined ? service.balance?.used : undefined
   switch (word) {
@@ -128,7 +130,7 @@ function weightsOf(service: DesiredService, endpoints: readonly Endpoint[]): rea
     case 'weighted':
       return usedWeights(endpoints)
     case 'first': {
-      // `fo` takes the largest weight, and no particular one of those that have the same.
+      // `fo` takes any server of the largest weight, so only the first endpoint gets it.
       const first = firstOf(endpoints)
       return endpoints.map((each) => (each === first ? 2 : 1))
     }
@@ -146,7 +148,7 @@ function kindOf(service: DesiredService, facts: PartFacts): Omit<VirtualServer, 
   }
 }
 
-/** The annotation of this mode goes before the one of all modes. */
+/** The annotation of this mode counts more than the annotation of all modes. */
 function schedulerOf(service: DesiredService, facts: PartFacts): SchedulerChoice {
   const own = ownScheduler(service)
   const asked = service.balance ? schedulerFor[service.balance.used] : undefined
@@ -155,7 +157,9 @@ function schedulerOf(service: DesiredService, facts: PartFacts): SchedulerChoice
   return { scheduler, schedulerFlags: schedulerFlagsOf(scheduler) }
 }
 
-/** A typing error in an annotation must not cost the Service: unknown names mean the default. */
+/**
+ * The scheduler in the annotation. Unknown names count as none, so that the Service still works.
+ */
 function ownScheduler({ options }: DesiredService): string | undefined {
   const chosen = options[schedulerOption]
   return chosen !== undefined && schedulers.includes(chosen) ? chosen : undefined
@@ -173,12 +177,12 @@ function* sourceRangeMembers(
   let allowsNode = false
   for (const range of service.sourceRanges) {
     const isSingle = range.prefix === bitsOf(family)
-    // ipset prints single addresses without their prefix, and so do we, to compare as text.
+    // ipset prints single addresses without a prefix. Members are compared as text, so do the same.
     const text = isSingle ? range.text.slice(0, range.text.indexOf('/')) : range.text
     yield ['KUBE-LOAD-BALANCER-SOURCE-CIDR', `${target},${text}`]
     if (node && cidrContains(range, node)) allowsNode = true
   }
-  // The node's own packets to an address bound here carry that very address as source (S35).
+  // S35: the node's own packets to an address that is bound here have this address as source.
   if (allowsNode) yield ['KUBE-LOAD-BALANCER-SOURCE-IP', `${target},${ip}`]
 }
 

@@ -5,8 +5,8 @@ import type { IpvsPlan } from './plan.js'
 import type { PlannedMember } from './resource.js'
 
 /**
- * Makes the one `ipset restore` of a sync. `present` are the sets that the kernel has; without it
- * all of them are known to be there.
+ * Makes the one `ipset restore` of a sync. `present` are the sets that the kernel has. Without it,
+ * the kernel is known to have all sets.
  */
 export function setBatch(
   { family }: IpvsPlan,
@@ -16,7 +16,7 @@ export function setBatch(
   const batch = new IpSetBatch()
   const replaced = new Set<SetName>()
   if (present) {
-    // A run that was killed in the middle may have left it.
+    // A run that was killed in the middle may have left this set.
     if (present.has(temporarySet)) batch.destroy(temporarySet)
     for (const set of setNames) {
       const wanted = setOf(family, set)
@@ -26,7 +26,7 @@ export function setBatch(
     }
   }
   for (const set of replaced) replaceSet(batch, setOf(family, set), membersOf(changes, set))
-  // Adds come first, so that a member that moves to another set is always in one.
+  // Members are added before others are removed, so that one that moves is always in a set.
   for (const { set, member } of changes.addMembers) {
     if (!replaced.has(set)) batch.add(setNameOf(family, set), member)
   }
@@ -38,7 +38,9 @@ export function setBatch(
 
 const temporarySet = 'KUBE-TMP'
 
-/** Builds the set anew beside the old one and exchanges them, since rules may refer to it. */
+/**
+ * Builds a new set and exchanges it with the old one, which cannot be deleted while rules use it.
+ */
 function replaceSet(
   batch: IpSetBatch,
   set: ReturnType<typeof setOf>,
@@ -49,7 +51,7 @@ function replaceSet(
   batch.swap(temporarySet, set.name).destroy(temporarySet)
 }
 
-/** With another shape every wanted member counts as missing, so the additions are all of them. */
+/** All members of a set that is replaced: of such a set, every member counts as added. */
 function membersOf(changes: Changes, set: SetName): readonly PlannedMember[] {
   return changes.addMembers.filter((one) => one.set === set)
 }

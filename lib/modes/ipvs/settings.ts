@@ -43,7 +43,7 @@ export function sysctlWishes(
   { strictArp }: Pick<IpvsSettings, 'strictArp'>,
 ): readonly SysctlWish[] {
   const wishes: SysctlWish[] = [
-    // Without it masquerading does not see what IPVS forwards.
+    // Without this setting masquerading does not see what IPVS forwards.
     { name: 'net/ipv4/vs/conntrack', value: 1 },
     { name: 'net/ipv4/vs/expire_nodest_conn', value: 1 },
     { name: 'net/ipv4/vs/expire_quiescent_template', value: 1 },
@@ -56,7 +56,7 @@ export function sysctlWishes(
     wishes.push({ name: 'net/ipv4/vs/conn_reuse_mode', value: 0 })
   }
   if (strictArp) {
-    // Addresses on the dummy device are not announced by other devices; MetalLB needs that.
+    // MetalLB needs that other devices do not announce the addresses of the dummy device.
     wishes.push(
       { name: 'net/ipv4/conf/all/arp_ignore', value: 1 },
       { name: 'net/ipv4/conf/all/arp_announce', value: 2 },

@@ -21,13 +21,13 @@ interface Counted {
 }
 
 /**
- * Traffic by service port and endpoint, as the kernel counts it; all addresses of a service port
- * add up. The numbers are read on request, and in detail only for virtual servers that had traffic
- * since the last time, because most servers of a large cluster are idle.
+ * Traffic by service port and endpoint, as the kernel counts it. The numbers of all addresses of a
+ * service port are added. They are read when metrics are asked for. Real servers are read only if
+ * their virtual server had traffic since the last time, because most of a large cluster are idle.
  */
 export class Traffic {
   readonly #deps: TrafficDeps
-  /** By {@link serverText}; servers without traffic so far are left out. */
+  /** By {@link serverText}. Servers that had no traffic so far are left out. */
   readonly #counted = new Map<string, Counted>()
   #reading: Promise<void> | undefined
 
@@ -35,7 +35,9 @@ export class Traffic {
     this.#deps = deps
   }
 
-  /** Brings the metrics up to date. Never throws; calls meanwhile wait for the same reading. */
+  /**
+   * Brings the metrics up to date. Never throws. A call during a reading waits for this reading.
+   */
   read(plans: readonly IpvsPlan[]): Promise<void> {
     this.#reading ??= this.#readAll(plans)
       .catch((error: unknown) => {
@@ -83,7 +85,8 @@ export class Traffic {
       this.#count({ service, protocol, endpoint }, counted.reals.get(endpoint), real.stats)
     }
     counted.total = server.stats
-    // The kernel may go on counting where one that left and came back had stopped.
+    // Real servers that left are kept: if one comes back, the kernel may go on with its old
+    // numbers.
     const gone = [...counted.reals].filter(([endpoint]) => !reals.has(endpoint))
     counted.reals = new Map([...gone.slice(-reals.size - maxGone), ...reals])
   }
@@ -107,7 +110,7 @@ export class Traffic {
     count('service_bytes_total', 'outBytes', 'to_client')
   }
 
-  /** A service port's numbers go with its last virtual server. */
+  /** Removes the numbers of a service port with its last virtual server. */
   #forgetGone(family: string, present: ReadonlySet<string>): void {
     const gone = [...this.#counted].filter(
       ([text, counted]) => counted.family === family && !present.has(text),
@@ -135,7 +138,7 @@ export class Traffic {
   }
 }
 
-/** Real servers that left are remembered: as many as there are, and so many more. */
+/** How many more real servers that left are remembered than there are real servers. */
 const maxGone = 16
 
 const none: TrafficStats = {

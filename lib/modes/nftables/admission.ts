@@ -1,7 +1,7 @@
 import { clientLimit } from '../../kernel/open-files.js'
 import type { Log } from '../mode.js'
 
-/** Fewer where few files may be open; each connection takes two descriptors. */
+/** The usual limit. It is lower if few files may be open: a connection takes two descriptors. */
 const connectionsMax = 1000
 const pauseMs = 1000
 const reportEveryMs = 10_000
@@ -19,8 +19,8 @@ export interface AdmissionDeps {
 }
 
 /**
- * Says which connections may be served. There is a limit, and for a while nobody is admitted after
- * the system had no descriptor or no memory left. A client that is refused is told at once.
+ * Says which connections may be served. There is a limit. After the system had no descriptor or no
+ * memory left, nobody is admitted for a while. A client that is refused gets a reset at once.
  */
 export class Admission {
   readonly #deps: AdmissionDeps
@@ -35,7 +35,7 @@ export class Admission {
     this.#limit = deps.limit ?? clientLimit(connectionsMax)
   }
 
-  /** Admits a connection, which has to call `leave` at its end. */
+  /** Admits a connection. The caller has to call `leave` at its end. */
   tryEnter(): boolean {
     if (this.#open < this.#limit && this.#deps.now() >= this.#pausedUntil) {
       this.#open++

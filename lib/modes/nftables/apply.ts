@@ -10,7 +10,7 @@ import { between, type Retired } from './changes.js'
 import type { NftablesPlan } from './plan.js'
 import { recreation } from './render.js'
 
-/** NF20: a chain stays this long, empty, after the transaction that freed it. */
+/** NF20: an unused chain stays, empty, for this long before it is deleted. */
 const retirementMs = 1000
 const tickMs = 500
 /** Everything is written anew after so many failed attempts to delete what is unused (NF17). */
@@ -38,7 +38,7 @@ interface Retirement {
 export class NftablesApplier {
   readonly #deps: ApplierDeps
   readonly #retired = new Map<IpFamily, Retirement>()
-  /** Differences build on what the transaction before left. */
+  /** Writes take turns, because a difference builds on the transaction before it. */
   readonly #turns = new Turns()
 
   constructor(deps: ApplierDeps) {
@@ -101,7 +101,7 @@ export class NftablesApplier {
       return await rememberedClients(plan, reader)
     } catch (error) {
       // The sets may be damaged as well, and rules matter more than affinity.
-      context.log.warn({ error: messageOf(error) }, 'session affinity starts anew')
+      context.log.warn({ error: messageOf(error) }, 'clients of session affinity are lost')
       return []
     }
   }
@@ -116,7 +116,9 @@ export class NftablesApplier {
     return { full: false, bytes, objects: all.length, failed: [] }
   }
 
-  /** A set that waits for its deletion and comes back with another timeout has to go first. */
+  /**
+   * A set that comes back while it waits for its deletion is deleted first: its timeout may differ.
+   */
   #clearing(family: IpFamily, commands: readonly Command[]): readonly Command[] {
     const waiting = this.#retired.get(family)?.sets
     if (!waiting) return []
@@ -140,7 +142,8 @@ export class NftablesApplier {
     if (chains.length + sets.length === 0) return
     let waiting = this.#retired.get(plan.family)
     if (!waiting) {
-      // What is freed later goes with it. If it postponed the rest, a busy cluster would never tidy up.
+      // Chains that are freed later go at the same time. If each of them postponed the deletion, a
+      // busy cluster would never delete anything.
       const dueAt = this.#deps.now() + retirementMs
       waiting = { table: plan.table, chains: new Map(), sets: new Map(), dueAt, attempts: 0 }
       this.#retired.set(plan.family, waiting)
@@ -183,7 +186,7 @@ async function rememberedClients(
   const remembered = await reader.remembered(plan.table, affinity)
   const commands: Command[] = []
   for (const set of affinity) {
-    // The kernel refuses to remember longer than the set does.
+    // The kernel refuses an element that expires later than its set allows.
     const longest = Math.floor(set.timeoutSeconds ?? 0) * 1000
     for (const { address, expiresMs } of remembered.get(set.name) ?? []) {
       const element = { set, key: [address], expiresMs: Math.min(expiresMs, longest) }

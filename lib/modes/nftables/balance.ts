@@ -27,10 +27,11 @@ import {
 import type { PlaceTable, RulesetPart, SharedChoice } from './part.js'
 
 /**
- * Places the endpoints of a Service that is reached by its ClusterIP alone. They are elements of one
- * large map, found by the address that the packet carries. Chains that all Services with about as
- * many endpoints share draw one of them, so another endpoint makes no rule, see README. A Service
- * with other addresses has no place there: packets to those would not be found.
+ * Places the endpoints of a Service that is reached by its ClusterIP alone. They are elements of
+ * one large map, found by the destination address of the packet. Shared chains, one for all
+ * Services of about the same size, draw one of the elements. So another endpoint makes no rule, see
+ * README. A Service with other addresses cannot be in the map, because its endpoints are placed by
+ * ClusterIP.
  */
 export function sharedChoice(service: DesiredService): SharedChoice | undefined {
   const { nodePort, externalIps, loadBalancerIps, affinitySeconds, internal } = service
@@ -110,12 +111,13 @@ function choiceChains(choice: Choice): readonly Chain[] {
   ]
 }
 
-/** NF14 without affinity, NF15 with it. */
+/** The rules that choose an endpoint: NF14 without affinity, NF15 with it. */
 export function balance(service: DesiredService, list: 'cluster' | 'local'): Balanced {
   const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
   const { drawn, by } = drawOf(service, endpoints)
   if (service.affinitySeconds === undefined) {
-    // With affinity a client stays anyhow, so a table would help little.
+    // Only a Service without affinity gets a table. With affinity a client keeps its endpoint
+    // anyway.
     return service.balance?.used === 'maglev'
       ? byTable(service, endpoints, list)
       : { rules: [dnatRule(service, drawn, by)] }
@@ -133,13 +135,13 @@ export function balance(service: DesiredService, list: 'cluster' | 'local'): Bal
   return { rules }
 }
 
-/** The rules of a chain, and the table that they look into. */
+/** The rules of a chain, and the table that they read. */
 interface Balanced {
   readonly rules: readonly Rule[]
   readonly table?: PlaceTable
 }
 
-/** What is drawn from, and how. */
+/** The endpoints from which one is drawn, and how. */
 function drawOf(
   { balance: choice }: DesiredService,
   endpoints: readonly Endpoint[],

@@ -25,11 +25,11 @@ export interface NodeFacts {
   readonly masqueradeMark: number
   /** Rules can hash the address of a client. */
   readonly hasHash: boolean
-  /** The proxy counts what is refused, and is told of it. */
+  /** The kernel logs refused packets to the proxy, which counts them. */
   readonly logsRefused: boolean
 }
 
-/** Only what is refused or dropped anyway meets it, so that no other packet costs more. */
+/** Only packets that are refused or dropped meet this statement, so other packets cost no more. */
 const refusalLog = { kind: 'log', group: refusalGroup } as const
 
 export function droppingRule(
@@ -70,7 +70,7 @@ export const jumpTo = (chain: string): Statement => ({
   verdict: { to: 'jump', chain },
 })
 
-/** Matches packets from pods of this node, or, with `not`, all others; undefined: cannot tell (R08). */
+/** Matches packets from pods of this node, or with `not` all others; undefined: not known (R08). */
 export function fromPods(
   { localTraffic, family }: NodeFacts,
   { not }: { readonly not: boolean },
@@ -164,7 +164,7 @@ function clusterIpMasquerade(facts: NodeFacts): readonly Rule[] {
   return [verdictRule(toClusterIp, notFromPods, jumpTo(chains.markForMasquerade))]
 }
 
-/** NF10 */
+/** NF10: refuses packets to ports that a ClusterIP does not have, and to unused ClusterIPs. */
 function clusterIpsCheck({ serviceCidrs, family }: NodeFacts): readonly Rule[] {
   const rules: Rule[] = [
     {

@@ -98,7 +98,7 @@ class Order {
     }
   }
 
-  /** Writes the places that lead elsewhere now: few of a table, when an endpoint comes or goes. */
+  /** Writes the places that lead elsewhere now. They are few if one endpoint comes or goes. */
   #tables(tables: readonly PlaceTable[], before: readonly PlaceTable[]): void {
     const old = new Map(before.map((table) => [table.set.name, table]))
     for (const table of tables) {
@@ -134,7 +134,7 @@ class Order {
     if (now) this.#addElements.push({ do: 'add-element', element: now })
   }
 
-  /** Writes the numbers that mean another endpoint now. That makes no rule, see README. */
+  /** Writes the elements whose number means another endpoint now. No rule changes, see README. */
   #endpoints(now: ElementRequest | undefined, before: ElementRequest | undefined): void {
     const [after, old] = [now, before].map((each) => (each ? endpointElements(each) : []))
     old?.forEach((element, index) => {
@@ -173,7 +173,7 @@ class Order {
   }
 }
 
-/** Elements of one set side by side, which lets the text writer put many into one command. */
+/** Sorts elements by set, so that the text writer can put many into one command. */
 function bySet(commands: readonly Command[]): readonly Command[] {
   const name = (command: Command) => ('element' in command ? command.element.set.name : '')
   return [...commands].sort((a, b) => (name(a) < name(b) ? -1 : name(a) > name(b) ? 1 : 0))

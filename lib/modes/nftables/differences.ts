@@ -47,7 +47,7 @@ export async function* nftablesDifferences(
 interface ChainThere {
   readonly deps: ComparisonDeps
   readonly there: readonly ListedRule[] | undefined
-  /** Of the part it belongs to. */
+  /** The key of the part that the chain belongs to. */
   readonly key: string
 }
 
@@ -82,14 +82,14 @@ async function* chainDifferences(
   }
   if (missing.length > 0 || left.size > 0) return
   const expected = texts().map((text, index) => `rule ${index + 1}: ${text}`)
-  yield { place, expected: expected.join('\n'), found: 'these in another order', owner }
+  yield { place, expected: expected.join('\n'), found: 'these rules in another order', owner }
 }
 
 async function* elementDifferences(
   plan: NftablesPlan,
   { reader, pause }: ComparisonDeps,
 ): AsyncGenerator<Difference> {
-  // Only the kernel knows the clients that it remembers for session affinity.
+  // Sets of session affinity are left out: only the kernel knows the clients that it remembers.
   const present = [...plan.parts.values()].flatMap((part) =>
     part.sets.filter(({ timeoutSeconds }) => timeoutSeconds === undefined),
   )

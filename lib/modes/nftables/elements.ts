@@ -25,7 +25,7 @@ export function sameTarget(a: DnatTarget | undefined, b: DnatTarget | undefined)
   return a?.ip === b?.ip && a?.port === b?.port
 }
 
-/** The elements of a map of endpoints that come with a request. */
+/** The elements that a request puts into a map of endpoints. */
 export function endpointElements({ key, shared }: ElementRequest): readonly Element[] {
   const [address, , port] = key
   if (!shared || address === undefined || port === undefined) return []
@@ -33,7 +33,7 @@ export function endpointElements({ key, shared }: ElementRequest): readonly Elem
   return shared.placed.map((target, index) => ({ set, key: [address, port, index], target }))
 }
 
-/** The element that says how many places there are; undefined for the smallest number of them. */
+/** The element that says how many places a Service has; undefined for the smallest number. */
 export function sizeElement({ key, shared }: ElementRequest): Element | undefined {
   const [address, , port] = key
   const set = shared && sizeSet(shared.choice)

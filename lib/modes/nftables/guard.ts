@@ -14,7 +14,7 @@ import { nftablesDifferences, type ComparisonDeps } from './differences.js'
 export interface GuardDeps {
   readonly context: ModeContext
   readonly reader: RulesetReader
-  /** Starts a watch that calls these when others commit, or when it cannot tell. */
+  /** Starts a watch. It calls a handler when others commit, and when it cannot tell. */
   readonly watch: (handlers: { onForeign: () => void; onUnclear: () => void }) => CommitWatch
   readonly known: KnownByFamily<NftablesPlan>
   /** The shortest time between two comparisons. */
@@ -23,7 +23,7 @@ export interface GuardDeps {
   readonly verifyEveryMs: () => number
 }
 
-/** Notices what others do to our tables while a mode lives. */
+/** Notices what others do to our tables while a mode runs. */
 export interface Watcher {
   /** Wraps a writer, so that its transactions count as ours. */
   guarded(writer: RulesetWriter): RulesetWriter
@@ -31,9 +31,9 @@ export interface Watcher {
 }
 
 /**
- * Notices foreign changes of our tables. A foreign transaction is seen as it happens and
- * answered with a full sync. The kernel is compared with the plan where events were lost, and now
- * and then in any case.
+ * Notices foreign changes of our tables. A foreign transaction is seen as it happens and answered
+ * with a full sync. The kernel is compared with the plan after events were lost, and now and then
+ * in any case.
  */
 export class Guard implements Watcher {
   readonly #deps: GuardDeps
@@ -111,8 +111,8 @@ export function reportForeign(context: ModeContext, reason: string): void {
 }
 
 /**
- * Compares the kernel with a plan and tells the first fault, or undefined. Chains beyond the plan
- * are no fault: nothing of ours leads there.
+ * Compares the kernel with a plan and returns the first fault, or undefined. A chain that is not in
+ * the plan is no fault, because no rule of ours leads to it.
  */
 async function differenceFrom(
   plan: NftablesPlan,

@@ -83,7 +83,7 @@ export const mode: ModeDefinition = {
     }
   },
   differences: async (state, config) => {
-    // Whichever way writes, only netlink reads.
+    // Rules are read by netlink, even where the program nft writes them.
     const deps = { ...probeDefaults(), env: { ...process.env, [writerVariable]: undefined } }
     const { findings, netlink, hasHash, writer } = await probeNftables(deps, [state.family])
     if (!netlink) {
@@ -135,7 +135,7 @@ async function logs(
   return isPossible
 }
 
-/** Settings, without what the kernel cannot do. */
+/** The settings, without those that the kernel cannot do. */
 const abilities = (hasHash: boolean, hasLog: boolean) => (settings: NftablesSettings) => ({
   ...settings,
   hasHash,
@@ -144,9 +144,9 @@ const abilities = (hasHash: boolean, hasLog: boolean) => (settings: NftablesSett
 
 const withoutLog =
   'the kernel cannot log to this program, so refused connections are not counted; load nfnetlink_log'
-const withoutHash = 'no nft_hash: Services balanced by source-hash or maglev are random'
+const withoutHash = 'no nft_hash: balance by source-hash or maglev becomes random'
 
-/** Rules in the words of `nft`, where it is installed. */
+/** The rules of a chain as `nft` prints them; undefined if it is not installed. */
 const shownBy =
   ({ table }: NftablesPlan) =>
   async (chain: string): Promise<readonly string[] | undefined> => {
@@ -179,7 +179,7 @@ function guardOf(
   })
 }
 
-/** Without netlink the program tells what others do; what the kernel holds is not compared. */
+/** Without netlink the program nft reports what others do. Kernel and plan are not compared. */
 function monitored(tables: readonly TableName[], context: ModeContext): Watcher {
   const monitor = new NftMonitor({
     tables,

@@ -23,10 +23,10 @@ interface Listener {
 }
 
 /**
- * TCP node ports on 127.0.0.1 and ::1. NAT can send a packet to loopback on only with route_localnet,
- * which lets other hosts reach loopback (CVE-2020-8558). So a listener serves these node ports and
- * connects to an endpoint itself. The node's own traffic is not bound
- * by externalTrafficPolicy (S18), so any endpoint may get it.
+ * TCP node ports on 127.0.0.1 and ::1. NAT can send packets for loopback to an endpoint only with
+ * route_localnet, which lets other hosts reach loopback (CVE-2020-8558). So a listener serves these
+ * node ports and connects to an endpoint itself. The node's own traffic is not bound by
+ * externalTrafficPolicy (S18), so any endpoint may get it.
  */
 export class LocalhostPorts {
   readonly #deps: LocalhostPortsDeps
@@ -39,7 +39,7 @@ export class LocalhostPorts {
     this.#deps = deps
   }
 
-  /** Opens and closes listeners to match the plan; returns the ports that are taken. */
+  /** Opens and closes listeners to match the plan. Returns the ports that could not be opened. */
   async update(plan: NftablesPlan): Promise<readonly ServiceFailure[]> {
     const previous = this.#plans.get(plan.family)
     this.#plans.set(plan.family, plan)
@@ -48,7 +48,7 @@ export class LocalhostPorts {
       plan,
       previous && loopbackOf(previous) === host ? previous : undefined,
     )
-    // What failed before is tried again at every sync.
+    // A port that failed before is tried again at every sync.
     for (const id of this.#failed.keys()) {
       if (id.startsWith(`${plan.family} `)) changed.add(Number(id.split(' ')[1]))
     }
@@ -127,7 +127,7 @@ export class LocalhostPorts {
         return
       }
       const upstream = connect({ host: endpoint.ip, port: endpoint.port, allowHalfOpen: true })
-      // No other endpoint can be reached without descriptors.
+      // Without descriptors no other endpoint can be reached either.
       upstream.once('error', (error) => tryNext(admission.noteExhaustion(error) ? [] : rest))
       upstream.once('connect', () => {
         upstream.removeAllListeners('error')
@@ -158,7 +158,7 @@ function join(client: Socket, upstream: Socket): void {
   upstream.pipe(client)
 }
 
-/** The address to listen on, where node ports are asked for on loopback. */
+/** The address to listen on; undefined if node ports are not wanted on loopback. */
 function loopbackOf({ state }: NftablesPlan): string | undefined {
   const canonical = state.family === 'IPv4' ? '127.0.0.1' : '::1'
   const isAsked = state.node.nodePorts.addresses.some((text) => {
@@ -184,7 +184,7 @@ function portOf(id: string): number | undefined {
   return id.startsWith(tcpPorts) ? Number(id.slice(tcpPorts.length)) : undefined
 }
 
-/** The service port that has the node port, if it has somewhere to send a connection. */
+/** The key of the service port that has the node port; undefined if there is no endpoint. */
 function ownerOf(plan: NftablesPlan, port: number): string | undefined {
   return plan.requests.get(`${tcpPorts}${port}`)?.[0]?.owner
 }

@@ -3,7 +3,7 @@ import type { IpFamily } from '../../state/ip.js'
 import type { Protocol, ServicePortName } from '../../state/names.js'
 import { nameHash } from '../name-hash.js'
 
-/** Names and layout of table kube-proxy (NF01-NF09): the words of kube-proxy's own nftables mode. */
+/** Names and layout of table kube-proxy (NF01-NF09), as in upstream's nftables mode. */
 
 export const tableName = 'kube-proxy'
 export const tableComment = 'rules for kube-proxy'
@@ -40,7 +40,7 @@ export const chains = {
   nodePortEndpointsCheck: 'nodeport-endpoints-check',
   clusterIpsCheck: 'cluster-ips-check',
   reject: 'reject-chain',
-  /** Ours, with --flows: tells the proxy what it drops. */
+  /** Only this program has it, with --flows. It logs what it drops to the proxy. */
   drop: 'drop-chain',
   // source ranges
   firewallCheck: 'firewall-check',
@@ -49,7 +49,7 @@ export const chains = {
   masquerading: 'masquerading',
 } as const
 
-/** NF03: the jumps, in order; `onlyNew` looks at the first packet of a connection only. */
+/** NF03: the jumps, in order. With `onlyNew` only the first packet of a connection jumps. */
 export const jumps: readonly {
   readonly from: string
   readonly to: string
@@ -168,7 +168,7 @@ export function sizeSet(choice: Choice): NftSet | undefined {
 
 export const drawingChain = ({ protocol, places }: Choice) => `${protocol}-draw-${places}`
 
-/** Prefixes of what belongs to one service port or one endpoint of it (NF13). */
+/** Prefixes of chains and sets that belong to one service port or one of its endpoints (NF13). */
 export type Prefix =
   | 'service'
   | 'local'
@@ -179,7 +179,9 @@ export type Prefix =
   | 'places'
   | 'local-places'
 
-/** Longest name below the prefix; leaves 16 characters of the kernel's 256 for the prefix. */
+/**
+ * The longest name after the prefix. It leaves 16 of the kernel's 256 characters for the prefix.
+ */
 const baseLengthMax = 240
 
 export function serviceBaseName(name: ServicePortName): string {
@@ -207,8 +209,8 @@ export function l4ProtocolOf(protocol: Protocol): L4Protocol {
 }
 
 /**
- * The hash, made of the name before anything is replaced or cut, keeps names apart that look
- * alike afterwards. Characters that nft has no place for in a name become dots.
+ * Makes a name that nft accepts: other characters become dots, and a long name is cut. Names that
+ * look alike afterwards still differ, because each begins with the hash of the full name.
  */
 function hashed(name: string): string {
   const full = `${nameHash(name, 8)}-${name.replace(/[^A-Za-z0-9_./-]/g, '.')}`

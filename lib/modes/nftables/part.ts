@@ -2,16 +2,16 @@ import type { Chain, DnatTarget, Element, NftSet } from '../../kernel/nftables/m
 import type { Requested } from '../requests.js'
 import type { Choice } from './names.js'
 
-/** The share of one service port, or of the node itself, in the ruleset. */
+/** The part of the ruleset that belongs to one service port, or to the node itself. */
 export interface RulesetPart {
   /** No other part has chains or sets of these names. */
   readonly chains: readonly Chain[]
   readonly sets: readonly NftSet[]
   /** Other parts may ask for the same keys, see requests.ts. */
   readonly elements: readonly ElementRequest[]
-  /** What is in those of its sets that lead from the hash of a client to an endpoint. */
+  /** The content of its maps from the hash of a client to an endpoint. */
   readonly tables?: readonly PlaceTable[]
-  /** The chains it shares with all that have about as many endpoints, instead of its own. */
+  /** The chains that it uses instead of its own. Services of about the same size share them. */
   readonly choice?: Choice
 }
 
@@ -23,16 +23,16 @@ export interface PlaceTable {
   readonly places: Uint16Array
 }
 
-/** The places of the endpoints of a service port, and of how many one is drawn. */
+/** The places of a service port's endpoints, and the shared chains that draw one of the places. */
 export interface SharedChoice {
   readonly choice: Choice
-  /** Every endpoint as often as the others, so that chance is even; places left over stay empty. */
+  /** The endpoint at each place. All have equally many places; places that are left stay empty. */
   readonly placed: readonly DnatTarget[]
 }
 
 /** An element that a service port asks for. */
 export interface ElementRequest extends Element, Requested {
-  /** Its endpoints, as further elements for the same address and port. */
+  /** The endpoints. They become further elements for the same address and port. */
   readonly shared?: SharedChoice
 }
 
@@ -45,7 +45,7 @@ export function elementOf(
   return { owner, set, key, ...rest }
 }
 
-/** One text for each place in a set. */
+/** A text that is different for each key of each set. */
 export function elementId({ set, key }: Element): string {
   return `${set.name} ${key.join(' ')}`
 }

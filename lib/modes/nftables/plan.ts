@@ -12,22 +12,24 @@ import { sharedPart } from './balance.js'
 import type { NftablesSettings } from './settings.js'
 import { servicePart } from './service-part.js'
 
-/** The whole ruleset of one family, cut into parts that change with one service port each. */
+/** The whole ruleset of one family, in parts. Each part changes with one service port only. */
 export interface NftablesPlan {
   readonly family: IpFamily
   readonly table: Table
-  /** By `DesiredService.key`; the node's own part has the empty key, what others share its chain. */
+  /**
+   * By `DesiredService.key`. The node's part has the empty key; a shared part, its chain's name.
+   */
   readonly parts: PersistentMap<RulesetPart>
   readonly requests: Requests<ElementRequest>
-  /** The state it was made of, for what lives beside the ruleset (localhost node ports). */
+  /** The state that the plan was made from. Node ports on localhost need it. */
   readonly state: DesiredState
 }
 
 /** The settings that rules depend on. */
 export interface PlanSettings extends Pick<NftablesSettings, 'masqueradeAll' | 'masqueradeBit'> {
-  /** Rules can hash the address of a client; true unless said otherwise. */
+  /** Rules can hash the address of a client; true by default. */
   readonly hasHash?: boolean
-  /** What is refused is logged for who counts it; false unless said otherwise. */
+  /** The kernel logs refused packets to the proxy; false by default. */
   readonly logsRefused?: boolean
 }
 
@@ -38,9 +40,9 @@ interface Memory {
   last: LastPlan | undefined
 }
 
-/** What service ports of one protocol share. */
+/** The chains that service ports of one protocol share. */
 interface Shared {
-  /** How many draw from so many places. */
+  /** By number of places: how many service ports have it. */
   readonly users: ReadonlyMap<number, number>
   readonly part: RulesetPart
 }
@@ -53,8 +55,8 @@ interface LastPlan {
 }
 
 /**
- * Makes plans. What it remembers only saves work: parts by the reference of their service, and
- * the last plan, whose requests the next one starts from.
+ * Makes plans. Only to save work it remembers parts, by the reference of their service, and the
+ * last plan, with whose requests the next plan starts.
  */
 export function nftablesPlanner(settings: PlanSettings): (state: DesiredState) => NftablesPlan {
   const memoryFor = memoryByFacts<NodeFacts, Memory>((facts, before) => ({
@@ -108,7 +110,7 @@ const reader = {
   isSame: sameRequest,
 }
 
-/** Work is proportional to the changes and to how many sizes there are. */
+/** The shared parts after some changes. The work is proportional to the changes and the sizes. */
 function sharedBy(
   before: ReadonlyMap<L4Protocol, Shared>,
   { added, changed, removed }: MapChanges<RulesetPart>,
@@ -130,7 +132,7 @@ function sharedBy(
     for (const [places, count] of users) if (count === 0) users.delete(places)
     const old = before.get(protocol)
     if (users.size === 0) shared.delete(protocol)
-    // By reference, so that what serves the same sizes is no change.
+    // The part keeps its reference while the sizes stay the same, so that it counts as unchanged.
     else if (old && sameKeys(old.users, users)) shared.set(protocol, { users, part: old.part })
     else shared.set(protocol, { users, part: sharedPart(protocol, users.keys()) })
   }

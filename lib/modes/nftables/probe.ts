@@ -17,13 +17,13 @@ import { hashTrialTransaction, logTrialTransaction, trialTransaction } from './t
 
 export interface ProbeDeps {
   readonly nft: Nft
-  /** Throws where nf_tables cannot be reached without the program. */
+  /** Throws if nf_tables cannot be reached without the program nft. */
   readonly openNetlink: () => NfTables
   readonly kernelRelease: () => string
   readonly env: Readonly<Record<string, string | undefined>>
 }
 
-/** The value `nft` means that the program is used even where netlink works. */
+/** With the value `nft` the program is used even if netlink works. */
 export const writerVariable = 'KUBE_PROXY_NFTABLES_WRITER'
 
 export const probeDefaults = (): ProbeDeps => ({
@@ -40,7 +40,7 @@ export interface Probed {
   readonly clients: ClientReader
   /** Rules can hash the address of a client. */
   readonly hasHash: boolean
-  /** Undefined where only the program works; the caller closes it. */
+  /** Undefined if only the program works. The caller closes it. */
   readonly netlink: NfTables | undefined
 }
 
@@ -50,7 +50,7 @@ export async function probeNftables(
   families: readonly IpFamily[],
 ): Promise<Probed> {
   const opened = openWriter(deps)
-  // Where netlink works the program is not needed, and starts while the kernel tries the rules.
+  // If netlink works the program is not needed. It then runs while the kernel tries the rules.
   const program = nftFinding(deps.nft, !opened.netlink)
   const needed = [...opened.findings, ...(opened.netlink ? [] : [await program])]
   const trials: Finding[] = []
@@ -62,7 +62,7 @@ export async function probeNftables(
   return { ...opened, findings, hasHash: trials.at(-1)?.ok ?? false }
 }
 
-/** Opens what a probe before found to work, so the trial of the rules is not made again. */
+/** Opens a writer without the trial of all rules, because an earlier probe has made it. */
 export async function openNftables(
   deps: ProbeDeps,
   families: readonly IpFamily[],
@@ -139,12 +139,12 @@ async function hashFinding(writer: RulesetWriter, families: readonly IpFamily[])
     for (const family of families) await writer.check(hashTrialTransaction(family))
     return { ...need, ok: true, seen: 'works', fix: '' }
   } catch (error) {
-    const fix = 'load nft_hash; without it Services balanced by source-hash or maglev are random'
+    const fix = 'load nft_hash; without it, balance by source-hash or maglev becomes random'
     return { ...need, ok: false, seen: messageOf(error), fix }
   }
 }
 
-/** Whether rules can tell the proxy what they refuse. Only asked where it wants to know. */
+/** Whether rules can log to the proxy what they refuse. Asked only if the settings want it. */
 export async function canLog(
   writer: RulesetWriter,
   families: readonly IpFamily[],

@@ -4,7 +4,7 @@ import type { CommandLine } from '../../kernel/nftables/text.js'
 import { between, creation } from './changes.js'
 import type { NftablesPlan } from './plan.js'
 
-/** The whole plan as input of `nft -f`, in the order in which names sort. */
+/** The whole plan as input of `nft -f`, sorted by kind and name. */
 export function renderPlan(plan: NftablesPlan): string {
   return transactionText(sortedCreation(plan))
 }
@@ -32,8 +32,8 @@ function update(plan: NftablesPlan, previous: NftablesPlan): Transaction {
 }
 
 /**
- * The table as new, whatever was in it, in one step (NF04): packets see the old ruleset or the
- * whole new one, and established connections, which live in conntrack, notice nothing.
+ * Makes the table anew in one step, whatever was in it (NF04). A packet meets the whole old ruleset
+ * or the whole new one. Established connections go on, because they are in conntrack.
  */
 export function recreation(plan: NftablesPlan): Transaction {
   return {

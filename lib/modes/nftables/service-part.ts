@@ -21,7 +21,7 @@ interface Entrances {
   readonly clusterIp: string
   readonly external?: string
   readonly firewall?: string
-  /** Present where other Services use the chain `clusterIp` as well. */
+  /** Present if other Services use the chain `clusterIp`, too. */
   readonly shared?: SharedChoice
 }
 
@@ -29,7 +29,7 @@ interface Entrances {
 export function servicePart(service: DesiredService, facts: NodeFacts): RulesetPart {
   const shared = sharedChoice(service)
   if (!shared) return partWithChains(service, facts)
-  // It gets no own chain, because the kernel looks at all chains in every transaction.
+  // The Service gets no own chain, because the kernel looks at all chains in every transaction.
   const { choice } = shared
   const elements = elementsOf(service, facts, {
     clusterIp: sharingChain(choice.protocol),
@@ -96,7 +96,7 @@ function externalRules(
   }
   const rules: Rule[] = []
   if (service.clusterEndpoints.length > 0) {
-    // S18: the policy keeps the address of clients outside; pods and the node do not need that.
+    // S18: the policy keeps addresses of outside clients. Pods and the node use all endpoints.
     const pods = fromPods(facts, { not: false })
     const node: Statement = { kind: 'local', field: 'saddr' }
     if (pods) rules.push(verdictRule(pods, toCluster))
@@ -113,7 +113,7 @@ function firewallRules(service: DesiredService, facts: NodeFacts): readonly Rule
   const cidrs = disjoint(service.sourceRanges, bitsOf(facts.family))
   const node = facts.primaryIp === undefined ? undefined : parseIp(facts.primaryIp)
   const rules: Rule[] = []
-  // S35: where the balancer's address is bound here, the node's own packets may carry it.
+  // S35: if the balancer's address is bound on this node, the node's own packets may carry it.
   if (node && cidrs.some((cidr) => cidrContains(cidr, node))) {
     rules.push(
       verdictRule(
@@ -130,7 +130,9 @@ function firewallRules(service: DesiredService, facts: NodeFacts): readonly Rule
 /** Collects the elements of one service port, each place once. */
 class Elements {
   readonly #service: DesiredService
-  /** Verdicts that name no chain of the Service say whose they are. */
+  /**
+   * Sets whose verdicts name a chain of the Service. Verdicts of others get its name as comment.
+   */
   readonly #named: readonly NftSet[]
   readonly #elements = new Map<string, ElementRequest>()
 
@@ -191,7 +193,7 @@ function elementsOf(
       elements.add(sets.firewallIps, [ip, protocol, port], goTo(firewall))
     }
   }
-  // Only a pod of this node can meet itself through this node's rules (S24).
+  // S24: a pod may reach itself through a Service. Only pods of this node do so in its rules.
   for (const { ip, port: target, isLocal } of service.reachableEndpoints) {
     if (isLocal) elements.add(sets.hairpinConnections, [ip, ip, protocol, target])
   }

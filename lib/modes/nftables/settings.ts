@@ -6,7 +6,7 @@ export interface NftablesSettings {
   readonly masqueradeAll: boolean
   readonly localhostNodePorts: boolean
   readonly syncPeriodMs: number
-  /** What is refused is logged to the proxy. */
+  /** The kernel logs refused packets to the proxy. */
   readonly logsRefused: boolean
 }
 

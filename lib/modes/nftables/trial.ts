@@ -13,8 +13,8 @@ import { nftFamilyOf } from './names.js'
 const trialTable = 'kube-proxy-trial'
 
 /**
- * Makes a ruleset with every kind of rule this mode writes, to ask the kernel whether it would take
- * it. Addresses are of the ranges for documentation.
+ * Makes a ruleset that the kernel is asked to check, with every kind of rule that this mode needs.
+ * The addresses are of the ranges for documentation.
  */
 export function trialTransaction(family: IpFamily): Transaction {
   const plan = nftablesPlanner({ masqueradeAll: false, masqueradeBit: 14 })(trialState(family))

@@ -17,7 +17,8 @@ export function chooseEndpoint(
 ): void {
   const chosen = code.freshLabel('endpoint chosen')
   const anyEndpoint = code.freshLabel('any endpoint')
-  // Without CAP_PERFMON some kernels do not see that the key is read only where it was written.
+  // Zeros come first: without CAP_PERFMON some kernels do not see that the key is written before it
+  // is read.
   writeFrame(code, frame.affinityKey, affinityKey.bytes, [])
   code.jumpIf('r7', '==', 0, anyEndpoint)
   useAffinity(code, view, parts, { chosen, anyEndpoint })
@@ -28,7 +29,7 @@ export function chooseEndpoint(
   code.label(chosen)
 }
 
-/** Looks up the endpoint in the frame; r0 is 0 when it is none of the service's (any more). */
+/** Looks up the endpoint in the frame. r0 is 0 if the service does not have it (any more). */
 export function findMember(code: Assembler, view: View, parts: ProgramParts): void {
   code
     .mapAddress('r1', parts.maps[view.family].members)

@@ -9,7 +9,7 @@ import type { ProgramParts } from './view.js'
 const done = 'nothing more to count'
 const over = 'connection is over'
 
-/** The program that sees what becomes of connections. It leaves the answers to others. */
+/** The program that counts what becomes of connections. It changes nothing about them. */
 export function countConnections(parts: ProgramParts): Buffer {
   const code = new Assembler()
   const isOurs = code.freshLabel('an operation that counts')
@@ -36,7 +36,7 @@ export function countConnections(parts: ProgramParts): Buffer {
   return code.label(done).set('r0', 1).exit().finish()
 }
 
-/** What others have asked for stays. */
+/** Asks for more operations of this socket. What other programs have asked for stays. */
 function askForMore(code: Assembler): void {
   code
     .load('r2', 'u32', 'r6', operation.wanted)
@@ -51,7 +51,7 @@ function addRoundTrip(code: Assembler): void {
   addOne(code, 'roundTrips')
 }
 
-/** Leaves in r7 where the connection was sent. */
+/** Leaves the translation of the connection in r7. */
 function findTranslation(code: Assembler, { maps }: ProgramParts): void {
   findOfSocket(code, maps.shared.connections)
   code.set('r7', 'r0')
@@ -89,7 +89,7 @@ function takeState(code: Assembler, parts: ProgramParts): void {
   countOver(code, parts, 'r7', 0)
 }
 
-/** Counts what is left of a connection that is over; or one that never was. */
+/** Counts the rest of a connection that is over, or a connection that failed. */
 function takeEnd(code: Assembler, parts: ProgramParts): void {
   const failed = code.freshLabel('failed')
   code
@@ -110,7 +110,7 @@ function takeEnd(code: Assembler, parts: ProgramParts): void {
   noteFlow(code, parts, 'failed')
 }
 
-/** While it is open. */
+/** Adds the traffic of a connection while it is open. */
 function addTraffic(code: Assembler): void {
   code.load('r1', 'u32', 'r8', counted.stage).jumpIf('r1', '!=', stages.open, done)
   addRetransmits(code)
@@ -120,7 +120,7 @@ function addTraffic(code: Assembler): void {
   addReceived(code)
 }
 
-/** TCP numbers the begin and the end of each direction like a byte, and nobody has sent those. */
+/** TCP counts the beginning and the end of each direction like a byte, but they are no data. */
 const begin = 1
 const beginAndEnd = 2
 
@@ -139,7 +139,7 @@ function countEndSent(code: Assembler): void {
     .label(counts)
 }
 
-/** The begin of what is received is not among the bytes that the kernel counts. */
+/** The kernel counts the end among the received bytes, but not the beginning. */
 function countEndReceived(code: Assembler): void {
   const { finWait2, timeWait, closeWait, lastAck, closing } = tcpStates
   const [has, counts] = [code.freshLabel('end came'), code.freshLabel('end counts')]
@@ -147,7 +147,7 @@ function countEndReceived(code: Assembler): void {
   for (const state of [timeWait, closeWait, lastAck, closing]) code.jumpIf('r1', '==', state, has)
   code
     .jumpIf('r1', '!=', finWait2, counts)
-    // It is over here when the end comes, or at once when nobody is there to read any more.
+    // This state ends when the peer's end comes, or at once if nobody reads any more.
     .load('r1', 'u64', 'r6', operation.bytesReceived)
     .load('r2', 'u64', 'r8', counted.receivedWhenHalfClosed)
     .jumpIf('r1', '<=', 'r2', counts)
@@ -165,7 +165,7 @@ function addRetransmits(code: Assembler): void {
   add(code, 'retransmits')
 }
 
-/** So many of the bytes as r7 says are none. */
+/** r7 says how many of the counted bytes are no data. */
 function addSent(code: Assembler): void {
   code.load('r1', 'u64', 'r6', operation.bytesAcknowledged).compute('subtract', 'r1', 'r7')
   addSince(code, counted.acknowledged, 'bytesToEndpoint')
@@ -176,7 +176,7 @@ function addReceived(code: Assembler): void {
   addSince(code, counted.received, 'bytesToClient')
 }
 
-/** Adds what r1 has grown by since the last time. */
+/** Adds the growth of r1 since the last time. */
 function addSince(code: Assembler, last: number, field: StatisticsField): void {
   code.load('r2', 'u64', 'r8', last).store('u64', 'r8', last, 'r1').compute('subtract', 'r1', 'r2')
   add(code, field)
@@ -187,7 +187,7 @@ function addOne(code: Assembler, field: StatisticsField): void {
   add(code, field)
 }
 
-/** Adds r1; a number may be added to by an interrupt of the same processor. */
+/** Adds r1 atomically, because an interrupt of the same processor may add to the same number. */
 function add(code: Assembler, field: StatisticsField): void {
   code.atomicAdd('r9', statistics[field], 'r1')
 }

@@ -1,4 +1,4 @@
-/** What programs read and write of a call: `struct bpf_sock_addr`. */
+/** The fields of a call that programs read and write: `struct bpf_sock_addr`. */
 export const call = {
   ip4: 4,
   ip6: 8,
@@ -19,7 +19,7 @@ export const socket = {
 /** `struct bpf_sock` as the context of a socket that is closed. */
 export const closed = { protocol: 12 } as const
 
-/** `struct bpf_sock_ops`, and what it tells. */
+/** `struct bpf_sock_ops`: an operation, and the state of its connection. */
 export const operation = {
   kind: 0,
   stateBefore: 4,
@@ -28,7 +28,7 @@ export const operation = {
   localIp6: 48,
   /** In the machine's order. */
   localPort: 68,
-  /** Eight times the microseconds. */
+  /** In eighths of a microsecond. */
   roundTripTime: 80,
   wanted: 84,
   sentUpTo: 104,
@@ -39,7 +39,7 @@ export const operation = {
   socket: 184,
 } as const
 export const operations = { connecting: 3, stateChanged: 10, roundTrip: 12 } as const
-/** Which operations a socket tells of, beside the first. */
+/** The flags for operations that the kernel reports only if a program asks. */
 export const wanted = { stateChanges: 4, roundTrips: 8 } as const
 
 /** States of TCP. */
@@ -53,7 +53,7 @@ export const tcpStates = {
   closing: 11,
 } as const
 
-/** How `0xffff` in network order reads on a little-endian machine: `::ffff:0:0/96`. */
+/** The third word of `::ffff:0:0/96`, as a little-endian machine reads it. */
 export const mappedWord = 0xffff0000
 
 export const connectionRefused = 111

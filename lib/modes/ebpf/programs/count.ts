@@ -16,12 +16,12 @@ import type { ProgramParts, View } from './view.js'
 const ifMissing = 1
 const serviceId = { base: 'frame', at: frame.serviceId, size: 'u32' } as const
 
-/** From now on the program for connections counts what becomes of this one to the endpoint in the frame. */
+/** Makes the program for connections count this one, which goes to the endpoint in the frame. */
 export function noteCounted(code: Assembler, view: View, { maps }: ProgramParts): void {
   const isUncounted = code.freshLabel('not counted')
   ofSocket(code, maps.shared.counted, 'create')
   code.jumpIf('r0', '==', 0, isUncounted).set('r8', 'r0')
-  // A socket that connects once more has what it had before.
+  // A socket that connects once more still has its old numbers.
   for (let at = 0; at < counted.bytes; at += 8) code.store('u64', 'r8', at, 0)
   const { address, port } = statisticsKey
   copyEndpoint(code, view, { base: 'r8', address, port })
@@ -34,7 +34,7 @@ export function noteCounted(code: Assembler, view: View, { maps }: ProgramParts)
     .label(isUncounted)
 }
 
-/** Counts one client of UDP of the endpoint in the frame. */
+/** Counts one more UDP client of the endpoint in the frame. */
 export function countClient(code: Assembler, view: View, parts: ProgramParts): void {
   writeFrame(code, frame.statisticsKey, statisticsKey.bytes, [
     { at: statisticsKey.id, value: serviceId },
@@ -62,8 +62,8 @@ function countOne(code: Assembler, parts: ProgramParts, field: StatisticsField):
 }
 
 /**
- * Leaves in r0 the numbers of the key that r8 points to. They are made when they are not there; where
- * there is no more room, they are those of all the rest, and so is the key.
+ * Leaves in r0 the numbers for the key that r8 points to. Missing numbers are made. If the map is
+ * full, the key becomes the key of all the rest, and r0 gets the numbers of the rest.
  */
 export function findStatistics(code: Assembler, { maps }: ProgramParts, none: string): void {
   const found = code.freshLabel('statistics found')
@@ -77,7 +77,7 @@ export function findStatistics(code: Assembler, { maps }: ProgramParts, none: st
     .frameAddress('r3', frame.statistics)
     .set('r4', ifMissing)
     .call('map_update_elem')
-  // Asked again whatever the answer was: another processor may have made them meanwhile.
+  // The map is asked again in any case: another processor may have made the numbers meanwhile.
   lookUp().jumpIf('r0', '!=', 0, found)
   // The key may be in the frame, so its slots are written as a whole. Only the protocol stays.
   const { id, protocol, address } = statisticsKey

@@ -5,7 +5,7 @@ import { addressFields, frame, writeMember, writeNumber, type Place } from './fr
 import { openAtEndpoint } from './open-connections.js'
 import type { ProgramParts, View } from './view.js'
 
-/** Draws an endpoint of the service in r9, as its flags say. It is in the frame afterwards. */
+/** Draws an endpoint of the service in r9, as its flags say, and writes it to the frame. */
 export function drawEndpoint(code: Assembler, view: View, parts: ProgramParts, none: string): void {
   const [inTurn, byFewest] = [code.freshLabel('in turn'), code.freshLabel('by fewest')]
   const [byChance, placed] = [code.freshLabel('by chance'), code.freshLabel('place in r0')]
@@ -30,7 +30,7 @@ export function drawEndpoint(code: Assembler, view: View, parts: ProgramParts, n
   code.label(done)
 }
 
-/** Of two that chance draws, the one at which fewer connections are open. */
+/** Draws two endpoints by chance, and takes the one with fewer open connections. */
 function drawFewerOpen(
   code: Assembler,
   view: View,
@@ -55,7 +55,7 @@ function drawFewerOpen(
   takeEndpoint(code, view, parts, none)
 }
 
-/** Two different places of at least two. */
+/** Draws two different places. The service has at least two endpoints. */
 function drawTwo(code: Assembler): void {
   const inside = code.freshLabel('second is inside')
   code.call('get_prandom_u32')
@@ -75,7 +75,7 @@ function drawTwo(code: Assembler): void {
   storePlace(code, 'r8', frame.place)
 }
 
-/** Leaves in r0 whose turn it is. */
+/** Leaves in r0 the index of the endpoint whose turn it is. */
 function takeTurn(code: Assembler, view: View, parts: ProgramParts, none: string): void {
   code
     .mapAddress('r1', parts.maps[view.family].services)
@@ -95,7 +95,7 @@ function countOfEndpoints(code: Assembler, to: Register): void {
     .compute('and', to, service.count.mask)
 }
 
-/** The register counts from the first endpoint of the service in r9. */
+/** Writes a place to the frame. `index` counts from the first endpoint of the service in r9. */
 function storePlace(code: Assembler, index: Register, at: number): void {
   code
     .set('r3', 'r9')
@@ -104,7 +104,7 @@ function storePlace(code: Assembler, index: Register, at: number): void {
   writeNumber(code, at, 'r3')
 }
 
-/** The endpoint at the place in the frame, if it still belongs to the service in r9. */
+/** Chooses the endpoint at the place in the frame, if it still belongs to the service in r9. */
 function takeEndpoint(code: Assembler, view: View, parts: ProgramParts, none: string): void {
   const backend = backendOf(view.family)
   const member = memberKeyOf(view.family)
@@ -113,7 +113,8 @@ function takeEndpoint(code: Assembler, view: View, parts: ProgramParts, none: st
     .frameAddress('r2', frame.place)
     .call('map_lookup_elem')
     .jumpIf('r0', '==', 0, none)
-  // The last word has port and tag, and in IPv4 the address, too: one load sees them as they belong.
+  // The last word has port and tag, and in IPv4 the address, too. One load reads what was written
+  // together.
   code
     .load('r3', 'u64', 'r0', 8 * (backend.words - 1))
     .set('r1', 'r3')

@@ -12,14 +12,14 @@ import { call, socket } from './context.js'
 import { addressFields, frame, writeFrame, writeNumber, type Field } from './frame.js'
 import type { ProgramParts, View } from './view.js'
 
-/** Where to go on when there is nothing to translate, and when the call has to fail. */
+/** The labels to go to if there is nothing to translate, and if the call has to fail. */
 export interface Exits {
   readonly none: string
   readonly refused: string
 }
 
 /**
- * Finds the service that the call's address and port belong to. After it r9 has the word of the
+ * Finds the service that the call's address and port belong to. Afterwards r9 has the word of the
  * service, r7 its seconds of affinity, and the frame its id. The context is in r6.
  */
 export function findService(
@@ -60,8 +60,8 @@ export function findService(
 }
 
 /**
- * A node port is there on every address of the node that serves node ports. Its frontend is looked
- * up first, because the port seldom belongs to one. Leaves the frontend in r0.
+ * Finds a node port, which is served at several addresses of the node. The port is looked up before
+ * the address, because few ports are node ports. Leaves the frontend in r0.
  */
 function findNodePort(code: Assembler, view: View, parts: ProgramParts, none: string): void {
   const isNode = code.freshLabel('address of the node')
@@ -78,8 +78,9 @@ function findNodePort(code: Assembler, view: View, parts: ProgramParts, none: st
 }
 
 /**
- * Loopback of another network namespace is not the node's. And a socket that is bound to an address
- * of loopback cannot leave the machine with it.
+ * Leaves some calls to a loopback address to the packet path. The loopback of another network
+ * namespace is not the node's. A socket that is bound to a loopback address cannot leave the
+ * machine with it.
  */
 function leaveOthersLoopback(
   code: Assembler,
@@ -104,7 +105,9 @@ export function leaveUnlessHost(code: Assembler, hostCookie: bigint, none: strin
     .jumpIf('r0', '!=', 'r1', none)
 }
 
-/** Leaves in r0 the frontend of this kind that the call may mean; for all but a node's address r8 has its protocol. */
+/**
+ * Leaves in r0 the call's frontend of this kind. Except for node addresses, r8 has the protocol.
+ */
 function findFrontend(code: Assembler, view: View, parts: ProgramParts, kind: FrontendKind): void {
   const key = frontendKeyOf(view.family)
   const from = { base: 'r6', at: view.address, size: 'u32' } as const

@@ -7,15 +7,18 @@ import { frame, writeNumber } from './frame.js'
 import type { FlowMaps, ProgramParts } from './view.js'
 
 /**
- * Single connections, for the stream of them. Where nobody listens, nothing of this is in a program.
- * The program for connections has its context in r6, and in r8 what it counts of the socket.
+ * Notes single connections, for the stream of connections. If nobody listens, programs contain none
+ * of this code. The program for connections has its context in r6, and the socket's counters in r8.
  */
 
 const createIfMissing = 1
-/** The proxy looks by itself. */
+/** The proxy reads the ring at intervals, so the kernel need not wake it. */
 const noWakeup = 1
 
-/** Notes when a connection begins, and to whom; the key in r8 may become that of all the rest. Uses r9. */
+/**
+ * Notes when a connection begins, and its target list: the key in r8 may later become the key of
+ * all the rest. Uses r9.
+ */
 export function noteBegin(code: Assembler, { flows }: ProgramParts, kind: Register): void {
   if (!flows) return
   const isUnnoted = code.freshLabel('begin not noted')
@@ -29,7 +32,7 @@ export function noteBegin(code: Assembler, { flows }: ProgramParts, kind: Regist
     .label(isUnnoted)
 }
 
-/** Tells what became of the connection. r7 and r9 are lost. */
+/** Writes a record of what became of the connection. Overwrites r7 and r9. */
 export function noteFlow(code: Assembler, parts: ProgramParts, event: FlowEvent): void {
   const { flows, maps } = parts
   if (!flows) return
@@ -65,7 +68,7 @@ function countLost(code: Assembler, { lost }: FlowMaps, none: string): void {
     .atomicAdd('r0', 0, 'r1')
 }
 
-/** What is kept with the socket, to the record in r0. */
+/** Copies what is kept with the socket to the record in r0. */
 function copyAll(code: Assembler): void {
   const copy = (size: 'u16' | 'u32' | 'u64', from: Register, at: number, to: number) =>
     code.load('r1', size, from, at).store(size, 'r0', to, 'r1')

@@ -4,9 +4,9 @@ import { memberKeyOf, wordsOf } from '../layout.js'
 import type { View } from './view.js'
 
 /**
- * Where things are in the stack frame of a program; offsets are from its end. The frame is written in
- * whole slots of eight bytes only: without CAP_PERFMON kernels up to 6.12 take a store into a part of
- * a slot with a known number for an attempt to forge a pointer. Each of these begins a slot.
+ * Where things are in the stack frame of a program. Offsets count from its end, and each begins a
+ * slot of eight bytes. Only whole slots are written: without CAP_PERFMON, kernels up to 6.12 take a
+ * store into a part of a slot with a known number for an attempt to forge a pointer.
  */
 export const frame = {
   /** Key of `frontends`, 20 bytes at most. */
@@ -32,14 +32,14 @@ export const frame = {
   serviceId: -296,
 } as const
 
-/** Where a number is that a field gets. */
+/** Where the number for a field is read. */
 export interface Place {
   readonly base: Register
   readonly at: number
   readonly size: Size
 }
 
-/** One number in something that is written to the frame. */
+/** One number of an entry that is written to the frame. */
 export interface Field {
   readonly at: number
   /** A constant, a register other than r1 and r2 with no more bits than the field, or a place in memory. */
@@ -48,7 +48,7 @@ export interface Field {
 
 const slotBytes = 8
 
-/** Writes so many bytes to the frame: the fields, and zeros where there are none. Uses r1 and r2. */
+/** Writes an entry of this size to the frame: the fields, and zeros elsewhere. Uses r1 and r2. */
 export function writeFrame(
   code: Assembler,
   at: number,
@@ -71,25 +71,25 @@ function addField(code: Assembler, { value }: Field, byte: number): void {
   code.compute('or', 'r1', 'r2')
 }
 
-/** A single number, at the begin of its slot. */
+/** Writes a single number to the beginning of a slot. */
 export function writeNumber(code: Assembler, at: number, value: Field['value']): void {
   writeFrame(code, at, slotBytes, [{ at: 0, value }])
 }
 
-/** Where an address and a port of two bytes are, in network order. */
+/** Where an address and a port of two bytes are. Both are in network order. */
 export interface EndpointPlace {
   readonly base: Register
   readonly address: number
   readonly port: number
 }
 
-/** The endpoint that was chosen: it is a part of the key of `members`. */
+/** Where the chosen endpoint is: it is a part of the key of `members`. */
 export function endpointInFrame({ family }: View): EndpointPlace {
   const { address, port } = memberKeyOf(family)
   return { base: 'frame', address: frame.member + address, port: frame.member + port }
 }
 
-/** The endpoint that was chosen, as fields of what has an address and a port at these offsets. */
+/** The chosen endpoint as fields of an entry that has the address and the port at these offsets. */
 export function chosenEndpoint(
   view: View,
   to: { readonly address: number; readonly port: number },
@@ -108,7 +108,7 @@ function endpointFields(
   ]
 }
 
-/** An address that is read word by word. */
+/** An address as fields, one for each word. */
 export function addressFields(words: number, from: Place, at: number): readonly Field[] {
   return Array.from({ length: words }, (_, word) => ({
     at: at + 4 * word,
@@ -116,14 +116,14 @@ export function addressFields(words: number, from: Place, at: number): readonly 
   }))
 }
 
-/** The key of `members` becomes that of the found service and this endpoint. */
+/** Writes the key of `members` for the found service and this endpoint. */
 export function writeMember(code: Assembler, view: View, endpoint: readonly Field[]): void {
   const { id, bytes } = memberKeyOf(view.family)
   const value = { base: 'frame', at: frame.serviceId, size: 'u32' } as const
   writeFrame(code, frame.member, bytes, [{ at: id, value }, ...endpoint])
 }
 
-/** The endpoint at this place becomes the chosen one. */
+/** Makes the endpoint at this place the chosen one. */
 export function chooseFrom(code: Assembler, view: View, from: EndpointPlace): void {
   writeMember(code, view, endpointFields(view, from, memberKeyOf(view.family)))
 }

@@ -8,12 +8,13 @@ import type { ProgramParts, View } from './view.js'
 const ifMissing = 1
 
 /**
- * How many connections are open at an endpoint, for Services that choose by it. A translation says
- * whether its connection is counted now, and in which map, so that each is taken away once: when it
- * ends, when its socket is closed, or when that connects anew, whatever comes first.
+ * Counts the open connections of each endpoint, for Services that choose by this number. A
+ * translation says whether its connection is counted now, and in which map. So each connection is
+ * subtracted only once: when it ends, when its socket is closed, or when its socket connects anew,
+ * whatever comes first.
  */
 
-/** Whether connections to the service in r9 are counted, noted in the translation at `base`. */
+/** Notes in the translation at `base` whether connections to the service in r9 are counted. */
 export function noteWhetherCounted(code: Assembler, base: Register): void {
   code
     .set('r1', 'r9')
@@ -45,7 +46,7 @@ export function countOpen(code: Assembler, parts: ProgramParts, base: Register):
     .frameAddress('r3', frame.statistics)
     .set('r4', ifMissing)
     .call('map_update_elem')
-  // Asked again whatever the answer was: another processor may have made it meanwhile.
+  // The map is asked again in any case: another processor may have made the entry meanwhile.
   lookUp()
     .jumpIf('r0', '==', 0, uncounted)
     .label(found)
@@ -55,7 +56,7 @@ export function countOpen(code: Assembler, parts: ProgramParts, base: Register):
     .label(uncounted)
 }
 
-/** The connection of the translation at `base` and `at` is over; it may be so already. */
+/** Subtracts the connection of the translation at `base` and `at`, unless this was done before. */
 export function countOver(code: Assembler, parts: ProgramParts, base: Register, at: number): void {
   const uncounted = code.freshLabel('was not counted')
   code
@@ -72,7 +73,7 @@ export function countOver(code: Assembler, parts: ProgramParts, base: Register, 
     .label(uncounted)
 }
 
-/** Leaves in r0 how many are open at the endpoint in the frame. */
+/** Leaves in r0 how many connections are open at the endpoint in the frame. */
 export function openAtEndpoint(code: Assembler, view: View, { maps }: ProgramParts): void {
   const none = code.freshLabel('none open')
   writeFrame(code, frame.openKey, openKey.bytes, [

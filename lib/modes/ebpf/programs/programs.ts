@@ -28,10 +28,10 @@ const none = 'nothing to translate'
 const refused = 'refused'
 const exits = { none, refused }
 
-/** The hooks whose programs translate; without one of them replies would seem to be others'. */
+/** The hooks of the programs. All are needed, or replies would seem to come from somebody else. */
 export type SocketHook = Hook
 
-/** Answers are translated before anything is sent that they answer. */
+/** In this order the programs are attached: those that translate answers before those that send. */
 export const socketHooks: readonly SocketHook[] = [
   'sock_ops',
   'sock_release',
@@ -45,7 +45,7 @@ export const socketHooks: readonly SocketHook[] = [
   'connect6',
 ]
 
-/** The code of every program. It is pure: with the same parts it is the same. */
+/** The code of every program. The same parts give the same code. */
 export const programs: Readonly<Record<SocketHook, (parts: ProgramParts) => Buffer>> = {
   connect4: (parts) => translating(parts, [views.ip4], connect),
   connect6: (parts) => translating(parts, [views.mapped, views.ip6], connect),
@@ -72,7 +72,7 @@ function translating(parts: ProgramParts, seen: readonly View[], translate: Tran
     code.set('r0', verdicts.goOn).exit()
   })
   code.label(none)
-  // A socket that turns to something else is no longer that of the Service it was connected to.
+  // A socket that now connects to something else no longer belongs to the Service it had before.
   if (translate === connect) {
     forgetConnection(code, parts)
     forgetUdpSocket(code, parts, call)
@@ -88,7 +88,7 @@ function translating(parts: ProgramParts, seen: readonly View[], translate: Tran
     .finish()
 }
 
-/** A program that tells the caller the address it asked for. */
+/** A program that shows the caller the address that the caller asked for. */
 function showing(seen: readonly View[], show: (code: Assembler, view: View) => void): Buffer {
   const code = new Assembler().set('r6', 'r1')
   forEveryView(code, seen, (view) => {
@@ -114,7 +114,7 @@ function forgetting(parts: ProgramParts): Buffer {
   return code.set('r0', verdicts.goOn).exit().finish()
 }
 
-/** IPv4-mapped addresses first, then the others. */
+/** Writes the code for IPv4-mapped addresses first, then for the others. */
 function forEveryView(code: Assembler, seen: readonly View[], each: (view: View) => void): void {
   for (const view of seen) {
     const others = code.freshLabel('not a mapped address')
@@ -134,7 +134,7 @@ function forEveryView(code: Assembler, seen: readonly View[], each: (view: View)
 }
 
 function connect(code: Assembler, view: View, parts: ProgramParts): void {
-  // A connected UDP socket stays with its endpoint, unless it is destroyed when that goes.
+  // A connected UDP socket stays with its endpoint. It must be possible to destroy it later.
   if (!parts.connectedUdp) {
     code.load('r1', 'u32', 'r6', call.protocol).jumpIf('r1', '!=', protocols.TCP, none)
   }
@@ -171,11 +171,11 @@ function send(code: Assembler, view: View, parts: ProgramParts): void {
     .load('r1', 'u64', 'r6', call.socket)
     .load('r1', 'u16', 'r1', socket.peerPort)
     .jumpIf('r1', '==', 0, isFree)
-  // A connected socket hears only its peer: another endpoint would answer in vain.
+  // A connected socket hears only its peer, so it must not send to another endpoint.
   ofSocket(code, parts.maps.shared.connections, 'find')
   code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
   compareWithCall(code, view, 'original', { base: 'r8', at: 0, otherwise: none })
-  // It goes on without asking whose endpoint that is.
+  // The service of this endpoint is not looked up, so its id is not known.
   writeNumber(code, frame.serviceId, 0)
   takeBackend(code, view, 'r8', 0)
   code.jump(kept).label(isFree)

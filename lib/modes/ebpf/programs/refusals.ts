@@ -4,7 +4,7 @@ import { call } from './context.js'
 import { frame, writeNumber } from './frame.js'
 import type { ProgramParts, View } from './view.js'
 
-/** Notes who was refused what, in the place of the oldest that is noted. */
+/** Notes a refused call and its process in place of the oldest one. */
 export function noteRefused(code: Assembler, seen: readonly View[], { maps }: ProgramParts): void {
   const isUnnoted = code.freshLabel('refusal not noted')
   const lookUp = () =>
@@ -32,11 +32,11 @@ export function noteRefused(code: Assembler, seen: readonly View[], { maps }: Pr
     .load('r1', 'u32', 'r6', call.protocol)
     .store('u8', 'r8', refusal.protocol, 'r1')
   noteAddress(code, seen)
-  // Last and in order, so that who reads knows that the rest is there.
+  // The number is written last, by an atomic operation. A reader that sees it sees the rest, too.
   code.fetchAndAdd('r8', refusal.number, 'r7').label(isUnnoted)
 }
 
-/** A mapped address is noted as the address of IPv6 that it is. */
+/** An IPv4-mapped address is noted as an IPv6 address. */
 function noteAddress(code: Assembler, seen: readonly View[]): void {
   const isIp4 = seen.every(({ address }) => address === call.ip4)
   const [from, words] = isIp4 ? [call.ip4, 1] : [call.ip6, 4]

@@ -10,7 +10,7 @@ import type { ProgramParts, View } from './view.js'
 
 const createIfMissing = 1
 
-/** What is kept with the socket of the call; r0 is 0 when there is nothing. */
+/** Leaves in r0 what the map keeps for the socket of the call, or 0 if there is nothing. */
 export function ofSocket(code: Assembler, map: MapReference, how: 'find' | 'create'): void {
   code
     .mapAddress('r1', map)
@@ -74,7 +74,7 @@ export function compareWithCall(
   }
 }
 
-/** The call now goes to the endpoint in the frame. */
+/** Sends the call to the endpoint in the frame. */
 export function sendToEndpoint(code: Assembler, view: View): void {
   const member = memberKeyOf(view.family)
   for (let word = 0; word < view.words; word++) {
@@ -85,7 +85,7 @@ export function sendToEndpoint(code: Assembler, view: View): void {
   code.load('r1', 'u16', 'frame', frame.member + member.port).store('u32', 'r6', call.port, 'r1')
 }
 
-/** The endpoint of the translation at `base` becomes the one in the frame. */
+/** Copies the endpoint of the translation at `base` to the frame. */
 export function takeBackend(code: Assembler, view: View, base: Register, at: number): void {
   chooseFrom(code, view, backendAt(base, at))
 }
@@ -95,7 +95,7 @@ function backendAt(base: Register, at: number): EndpointPlace {
   return { base, address: at + translation.backend, port: at + translation.backendPort }
 }
 
-/** The caller is told the address it asked for, from the translation at `base`. */
+/** Shows the caller the address that it asked for, from the translation at `base`. */
 export function showOriginal(code: Assembler, view: View, base: Register, at: number): void {
   for (let word = 0; word < view.words; word++) {
     code
@@ -112,7 +112,9 @@ export function everyDatagramTranslation(each: (at: number) => void): void {
   }
 }
 
-/** Goes to `kept` with the endpoint that this socket sends to already, if the service still has it. */
+/**
+ * Goes to `kept` with the endpoint to which this socket sent before, if the service still has it.
+ */
 export function keepEndpoint(
   code: Assembler,
   view: View,
@@ -130,7 +132,10 @@ export function keepEndpoint(
   })
 }
 
-/** Notes the endpoint in the frame: over the one this socket had for the same address, or the oldest. */
+/**
+ * Notes the endpoint in the frame, in place of the socket's old one for this address, or the
+ * oldest.
+ */
 export function noteDatagram(code: Assembler, view: View, parts: ProgramParts, none: string): void {
   const found = code.freshLabel('place found')
   ofSocket(code, parts.maps.shared.datagrams, 'create')

@@ -5,7 +5,7 @@ import type { ProgramParts, View } from './view.js'
 
 /**
  * Notes the endpoint in the frame for the socket of the call, so that the socket is found when that
- * endpoint goes. What cannot be noted is not translated.
+ * endpoint goes. A socket that cannot be noted is not translated.
  */
 export function noteUdpSocket(
   code: Assembler,
@@ -32,8 +32,8 @@ export function noteUdpSocket(
 }
 
 /**
- * Forgets the socket in the context, if it is one of UDP: it is closed, or turns to something that
- * is no Service. The two kinds of contexts have the protocol at different places.
+ * Forgets the socket in the context, if it is a UDP socket: it is closed, or connects to something
+ * that is no Service. The two kinds of contexts have the protocol at different places.
  */
 export function forgetUdpSocket(
   code: Assembler,

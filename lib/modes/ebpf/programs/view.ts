@@ -3,7 +3,7 @@ import type { IpFamily } from '../../../state/ip.js'
 import { wordsOf } from '../layout.js'
 import { call } from './context.js'
 
-/** The maps of one family that programs look into. */
+/** The maps of one family that programs read. */
 export interface FamilyMaps {
   readonly frontends: MapReference
   readonly services: MapReference
@@ -11,7 +11,7 @@ export interface FamilyMaps {
   readonly members: MapReference
 }
 
-/** What is not of one family: it outlives the tables, because it is about sockets and clients. */
+/** The maps about sockets and clients of both families. They outlive the tables. */
 export interface SharedMaps {
   readonly connections: MapReference
   readonly datagrams: MapReference
@@ -23,7 +23,7 @@ export interface SharedMaps {
   readonly refusals: MapReference
 }
 
-/** What single connections are told by, beside the numbers. */
+/** The maps with which programs report single connections. */
 export interface FlowMaps {
   readonly begun: MapReference
   readonly ring: MapReference
@@ -31,15 +31,15 @@ export interface FlowMaps {
 }
 
 /**
- * Which address of a call a program works on. A socket of IPv6 may go to an IPv4 address, which then
- * stands in the last word of the IPv6 one.
+ * Which address of a call a program works on. An IPv6 socket may go to an IPv4 address, which is
+ * then in the last word of the IPv6 address.
  */
 export interface View {
   readonly family: IpFamily
   /** Where the address is in the context. */
   readonly address: number
   readonly words: 1 | 4
-  /** Where the socket's own address is in `struct bpf_sock`. */
+  /** An IPv4 address in a call of an IPv6 socket. */
   readonly isMapped: boolean
 }
 
@@ -56,7 +56,7 @@ export const views = {
   mapped: viewOf('IPv4', call.ip6 + 12, true),
 } as const
 
-/** What all programs are made of. */
+/** What the code of all programs depends on. */
 export interface ProgramParts {
   readonly maps: Readonly<Record<IpFamily, FamilyMaps>> & { readonly shared: SharedMaps }
   /** The kernel's number for the node's own network namespace. */
@@ -65,8 +65,8 @@ export interface ProgramParts {
   readonly sockets: 'all' | 'node'
   /** Connected UDP sockets are translated, because they can be destroyed when their endpoint goes. */
   readonly connectedUdp: boolean
-  /** The number of the map `open`. What was counted in another one is not counted in this. */
+  /** The number of the map `open`. Connections counted in an older map are not counted in this. */
   readonly openNumber: number
-  /** Undefined where nobody listens to single connections. */
+  /** Undefined if nobody listens to single connections. */
   readonly flows: FlowMaps | undefined
 }
