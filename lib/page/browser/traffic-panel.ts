@@ -51,7 +51,7 @@ function showLog({ log }: View): void {
   )
 }
 
-/** The latest request for those who do not see it. */
+/** The latest request in words, for a screen reader. */
 function saidOf(entry: View['log'][number] | undefined): string {
   if (!entry) return ''
   const { number, answer, isAnswered, source, isSourceKept } = entry
