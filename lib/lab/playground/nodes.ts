@@ -19,7 +19,6 @@ export function nodesOf(layout: ClusterLayout, now = new Date()): readonly NewOb
       },
     },
     spec: { podCIDRs: layout.podCidrs[place] },
-    // The first address of each family.
     status: {
       conditions: [
         {
@@ -33,6 +32,7 @@ export function nodesOf(layout: ClusterLayout, now = new Date()): readonly NewOb
       nodeInfo: { kubeletVersion: 'playground' },
       capacity: { ...machine, pods: String(layout.rooms[`node-${index + 1}`]?.length ?? 0) },
       allocatable: { ...machine, pods: String(layout.rooms[`node-${index + 1}`]?.length ?? 0) },
+      // The first address of each family.
       addresses: layout.addresses[place]
         .slice(0, 2)
         .map((address) => ({ type: 'InternalIP', address })),
