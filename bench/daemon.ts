@@ -31,13 +31,13 @@ const ours: Peer = {
 interface Measured extends ChangeCosts {
   /** 20 slices of other Services change a second. */
   readonly busy: BusyCosts
-  /** 1,000 do; measured with the first number of Services only. */
+  /** The same with 1,000 slices a second; only for the first number of Services. */
   readonly burst?: BusyCosts
 }
 
 /**
- * Whole programs, as a node runs them, against an API server: from the start of the process, and
- * from the change of an EndpointSlice, until a real connection arrives where it should.
+ * Measures whole programs, as a node runs them with an API server: the time from the start of the
+ * process, or from the change of an EndpointSlice, until a real connection arrives where it should.
  */
 export async function run(peers: readonly Peer[] = []): Promise<BenchResults> {
   const bundling = await runCommand(process.execPath, [join(project, 'scripts/bundle.mjs'), folder])
@@ -61,7 +61,7 @@ interface Row {
   readonly what: string
   readonly unit: string
   readonly read: (measured: Measured) => number | undefined
-  /** What the program itself has to keep, by mode. */
+  /** The limit that our own program must keep, by mode. */
   readonly target?: (mode: string) => string
 }
 
@@ -163,7 +163,7 @@ async function watch(
   try {
     if (!(await answers(world, 'pod-1', running.isAlive))) return failed('no answer')
     const startMs = performance.now() - began
-    // What follows the first rules, such as cleaning up, is no part of a change.
+    // Work after the first rules, such as cleaning up, is no part of a change.
     await delay(1500)
     const one = await oneByOne(cluster, running, { changes, restMs: 20 })
     if (typeof one === 'string') return failed(one)

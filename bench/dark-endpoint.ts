@@ -9,7 +9,7 @@ const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,userspace,ebpf')
 const clusterIp = '10.96.250.20'
 const pods = ['pod-1', 'pod-2', 'pod-3', 'pod-4', 'pod-5'] as const
 const ports = [8080, 8081] as const
-/** fall x interval + time-out: from then on nobody should notice. */
+/** fall x interval + time-out: after this the checks have found the dark endpoint. */
 const noticedMs = 2 * 1000 + 500
 const checks = {
   'kube-proxy-ts/health-check': 'tcp',
@@ -61,7 +61,7 @@ async function measure(cluster: BenchCluster, mode: string, isChecked: boolean) 
   return await ask(world)
 }
 
-/** Connections at a steady pace, by whether they began before a check could have noticed. */
+/** Connects at a steady pace, and counts apart what began before the checks could know. */
 async function ask(world: World) {
   const shares = { first: { asked: 0, failed: 0 }, later: { asked: 0, failed: 0 } }
   const began = performance.now()

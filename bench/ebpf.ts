@@ -19,7 +19,7 @@ import { measureWays } from './support/ways.js'
 const serviceAddress = '10.81.3.10'
 const connections = Number(process.env['BENCH_CONNECTIONS'] ?? 60_000)
 
-/** Where what is measured lives: a bpffs and a cgroup of its own, and one beside it without programs. */
+/** The places of the measurement: a bpffs, a cgroup with programs, and a cgroup without them. */
 interface Places {
   readonly folder: string
   readonly bpffs: string

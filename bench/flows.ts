@@ -22,7 +22,7 @@ import { measureWays, type Way } from './support/ways.js'
 
 const services = 40
 const sockets = 1000
-/** So fast are new flows made, because a thread that hears of many at a time needs less for each. */
+/** The rate of new flows. It is fixed, because many flows at once cost less for each. */
 const flowsPerSecond = 10_000
 const rounds = 9
 const flowsPerRound = services * sockets
@@ -63,7 +63,7 @@ export async function run(): Promise<BenchResults> {
   }
 }
 
-/** The way without comes twice: what differs between the two is noise. */
+/** The way without --flows comes twice: the difference between the two is noise. */
 const waysOf = (sides: readonly Side[]): readonly Way[] =>
   [
     ...sides,
@@ -78,7 +78,7 @@ async function startSide(name: string, folder: string): Promise<Side> {
   inside('ip', 'link', 'set', 'lo', 'up')
   inside('ip', 'address', 'add', `${endpoint}/32`, 'dev', 'lo')
   inside('ip', 'route', 'add', 'default', 'dev', 'lo')
-  // So that a round also pays for the end of the flows of the one before.
+  // Flows end soon, so that a round also pays for the end of its flows.
   inside('sysctl', '-w', 'net.netfilter.nf_conntrack_udp_timeout=1')
   const flags = [
     ...[
@@ -117,7 +117,7 @@ async function measure({ namespace, proxy, senderUs, proxyUs }: Side): Promise<v
   const code = `await (await import(${JSON.stringify(file)})).sendFlows()`
   const argv = ['netns', 'exec', namespace, process.execPath, '--input-type=module', '-e', code]
   senderUs.push(Number(execFileSync('ip', argv, { encoding: 'utf8' })))
-  // The kernel looks for flows that have ended every second or so.
+  // About every second the kernel looks for flows that have ended.
   await delay(4_000)
   proxyUs.push(((cpuMilliseconds(pid) - before) * 1000) / flowsPerRound)
 }
@@ -130,7 +130,7 @@ export async function sendFlows(): Promise<void> {
   const open = Array.from({ length: sockets }, () => libc.socket(2, 2, 0))
   address.view.setUint16(0, 2, true)
   address.view.setUint16(2, 53)
-  // Without them every second datagram would meet the refusal of the one before. Nobody reads them.
+  // Nobody reads from these sockets. Without them the kernel refuses datagrams, and sending fails.
   const sink = allocateNative(libc, 16)
   for (let service = 0; service < services; service++) {
     sink.bytes.set(encodeAddress({ ip: endpoint, port: firstPort + service }))
@@ -184,7 +184,7 @@ async function resultsOf(sides: readonly Side[]): Promise<BenchResults> {
       name: 'a new UDP flow, with / without',
       value: median(withFlows.senderUs) / median(without.senderUs),
       unit: 'x',
-      note: 'processor time of who sends, its share of the kernel included',
+      note: 'processor time of the sender, with its share of the kernel',
     },
     {
       name: 'of a core for the sender, at 10,000 new flows a second',

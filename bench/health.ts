@@ -8,11 +8,11 @@ import { Tracker } from '../lib/state/tracker.js'
 import type { BenchResult, BenchResults } from './support/results.js'
 
 const endpointsPerService = 10
-/** The default; also that of probes of the kubelet. */
+/** The default, which is also the default of the probes of a kubelet. */
 const intervalSeconds = 10
 const measuredSeconds = Number(process.env['BENCH_HEALTH_SECONDS'] ?? 20)
 
-/** All of 127.0.0.0/8 is this machine, so one listener is as many endpoints as one likes. */
+/** Every address of 127.0.0.0/8 is this machine, so one listener serves all endpoints. */
 const server = `
   require('node:net').createServer({ highWaterMark: 4096 }, (socket) => {
     socket.on('error', () => {})
@@ -71,7 +71,7 @@ async function measure(check: string, endpoints: number, port: number) {
   const running = checks.run(stop.signal)
   fill(tracker, check, endpoints, port)
   checks.started(tracker.take())
-  // The first round also makes sockets, and code that is not compiled yet.
+  // The first round also opens sockets and compiles code.
   await delay(1.5 * intervalSeconds * 1000)
   const before = { cpu: process.cpuUsage(), counted, at: performance.now() }
   await delay(measuredSeconds * 1000)

@@ -8,7 +8,7 @@ const program = fileURLToPath(new URL('./rows/iptables.js', import.meta.url))
 /**
  * Start, one endpoint change with 20 others a second going on, CPU and memory, on both backends.
  * `change` is the time from the change in the tracker to the end of the restore. CPU is that of
- * this process and its children; the times are worth something on a quiet machine only.
+ * this process and its children; the times mean something only on a quiet machine.
  */
 export async function run(): Promise<BenchResults> {
   const rows = []

@@ -15,7 +15,7 @@ import type { ChangeCosts } from './support/change-costs.js'
 import type { BenchResult, BenchResults } from './support/results.js'
 import { summarize } from './support/summary.js'
 
-/** What changes: an endpoint for another, or how many there are, which may be another size. */
+/** A change replaces an endpoint, or changes their number. Past 16 the next size of map is used. */
 const kinds = ['replaced', 'scaled', 'scaled past 16'] as const
 type Kind = (typeof kinds)[number]
 
@@ -26,7 +26,7 @@ interface Row {
   readonly changes: number
   /** Milliseconds between the starts of two changes; 0: one after the other. */
   readonly everyMs: number
-  /** Changes before those that are measured, one after the other: what V8 does changes with time. */
+  /** The number of changes before those that are measured: V8 makes code faster with time. */
   readonly warmUp: number
 }
 
@@ -35,7 +35,7 @@ const warmUp = 2000
 interface Measured extends ChangeCosts {
   /** The least any new rule costs here, see {@link bareRuleMs}. */
   readonly bareRuleMs: number
-  /** The median of the last tenth, over that of the first. */
+  /** The median of the last tenth of the changes, divided by that of the first tenth. */
   readonly drift: number
   /** p99 over p50 of {@link fixedWork} between the changes: how even this machine is. 0 without pauses. */
   readonly machineTail: number
@@ -76,7 +76,7 @@ export async function run(): Promise<BenchResults> {
       'start ms': row.startMs.toFixed(0),
       'change p50 ms': row.p50Ms.toFixed(2),
       'change p99 ms': row.p99Ms.toFixed(2),
-      // With pauses it would count the fixed work in them.
+      // With pauses the number would include the fixed work.
       'CPU per change ms': row.everyMs > 0 ? '' : row.cpuMs.toFixed(2),
       'p99 / p50': (row.p99Ms / row.p50Ms).toFixed(1),
       'fixed work': row.machineTail === 0 ? '' : row.machineTail.toFixed(1),
@@ -85,10 +85,8 @@ export async function run(): Promise<BenchResults> {
       'process MiB': row.memoryMib.toFixed(0),
     })),
   )
-  console.log(
-    'fixed work: p99 / p50 of what has nothing to do with us, in the pauses between changes',
-  )
-  console.log('bare rule: one of one word, in a chain nothing leads to')
+  console.log('fixed work: p99 / p50 of work that never changes, in the pauses between changes')
+  console.log('bare rule: a rule with one match, in a chain that no rule leads to')
   await Promise.resolve()
   return [...results.flatMap(resultsOf), ...kinds.map((kind) => growthOf(results, kind))]
 }
@@ -110,7 +108,7 @@ function paceOf({ everyMs, warmUp }: Row): string {
   return `, ${1000 / everyMs}/s for ${warmUp > 0 ? 'a later minute' : 'the first minute'}`
 }
 
-/** What was promised is for 5,000 Services. */
+/** The targets are for 5,000 Services. */
 function resultsOf(row: Row & Measured): BenchResults {
   const services = row.services.toLocaleString('en-US')
   const at = `${row.writer}, ${services} Services x 10, endpoint ${row.kind}${paceOf(row)}`
@@ -162,7 +160,7 @@ function inNamespace(row: Row): Measured {
   }
 }
 
-/** The inner process: what {@link run} asked for by environment, as one line of JSON. */
+/** Runs in the inner process: measures the row in the environment, prints one line of JSON. */
 export async function measureAndPrint(): Promise<void> {
   const row: unknown = JSON.parse(process.env['BENCH_ROW'] ?? '{}')
   console.log(JSON.stringify(await measure(row as Row)))
@@ -227,7 +225,7 @@ async function measure(row: Row): Promise<Measured> {
   }
 }
 
-/** About as long as a change after a pause: calls of the kernel, and work on text. Milliseconds. */
+/** Calls of the kernel and work on text, about as long as a change. Returns the milliseconds. */
 function fixedWork(): number {
   const began = performance.now()
   for (let round = 0; round < 20; round++) {
@@ -236,7 +234,7 @@ function fixedWork(): number {
   return performance.now() - began
 }
 
-/** What the kernel asks for the smallest rule there is: nothing of ours in it. */
+/** The milliseconds that the kernel takes for the smallest rule. */
 async function bareRuleMs(writer: RulesetWriter, table: Table): Promise<number> {
   const chain = { name: 'unused', rules: [] }
   const rule: Rule = { statements: [{ kind: 'protocol', protocol: 'tcp' }] }

@@ -10,7 +10,7 @@ const nodes = 1000
 const outageMs = 60_000
 const watchedMs = 60_000
 
-/** What the server says while it is out of order. */
+/** The behaviour of the server during the outage. */
 type Outage = 'nothing listens' | 'it answers 503'
 
 /** Whether the server still has the history from which watches go on. */
@@ -18,7 +18,7 @@ type Return = 'watches go on' | 'all must list again'
 
 /**
  * A thousand nodes come back after an outage of the API: the real list-watch with its real
- * back-off, in time that passes by itself. Each number is for one kind of object.
+ * back-off, in simulated time. Each number is for one kind of object.
  */
 export async function run(): Promise<BenchResults> {
   const table: Record<string, number | string>[] = []
@@ -41,7 +41,7 @@ export async function run(): Promise<BenchResults> {
   return results
 }
 
-/** When each node asked what it has to ask before it watches again, in ms after the return. */
+/** The times of all requests that nodes need before they watch again, in ms after the return. */
 async function comeBack(outage: Outage, back: Return): Promise<readonly number[]> {
   const time = new PassingTime()
   const stop = new AbortController()
@@ -81,7 +81,7 @@ interface Scene {
   readonly asked: number[]
 }
 
-/** The server as one node sees it: there, away for a while from the first second on, and back. */
+/** The server as one node sees it: away right after the first list, and back after the outage. */
 function server({ outage, back, time, asked }: Scene) {
   return async (request: ApiRequest, signal: AbortSignal): Promise<ApiAnswer> => {
     const isWatch = request.query?.['watch'] !== undefined
@@ -90,7 +90,7 @@ function server({ outage, back, time, asked }: Scene) {
     if (isAway) return refusal(503)
     const isBack = time.now >= outageMs
     if (!isWatch) {
-      // One object only compares versions, which leads to a list where the history is gone.
+      // A list of one object only compares versions. A full list follows where the history is gone.
       const isComparison = request.query?.['limit'] === '1'
       const counts = !isComparison || back === 'watches go on'
       if (isBack && counts) asked.push(time.now - outageMs)
@@ -118,7 +118,7 @@ function refusal(status: number): ApiAnswer {
   return { ok: false, status, message: 'simulated', retryAfterMs: 0 }
 }
 
-/** Time that passes as soon as everybody waits. */
+/** Simulated time. It jumps to the next event as soon as everybody waits. */
 class PassingTime {
   now = 0
   readonly #sleepers: { readonly at: number; readonly wake: () => void }[] = []

@@ -64,7 +64,7 @@ async function playground(): Promise<BenchResults> {
   }
 }
 
-/** With connections coming in and endpoints coming and going all the while. */
+/** Measures the dashboard while connections come in and endpoints change. */
 async function dashboard(): Promise<BenchResults> {
   let rows: readonly (readonly [string, number, string])[] = []
   await withProxyWorld('dashboard', async (proxyWorld) => {
@@ -128,7 +128,7 @@ function results(
   }))
 }
 
-/** Medians of several loads, from navigation on. */
+/** Medians of several loads, in milliseconds after the navigation. */
 async function paints(page: Page, url: string) {
   const paint: number[] = []
   const picture: number[] = []
@@ -148,7 +148,7 @@ function middle(values: readonly number[]): number {
   return [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)] ?? 0
 }
 
-/** Runs in the browser, as do the next lines: Services over the same pods. */
+/** Runs in the browser, like the script below. Creates Services with the same pods. */
 const createMany = `(() => {
   const service = (index) => ({ apiVersion: 'v1', kind: 'Service',
     metadata: { name: 'many-' + index, namespace: 'default' },

@@ -13,14 +13,14 @@ const services = Number(process.env['BENCH_SERVICES'] ?? 1000)
 /** Few enough for fifty proxies on two processors. */
 const changesPerSecond = Number(process.env['BENCH_CHANGES_PER_SECOND'] ?? 5)
 const seconds = Number(process.env['BENCH_STEADY_SECONDS'] ?? 20)
-/** So many start at the same time, as with a DaemonSet that is rolled out. */
+/** The number of proxies that start together, as when a DaemonSet is rolled out. */
 const startsAtOnce = 5
 const port = 8001
 
-/** One number of proxies, all of which are up. */
+/** The measurements with one number of proxies, when all of them run. */
 interface Row {
   readonly proxies: number
-  /** For each proxy that was added, until its rules stood. */
+  /** The costs of each added proxy until its rules were written. */
   readonly start: { readonly apiMb: number; readonly apiCpuMs: number; readonly cpuMs: number }
   readonly connections: number
   /** Sent by the API server, in kB a second. */
@@ -48,7 +48,7 @@ export async function run(): Promise<BenchResults> {
     for (const count of counts) {
       const start = await grow({ network, proxies, api, kubeconfig }, count)
       const row = { proxies: count, start, ...(await steady(network, proxies, api)) }
-      // At once, because fifty of them take long and the run may be ended before.
+      // Printed at once, because fifty proxies take long and somebody may end the run.
       console.log(row)
       rows.push(row)
     }
@@ -110,7 +110,7 @@ function startProxy(node: string, proxies: Program[], kubeconfig: string): Progr
 }
 
 async function steady(network: NodeNetwork, proxies: readonly Program[], api: Program) {
-  // What follows the first rules, such as collecting garbage, is no part of a change.
+  // Work after the first rules, such as collecting garbage, is no part of a change.
   await delay(5000)
   const look = () => ({
     at: performance.now(),
@@ -132,7 +132,7 @@ async function steady(network: NodeNetwork, proxies: readonly Program[], api: Pr
   }
 }
 
-/** Established ones at the port of the server. */
+/** The number of established connections to the server. */
 function connectionsOf(pid: number): number {
   const local = `:${port.toString(16).toUpperCase().padStart(4, '0')}`
   const established = '01'

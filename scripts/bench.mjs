@@ -7,7 +7,7 @@ import { benchmarksMarkdown } from '../build/bench/support/markdown.js'
 import { parsePeer } from '../build/bench/support/peers.js'
 import { withUsage } from '../build/test/support/usage.js'
 
-/** Longer than any of them takes, so that one that hangs does not take the others with it. */
+/** Longer than any benchmark takes. One that hangs is ended, so that the others still run. */
 const limitMs = 1_800_000
 const folder = 'build/bench-results'
 
@@ -84,7 +84,7 @@ if (values.page || positionals.length === 0) {
 }
 process.exitCode = hasFailed ? 1 : 0
 
-/** Runs one in a process of its own; resolves to why it failed, or to undefined. */
+/** Runs a benchmark in a process of its own; resolves to why it failed, or to undefined. */
 function run(name) {
   return new Promise((resolve) => {
     const argv = ['build/bench/support/area-main.js', name, fileOf(name), ...values.peer]

@@ -1,5 +1,5 @@
-// Puts what a node runs into a folder: the program in one file, with what V8 has compiled of it, and a
-// file for each of its threads. The same build gives the same bytes.
+// Puts what a node runs into a folder: the program in one file, the code that V8 compiles from it,
+// and a file for each of its threads. The same build gives the same bytes.
 //   node scripts/bundle.mjs FOLDER     needs a build; of the packages only koffi stays outside
 import { spawnSync } from 'node:child_process'
 import { cpSync, mkdirSync, readFileSync } from 'node:fs'
@@ -16,7 +16,7 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 const lib = join(root, 'build/lib')
 const [home, newHome] = [join(lib, 'cli'), resolve(to, 'build/lib/cli')]
 
-/** What is started by itself, and its name in the folder of the program. */
+/** Files that run as a thread or a process, and their names in the folder of the program. */
 const threads = {
   'observe/flows/flow-worker.js': 'flow-worker',
   'sources/health/worker.js': 'health-worker',
@@ -43,7 +43,7 @@ function placeOf(file) {
   return thread === undefined ? relative(home, file) : `./${thread}.js`
 }
 
-/** The library for rare ways to an API server is half of all code, so it is read by who needs it. */
+/** Half of all code is a library that few API servers need, so it stays in a file of its own. */
 const library = {
   name: 'library',
   setup: (building) =>
@@ -66,7 +66,7 @@ const built = await Promise.all([
     plugins: [places, library],
     outExtension: { '.js': '.cjs' },
     format: 'cjs',
-    // One script has no loader of modules, so all of it is required.
+    // A single script cannot load ES modules, so each import() becomes a require().
     supported: { 'dynamic-import': false },
     banner: { js: "const fileUrl = require('node:url').pathToFileURL(__filename).href" },
     define: { 'import.meta.url': 'fileUrl' },
@@ -85,7 +85,7 @@ const strangers = inputs.filter((input) => input.startsWith('build/lib/lab/'))
 if (strangers.length > 0)
   throw new Error(`a node would run the laboratory: ${strangers.join(', ')}`)
 
-// The seed of V8's tables is otherwise another one in each process, and part of what is written.
+// V8 writes the seed of its tables into the file, and would take another seed in each process.
 const compiling = spawnSync(
   process.execPath,
   ['--random-seed=1', join(root, 'scripts/compile-program.mjs'), newHome],

@@ -1,4 +1,4 @@
-// Writes what V8 has compiled of the program that scripts/bundle.mjs has put together.
+// Writes the code that V8 compiles from the program of scripts/bundle.mjs.
 //   node --random-seed=1 scripts/compile-program.mjs FOLDER
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,9 +7,9 @@ import { compiledFile, compileProgram } from '../build/lib/cli/one-file.js'
 import { setUpEngine } from '../build/lib/daemon/engine.js'
 
 const [folder] = process.argv.slice(2)
-// V8 takes what was compiled with the same flags only.
+// V8 accepts only code that was compiled with the same flags.
 setUpEngine()
-// All functions, not only those that run at once.
+// V8 compiles all functions, not only those that run at once.
 setFlagsFromString('--no-lazy')
 const script = compileProgram(folder)
 setFlagsFromString('--lazy')

@@ -1,7 +1,7 @@
 // Makes a container image without a container engine, as an OCI layout: `npm run image`.
 //   node scripts/image.mjs ROOTFS FOLDER     ROOTFS is what scripts/rootfs made; FOLDER must not exist
 // The command and the environment are those of the Dockerfile. The same files give the same bytes, so
-// that who builds the same commit on the same system gets the same digest.
+// that every build of the same commit on the same system has the same digest.
 import { createHash } from 'node:crypto'
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -15,7 +15,7 @@ if (rootfs === undefined || to === undefined) {
 const architecture = { x64: 'amd64', arm64: 'arm64' }[process.arch]
 const read = (path) => readFileSync(new URL(`../${path}`, import.meta.url), 'utf8')
 const { version, description, license } = JSON.parse(read('package.json'))
-/** Of the last stage, which is the image. */
+/** The last stage, which makes the image. */
 const dockerfile = read('Dockerfile')
   .split(/^FROM /m)
   .at(-1)
@@ -33,7 +33,7 @@ function blob(mediaType, bytes) {
 
 const json = (mediaType, value) => blob(mediaType, Buffer.from(JSON.stringify(value)))
 
-/** What changes with every version lies in the last layer, which is small. */
+/** The last layer is small, and the only one that changes with every version. */
 const layers = [['--exclude=./app', '.'], ['./app']].map((what) => {
   const same = ['--sort=name', '--mtime=@0', '--owner=0', '--group=0', '--numeric-owner']
   const args = [...same, '--format=gnu', '-C', rootfs, '-cf', '-', ...what]

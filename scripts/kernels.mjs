@@ -18,15 +18,15 @@ const usage = `npm run kernels -- [--kernel 6.12]... [--mode NAME]... [--only TE
 const options = {
   kernel: { type: 'string', multiple: true },
   mode: { type: 'string', multiple: true, default: modes },
-  /** Only packets, and of these only cases with this topic or text. */
+  /** Only packet cases with this topic or text. */
   only: { type: 'string', multiple: true },
-  /** `own` is the lists of this machine; others are read into the cache folder and nowhere else. */
+  /** `own`: the package lists of this machine. Lists of other suites go into the cache folder. */
   suite: {
     type: 'string',
     multiple: true,
     default: ['own', 'trixie', 'sid', 'trixie-backports'],
   },
-  /** Columns of the table; what comes after the probe needs it. */
+  /** Columns of the table; all columns after the probe need it. */
   part: { type: 'string', multiple: true, default: [...columns] },
   /** A suite whose nft, iptables and ipset are used instead of those of this machine. */
   tools: { type: 'string' },
@@ -69,7 +69,7 @@ for (const name of wanted) {
 console.log(`# ${Math.round((Date.now() - began) / 1000)} s; ${failed} failed`)
 process.exitCode = failed > 0 ? 1 : 0
 
-/** To read the lists of a suite takes seconds, so those that come after the last wanted kernel stay unread. */
+/** Reads suites until all wanted kernels are found, because the lists of a suite take seconds. */
 function* suitesUntil(isEnough) {
   for (const name of values.suite) {
     if (isEnough()) return
@@ -81,7 +81,7 @@ function* suitesUntil(isEnough) {
   }
 }
 
-/** A kernel that cannot be had is named, and the others run all the same. */
+/** Names a kernel that cannot be had; the others still run. */
 function unpacked(suite) {
   try {
     return imageOf(suite, own)
@@ -91,7 +91,7 @@ function unpacked(suite) {
   }
 }
 
-/** Adds to what is in the files now, which another run may have changed. */
+/** Adds a run to the files as they are now, because another run may have changed them. */
 function keep(run) {
   if (values['no-docs']) return
   const results = Results.read('docs/kernels.json')
@@ -120,7 +120,7 @@ async function runKernel(kernel) {
   const onLine = (line) => {
     console.log(line)
     run.read(line)
-    // Whoever ends a long run has what it saw until then.
+    // Results are kept at once, because somebody may end a long run.
     if (/^(not )?ok /.test(line)) keep(run)
   }
   const died = await runInQemu(kernel, command, { ...options, onLine }).then(

@@ -1,5 +1,6 @@
-// Writes the plug-in of kubectl as one file that needs nothing but Node.js: build/packages/kubectl-svcproxy
-// or the file that is named. Beside it goes what completes its commands in a shell. Needs a build.
+// Writes the plug-in of kubectl as one file that needs nothing but Node.js: the file that is named,
+// or build/packages/kubectl-svcproxy. A second file beside it completes its commands in a shell.
+// Needs a build.
 import { chmodSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -30,7 +31,7 @@ for (const [outfile, contents] of Object.entries(programs)) {
       js: "#!/usr/bin/env node\nconst fileUrl = require('node:url').pathToFileURL(__filename).href",
     },
     define: { 'import.meta.url': 'fileUrl' },
-    // Calls of the kernel, which nothing from afar makes.
+    // This library is for calls of the kernel, and the plug-in makes none.
     external: ['koffi'],
     logLevel: 'warning',
   })

@@ -96,7 +96,7 @@ for (const more of [{}, laboratory]) {
 write(shapeOf(createPlugin(version)), {
   ...{ title: 'KUBECTL-SVCPROXY', section: 1, book: 'User commands' },
   what: 'asks the Service proxies of a cluster',
-  options: 'These stand alone.',
+  options: 'These work without a command.',
   exits: [
     'Done.',
     'Failed, or something is wrong on a node, or a proxy did not answer.',

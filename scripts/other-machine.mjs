@@ -1,5 +1,5 @@
-// What scripts that make or try a build for another machine share: a cache, and packages of npm in it,
-// unpacked without what they depend on and without their scripts.
+// A cache for the scripts that make or try a build for another machine. Its packages of npm have no
+// dependencies beside them, and their scripts do not run.
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { homedir, tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -11,8 +11,8 @@ export const koffiVersion = JSON.parse(
 ).version
 
 /**
- * A folder of the cache, filled anew unless it holds what is wanted. Its last file is the proof that it
- * is whole.
+ * A folder of the cache, filled anew unless it holds what is wanted. The file that is written last
+ * proves that the folder is complete.
  */
 export function cached(name, wanted, fill) {
   const home = process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache')

@@ -40,7 +40,7 @@ export const rooms = {
     imports: ['state', 'kernel/follow-path.ts'],
   },
   observe: {
-    what: 'log, metrics, health, events, and what becomes of connections. Told, never asked',
+    what: 'log, metrics, health, events, and the stream of connections. Other rooms tell it what happens',
     imports: [
       'state',
       'config',
@@ -87,7 +87,7 @@ export const rooms = {
   },
 }
 
-/** Inside a room: modes do not import each other, and what plans is pure. */
+/** Inside a room: modes do not import each other, and files that plan are pure. */
 const inside = [
   {
     from: /^modes\/(\w+)\//,
@@ -131,7 +131,7 @@ export function importsOf(lib) {
   )
 }
 
-/** The shortest way from `start` back to itself, or undefined. */
+/** The shortest circle of imports through `start`, or undefined. */
 export function circleAt(imports, start) {
   const cameFrom = new Map()
   const queue = [start]
@@ -150,7 +150,7 @@ export function circleAt(imports, start) {
   return undefined
 }
 
-/** A plugin for ESLint: `house/rooms` checks the arrows, `house/circles` that none leads back. */
+/** A plugin for ESLint: `house/rooms` finds forbidden imports, `house/circles` finds circles. */
 export function housePlugin(lib) {
   const imports = importsOf(lib)
   const fileOf = (context) => relative(lib, context.filename).split(sep).join('/')

@@ -1,4 +1,4 @@
-// Prints what runs as a CycloneDX 1.5 bill of materials, from package-lock.json: `npm run sbom`.
+// Prints a CycloneDX 1.5 bill of materials of what runs, from package-lock.json: `npm run sbom`.
 // Needs no network. `--dev` adds the tools of development.
 import { readFileSync } from 'node:fs'
 

@@ -24,14 +24,14 @@ const ofPrograms = words(`
 /** Servers: metrics, health, and the listeners of userspace mode. */
 const ofServers = words('accept accept4')
 
-/** Bytes that userspace mode copies from socket to socket without seeing them. */
+/** Userspace mode copies bytes from socket to socket inside the kernel. */
 const ofUserspace = words('splice tee')
 
 /** Programs and maps in the kernel. */
 const ofEbpf = words('bpf')
 
 const kernelMode = [...ofPrograms, ...ofServers]
-/** With those of userspace mode, because the configuration of the overlay falls back to it. */
+/** With the calls of userspace mode, because the overlay configures a fallback to it. */
 const withFallback = [...kernelMode, ...ofUserspace]
 
 export const systemCalls = {

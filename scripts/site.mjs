@@ -32,7 +32,7 @@ await build({
   platform: 'browser',
   target: 'es2022',
   alias: { 'node:timers/promises': join(lib, 'lab/simulation/browser-timers.js') },
-  // Of Node's modules nothing is left, because what imports them is not used.
+  // The bundle keeps no module of Node.js, because it uses nothing that imports one.
   external: ['node:*'],
   logLevel: 'warning',
 })

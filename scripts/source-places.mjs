@@ -6,8 +6,8 @@ import { fileURLToPath } from 'node:url'
 const maps = new Map()
 
 /**
- * Puts the place in the source behind each place in a compiled file, `build/….js:4:7`. Node does this itself
- * with --enable-source-maps, but then every process reads the map of every module at its start.
+ * Adds the place in the source to each place in a compiled file, `build/….js:4:7`. Node does this
+ * itself with --enable-source-maps, but then every process reads all maps at its start.
  */
 export function withSourcePlaces(text) {
   return text.replaceAll(
@@ -22,11 +22,11 @@ export function withSourcePlaces(text) {
 
 function placeOf(file, line, column) {
   if (!maps.has(file)) maps.set(file, mapOf(file))
-  // Both count from 1 in a text, and from 0 in a map.
+  // Lines and columns count from 1 in a text, and from 0 in a map.
   const { originalSource, originalLine, originalColumn } =
     maps.get(file)?.findEntry(line - 1, column - 1) ?? {}
   if (originalSource === undefined) return undefined
-  // A map of this Node names its sources as the compiler did, or as places of the machine.
+  // Versions of Node differ: a source is relative to the file, or a URL.
   const source = originalSource.startsWith('file:')
     ? fileURLToPath(originalSource)
     : join(dirname(file), originalSource)

@@ -8,7 +8,7 @@ export class TapReader {
   skipped = 0
   /** Every test with its milliseconds. */
   tests = []
-  /** What failed, with the block that explains it, and why something was left out. */
+  /** Failures with the lines that explain them, and the reasons of what was left out. */
   notes = []
   #name
   /** The subtests under way, the outermost first. */
@@ -16,7 +16,7 @@ export class TapReader {
   #isPlanKept = false
   #hasSubtests
   #isFlat
-  /** How deep the failure is that the next lines explain. */
+  /** The indentation of the failure that the next lines explain; -1: they explain none. */
   #failureDepth = -1
 
   /** `isFlat`: there are no subtests, every result is a test. */
@@ -44,7 +44,7 @@ export class TapReader {
     }
   }
 
-  /** The program has ended; without a plan it did not get to its end. */
+  /** Notes the end of the program. Without a plan the program ended too early. */
   end(code, ms) {
     const isWell = code === 0 && this.#isPlanKept
     if (!isWell && this.failed === 0) {
@@ -61,10 +61,10 @@ export class TapReader {
     const isFailure = text.startsWith('not ') && !/ # todo/i.test(text)
     const own = this.#testThatEnds(text, depth)
     if (/ # (skip|todo)/i.test(text)) this.skipped++
-    // An assertion counts by the test that it belongs to, one outside of any by its program.
+    // An assertion counts with its test, or with the program if it is outside of all tests.
     else if (!own || (own.hasSubtests && !isFailure)) return
     else if (!isFailure) this.passed++
-    // What failed inside of it was counted there.
+    // A failure inside of this test was counted already.
     else if (this.failed === own.failedBefore) this.failed++
     if (own && !own.hasSubtests) {
       const ms = Number(/ # time=([\d.]+)ms/.exec(text)?.[1] ?? 0)

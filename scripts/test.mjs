@@ -27,7 +27,7 @@ const usage = `node scripts/test.mjs [--times] [TIER]...
 const { values: options, positionals: chosen } = withUsage(usage, () =>
   parseArgs({ options: { times: { type: 'boolean', default: false } }, allowPositionals: true }),
 )
-// In the inner loop only changed files are linted; a change of types elsewhere is caught by the whole.
+// With names of tiers only changed files are linted. The full run finds what they broke elsewhere.
 const lintCache =
   chosen.length > 0
     ? ['--cache', '--cache-strategy=content', '--cache-location=build/.eslintcache']
@@ -37,7 +37,7 @@ const formatted = ['lib', 'test', 'bench', 'scripts', 'eslint.config.js']
 /** Seconds until a file counts as stuck. A busy machine is only slow. */
 const patience = { short: 300, long: 900 }
 const files = listTests('build/test')
-/** What each tier runs: jobs that do not hear of each other. The longest begin first. */
+/** The jobs of each tier. They do not depend on each other; the longest begin first. */
 const tiers = {
   uml: async () => [...(await umlMachines()), ...files.filter(isUmlTest).map(file(patience.short))],
   lint: () => [
@@ -59,7 +59,7 @@ if (unknown.length > 0) {
   process.exit(2)
 }
 
-/** Also those of other tests are hidden. */
+/** Hides the pins of eBPF mode, also those of other tests. */
 const alone = process.getuid?.() === 0 ? withoutPins : []
 
 // Most jobs wait for a third of their time or more.
@@ -124,7 +124,7 @@ async function runJob({ tier, name, run }) {
   if (options.times) printTimes(tier, result.jobs)
 }
 
-/** The dearest first. */
+/** Prints the most expensive jobs first. */
 function printTimes(tier, jobs) {
   console.log(`\n=== ${tier}: seconds of processor time, seconds in all`)
   for (const { name, processor, seconds } of jobs.sort((a, b) => b.processor - a.processor)) {
@@ -132,7 +132,7 @@ function printTimes(tier, jobs) {
   }
 }
 
-/** Hundreds of starts read one file instead of its modules; test/support/program.ts tells of it. */
+/** Tests start the program hundreds of times, so it is put into one file for them. */
 async function putProgramTogether() {
   const lines = []
   const onLine = (line) => lines.push(line)
@@ -243,7 +243,7 @@ async function readParts(parts, boot) {
   })
   if (code === 0) return { readers: all, processor }
   for (const each of readers.values()) all.push(each)
-  // Of the part that it died in nothing more is heard, and the others never began.
+  // The part that was running prints no more, and later parts never began.
   reader?.notes.push(...lastLines)
   for (const each of [reader, ...readers.values()]) each?.end(1, 0)
   return { readers: all, processor }
@@ -261,7 +261,7 @@ function start(program, args, { onLine, timeoutSeconds }) {
     const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'], env })
     let processor = 0
     child.on('exit', () => (processor = spentSinceLast()))
-    // By then tap has told what took so long; this is for a program that is not able to.
+    // tap ends a slow test before this and says which. This is for a program that hangs as a whole.
     const patienceMs = timeoutSeconds === undefined ? 900_000 : (timeoutSeconds + 20) * 1000
     const timer = setTimeout(() => child.kill('SIGKILL'), patienceMs)
     for (const stream of [child.stdout, child.stderr]) {

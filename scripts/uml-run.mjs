@@ -11,7 +11,7 @@ const timeoutMs = Number(process.env.UML_SECONDS ?? 300) * 1000
 const memory = process.env.UML_MEMORY ?? '1G'
 const onLine = (line) => console.log(line)
 const { code } = await runInUml(command, { timeoutMs, memory, onLine }).catch((error) => {
-  // In comments, for readers of TAP.
+  // A message between results of TAP must be a comment.
   console.error(error.message.replace(/^/gm, '# '))
   return { code: 1 }
 })

@@ -1,8 +1,8 @@
 // `npm run windows [-- TEXT...]`: the Windows build of Node.js runs the proxy under Wine, and a Linux client
 // asks it; then the same with the Linux build; then the conformance cases that need no rules of the kernel,
 // all or those with TEXT in their name, through the Windows build. Needs root, 900 MiB in the cache, and Debian packages.
-// Everything is in namespaces of its own, and ends with them: by a clock, and by a count of processes,
-// because a Wine that misses a program of its own can start helpers without end.
+// Everything runs in namespaces of its own and ends with them. They end after a time, or when they
+// have too many processes, because Wine without all of its programs can start helpers without end.
 import { spawn } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { rmSync, symlinkSync } from 'node:fs'
@@ -16,7 +16,7 @@ const debianPackages = [
   ...['libc6', 'libgcc-s1', 'libunwind8', 'liblzma5', 'libwine', 'wine64', 'libz-mingw-w64'],
   ...['libfreetype6', 'libpng16-16t64', 'zlib1g', 'libbrotli1', 'libbz2-1.0'],
 ]
-/** What runs in a namespace, and for how long. */
+/** The programs that run in a namespace, and their limits. */
 const parts = [
   { limitSeconds: 300, args: ['build/test/windows/main.js', 'Windows', 'Linux'] },
   {
@@ -50,7 +50,7 @@ function fetchAll(cache) {
   rmSync(join(cache, 'apt'), { recursive: true })
 }
 
-/** What scripts of the packages would do. */
+/** Does the work of the scripts that install these packages. */
 function prepareRoot(root) {
   for (const name of ['bin', 'lib', 'lib64', 'sbin']) {
     mkdirSync(join(root, 'usr', name), { recursive: true })
@@ -100,7 +100,7 @@ function countIn(first) {
       const [, parent] = /\) \S (\d+)/.exec(readFileSync(`/proc/${name}/stat`, 'utf8')) ?? []
       children.set(parent, [...(children.get(parent) ?? []), name])
     } catch {
-      // It has just ended.
+      // This process has just ended.
     }
   }
   let count = 0

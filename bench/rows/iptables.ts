@@ -46,7 +46,7 @@ async function measure(backend: Backend, services: number) {
   }
 }
 
-/** Changes one Service at a time; changes that come while a sync runs share the next one. */
+/** Changes one Service at a time; changes that come while a sync runs share the next sync. */
 class Churn {
   readonly #mode: Mode
   readonly #cluster: States
@@ -99,7 +99,7 @@ function spec(index: number, generation: number): ServiceSpec {
   })
 }
 
-/** Of this process and of the children that have ended, in ms. */
+/** CPU time of this process and of the children that have ended, in ms. */
 function cpuMs(): number {
   const fields = readFileSync('/proc/self/stat', 'utf8')
     .replace(/^.*\) /, '')
@@ -128,7 +128,9 @@ const silentContext: ModeContext = {
   resync: () => undefined,
 }
 
-/** `iptables.js BACKEND SERVICES`: prints one row as JSON. A process each, so that memory counts. */
+/**
+ * `iptables.js BACKEND SERVICES`: prints one row as JSON. Each row has its own process and memory.
+ */
 const [, , backendText, servicesText] = process.argv
 const refusal = enterPrivateNetns()
 if (refusal !== undefined) throw new Error(refusal)

@@ -1,8 +1,8 @@
 /**
- * Mixed traffic through a userspace data path while endpoints change 20 times a second: no errors,
- * flat memory, no descriptor lost, and no datagram but those whose endpoint was removed while they
- * were on their way. `npm run soak`; SOAK_SECONDS and SOAK_DATAPATH change it.
- * With SOAK_CONNECTIONS=1000000 it makes so many short connections instead, as fast as it can.
+ * Mixed traffic through a userspace data path while endpoints change 20 times a second. Expected:
+ * no errors, flat memory, no lost descriptor. A datagram may be lost only if its endpoint was
+ * removed while it was on its way. `npm run soak`; SOAK_SECONDS and SOAK_DATAPATH change it. With
+ * SOAK_CONNECTIONS=1000000 it makes so many short connections instead, as fast as it can.
  */
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -24,7 +24,7 @@ const dataPath = process.env['SOAK_DATAPATH'] ?? 'splice'
 const connections = Number(process.env['SOAK_CONNECTIONS'] ?? 0)
 const workers = 2
 const sliceSeconds = Math.min(10, Math.max(1, seconds / 10))
-/** Idle pipes a worker of `splice` may keep, both ends. */
+/** The descriptors of the idle pipes that all workers of `splice` may keep. */
 const keptDescriptors = workers * 32
 
 interface Mix {
@@ -34,8 +34,9 @@ interface Mix {
 }
 
 /**
- * Well below saturation: what is looked for are errors, not speed. Node accepts one connection in
- * a turn of its event loop, and bulk makes the turns long, so `net` is given less of both.
+ * The load is well below saturation, because this test is about errors, not speed. Node accepts one
+ * connection in a turn of its event loop, and bulk makes the turns long, so `net` gets less of
+ * both.
  */
 const isSlow = dataPath === 'net'
 const mixes: readonly Mix[] = [
@@ -72,10 +73,10 @@ async function keepGoing(mix: Mix, isOver: () => boolean): Promise<void> {
   }
 }
 
-/** How the UDP clients of the proxy ended: what it tells every second. */
+/** Datagrams by the reason why UDP clients ended; the proxy prints them every second. */
 type UdpEnds = Readonly<Record<string, { readonly asked: number; readonly answered: number }>>
 
-/** Where the datagrams went that never came back, by what either side has counted. */
+/** The lost datagrams by cause, from the counts of the clients and of the proxy. */
 function lossesByCause(udpEnds: UdpEnds) {
   const ends = Object.entries(udpEnds)
   const sum = (field: 'asked' | 'answered') => ends.reduce((all, [, end]) => all + end[field], 0)

@@ -22,7 +22,7 @@ export interface BenchCluster {
   readonly kubeconfig: string
 }
 
-/** A node, and an API server with so many Services and one more, `probe`, that answers. */
+/** Makes a node and an API server with `count` Services and one more, `probe`, that answers. */
 export async function inCluster<T>(
   count: number,
   act: (cluster: BenchCluster) => Promise<T>,
@@ -56,7 +56,7 @@ export async function inCluster<T>(
   }
 }
 
-/** Starts our proxy on the node; it ends with the cluster. The text is the last that it said. */
+/** Starts our proxy on the node; it ends with the cluster. `said` gives its last output. */
 export function startProxy({ world, kubeconfig }: BenchCluster, mode: string) {
   const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
   const child = world.spawn('node', [
@@ -127,7 +127,7 @@ interface SliceTraits {
   readonly port?: number
 }
 
-/** A Service has one for each port of its endpoints. */
+/** An EndpointSlice for one port. A Service has one for each port of its endpoints. */
 export function slice(
   name: string,
   addresses: readonly string[],

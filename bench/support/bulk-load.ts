@@ -5,7 +5,7 @@ import type { Load } from './load-client.js'
 import { ports } from './services.js'
 import { edgeTriggered } from './raw-loop.js'
 
-/** N streams at full speed: towards the server, or from it where the port is that of the source. */
+/** N streams at full speed, to the server; from the server if the port is `ports.source`. */
 export function bulk({ loop, target, seconds, n }: Load): object {
   const { sockets, buffer } = loop
   const isDownload = new DataView(target.buffer).getUint16(2) === ports.source

@@ -16,19 +16,19 @@ export interface BusyTask {
   /** Slices that change a second, beside those that are watched. */
   readonly perSecond: number
   readonly seconds: number
-  /** How long after a change arrived the next one is made. */
+  /** The pause between the arrival of a change and the next change. */
   readonly restMs: number
 }
 
-/** What a proxy is like while everything around it changes. */
+/** The numbers of a proxy while many slices change. */
 export interface BusyCosts {
   readonly p50Ms: number
   readonly p99Ms: number
-  /** For so long connections still came to an endpoint that was gone. */
+  /** The longest time that connections still reached a removed endpoint. */
   readonly longestMs: number
   /** Of one core, in percent, with the programs that the proxy starts. */
   readonly cpuShare: number
-  /** What the memory is at the end of what it was after a quarter of the time. */
+  /** The memory at the end, divided by the memory after a quarter of the time. */
   readonly growth: number
 }
 
@@ -65,12 +65,12 @@ export async function busy(
   } finally {
     stop.abort()
     await others
-    // The next measurement begins where the probe is at the start.
+    // The next measurement expects the probe at this pod.
     moveProbe(cluster.api, 'pod-1')
   }
 }
 
-/** Changes while nothing else changes. */
+/** Measures changes while nothing else changes. */
 export async function oneByOne(
   { world, api }: BenchCluster,
   { pid, isAlive }: Running,

@@ -1,9 +1,9 @@
-/** What a ruleset costs: until it stands, and to change one endpoint of it. */
+/** The costs of a ruleset: to write it at the start, and to change one endpoint. */
 export interface ChangeCosts {
   readonly startMs: number
   readonly p50Ms: number
   readonly p99Ms: number
-  /** CPU a change. */
+  /** CPU time of one change. */
   readonly cpuMs: number
   readonly memoryMib: number
 }

@@ -41,7 +41,7 @@ export function exchange(
   })
 }
 
-/** N at a time, each followed by the next. */
+/** N connections at a time. When one ends, the next begins. */
 export function connections(load: Load): object {
   const times: number[] = []
   let failed = 0
@@ -63,7 +63,7 @@ export function connections(load: Load): object {
   return { perSecond, failed: failed + open, ...summarize(times) }
 }
 
-/** N a second, whatever happens to those before: what users feel who do not wait for each other. */
+/** Begins N connections a second, also while others are slow: users do not wait for each other. */
 export function connectionsAtRate(load: Load): object {
   const times: number[] = []
   let failed = 0

@@ -4,7 +4,7 @@ import type { Load } from './load-client.js'
 import { requestBytes } from './services.js'
 import { summarize } from './summary.js'
 
-/** After so long a client asks again; what comes later still is late, not lost. */
+/** A client asks again after this time. An answer that comes later counts as late, not lost. */
 const patienceMs = 200
 
 /** N clients that each wait for the echo of one numbered datagram. */

@@ -1,6 +1,6 @@
 /**
- * A mode with 5,000 Services of ten endpoints: what it takes in memory, and in ebpf mode what the socket
- * half takes to load and to change. Usage: ebpf-scale.js MODE CGROUP
+ * Measures a mode with 5,000 Services of ten endpoints: its memory, and the time that the socket
+ * half of ebpf mode takes to load and to change. Usage: ebpf-scale.js MODE CGROUP
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { configWith } from '../../lib/config/load.js'
@@ -13,13 +13,13 @@ import { RawCluster, rawSlice } from './raw-cluster.js'
 import { summarize } from './summary.js'
 
 export interface ScaleResult {
-  /** Of the process, after garbage was collected; without arrays of eBPF, which it maps. */
+  /** Memory of the process after garbage collection, without the eBPF arrays that it maps. */
   readonly residentMib: number
-  /** What maps of eBPF have in the kernel. */
+  /** Memory of the eBPF maps in the kernel. */
   readonly mapsMib: number
-  /** The socket half alone. */
+  /** The time to load the socket half alone. */
   readonly loadMs: number
-  /** Of it what processors were busy with: others have them too, on a busy machine. */
+  /** The processor time of the load. On a busy machine it is shorter than `loadMs`. */
   readonly loadCpuMs: number
   readonly p50Ms: number
   readonly p99Ms: number
@@ -92,7 +92,7 @@ function mappedBytes(): number {
   return 1024 * sizes.reduce((sum, size) => sum + size, 0)
 }
 
-/** The descriptor of the folder itself is gone by now. */
+/** Empty if the file is gone, as the descriptor of the folder itself. */
 function readInfo(file: string): string {
   try {
     return readFileSync(file, 'utf8')

@@ -1,2 +1,2 @@
-/** Before a result on the console of the inner kernel, where anything else may be said too. */
+/** Begins each line with a result. The console of the inner kernel has other lines, too. */
 export const marker = 'bench-result '

@@ -51,12 +51,12 @@ export async function withLane(use: () => Promise<void>): Promise<void> {
 }
 
 /**
- * As cubic, the default of Linux, it sends what the window allows; cubic itself is refused to a
- * namespace unless the machine allows it. What the machine has chosen does not matter then.
+ * Like cubic, the default of Linux, reno sends what the window allows. A namespace may use cubic
+ * only if the machine allows it. With reno the default of the machine does not matter.
  */
 export const usualControl = 'reno'
 
-/** How connections opened from now on find their pace; throws where the machine does not allow it. */
+/** Sets the pace of connections that are opened later. Throws if the machine does not allow it. */
 export async function controlCongestion(algorithm: string): Promise<void> {
   for (const name of Object.values(lane)) {
     await sysctl(name, 'net.ipv4.tcp_congestion_control', algorithm)
@@ -78,7 +78,7 @@ async function sysctl(name: string, key: string, value: string): Promise<void> {
   if (code !== 0) throw new Error(`${key}=${value} in ${name}: ${stderr.trim()}`)
 }
 
-/** Starts a program in a namespace; resolves once it has printed a line, or at once if it never will. */
+/** Starts a program in a namespace; resolves once it has printed a line, if it ever does. */
 export async function startIn(
   name: string,
   argv: readonly string[],

@@ -9,7 +9,7 @@ import { pingPong } from './ping-pong-load.js'
 import { RawLoop } from './raw-loop.js'
 import { encodeAddress } from '../../lib/kernel/sockets/socket-address.js'
 
-/** Where to, how long, and how many at once (or a second, or bytes: the pattern says). */
+/** The target, the duration, and a number whose meaning depends on the pattern. */
 export interface Load {
   readonly loop: RawLoop
   readonly target: Uint8Array

@@ -5,13 +5,13 @@ export interface AreaReport {
   readonly area: string
   readonly date: string
   readonly seconds: number
-  /** Of the machine when it began: beyond 1, somebody else was at work too. */
+  /** The load of the machine at the beginning. Above 1, other programs were busy, too. */
   readonly load: number
   readonly results: BenchResults
   readonly failure?: string
 }
 
-/** What was measured on; each line is one fact. */
+/** Facts about the machine of the measurements. */
 export type Machine = Readonly<Record<string, string>>
 
 const about: Readonly<Record<string, string>> = {
@@ -65,7 +65,7 @@ function row(result: BenchResult): string {
   return `| ${cell(name)} | ${valueText(value)} ${unit} | ${limit} | ${kept} | ${cell(note ?? '')} |`
 }
 
-/** Nothing of a peer's output may end a cell. */
+/** Keeps text in one cell, because a peer may have printed it. */
 function cell(text: string): string {
   return text.replace(/[\r\n|]+/g, ' ').slice(0, 300)
 }

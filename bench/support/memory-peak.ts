@@ -31,7 +31,7 @@ export function runWatched(argv: readonly string[]): Promise<MeasuredRun> {
 function residentMib(pid: number): number {
   const { name, mib } = statusOf(String(pid))
   const children = read(`/proc/${pid}/task/${pid}/children`).split(' ').filter(Boolean)
-  // Until it becomes another program, a child shares all its memory with us.
+  // Until a child becomes another program, it shares all its memory with its parent.
   const others = children.map(statusOf).filter((one) => one.name !== name)
   return others.reduce((sum, one) => sum + one.mib, mib)
 }

@@ -34,7 +34,7 @@ export class NodeNetwork {
     return node
   }
 
-  /** What the server, a process in its namespace, has sent so far, with the headers of packets. */
+  /** The bytes that have left the namespace of this process, with the headers of packets. */
   sentBytes(serverPid: number): number {
     const devices = readFileSync(`/proc/${serverPid}/net/dev`, 'utf8')
     const [, counters = ''] = new RegExp(`^\\s*${bridge}:(.*)$`, 'm').exec(devices) ?? []

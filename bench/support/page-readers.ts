@@ -17,7 +17,7 @@ const ours = parsePeer(
     ' --dashboard-address 127.0.0.1:8383',
 )
 
-/** What open pages cost: changes until connections follow, with as many readers of the dashboard. */
+/** The cost of open pages: how soon connections follow a change while pages read the dashboard. */
 export async function pageReaders(peers: readonly Peer[]): Promise<BenchResults> {
   const results: BenchResult[] = []
   for (const peer of [ours, ...peers]) {
@@ -66,13 +66,13 @@ async function watched(peer: Peer, cluster: BenchCluster): Promise<BenchResults>
 }
 
 async function follow(cluster: BenchCluster, pid: number, isAlive: () => boolean) {
-  // As long as a user looks at a change.
+  // A user looks at a change for about as long.
   const costs = await oneByOne(cluster, { pid, isAlive }, { changes, restMs: 300 })
   if (typeof costs === 'string') throw new Error(costs)
   return costs
 }
 
-/** Reads the page as so many browsers do, and asks for its health meanwhile, on the node. */
+/** Reads the page like so many browsers while `act` runs, and times the health server. */
 async function withReaders<T>(
   { world }: BenchCluster,
   readers: number,

@@ -16,7 +16,7 @@ export function parsePeer(text: string): Peer {
   return { name, command }
 }
 
-/** The words of a command; quotes keep blanks together. No shell has a part in this. */
+/** The words of a command; quotes keep blanks together. No shell is used. */
 export function argumentsOf(
   command: string,
   values: Readonly<Record<'kubeconfig' | 'node' | 'mode', string>>,

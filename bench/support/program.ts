@@ -4,7 +4,10 @@ import { fileURLToPath } from 'node:url'
 
 const patienceMs = 120_000
 
-/** One of our programs in a network namespace. `ip` becomes it, so the process id is its own. */
+/**
+ * One of our programs in a network namespace. `ip` becomes the program, so both have one process
+ * id.
+ */
 export class Program {
   readonly #child: ChildProcess
   readonly #exited: Promise<unknown>
@@ -29,7 +32,7 @@ export class Program {
     return this.#child.pid ?? 0
   }
 
-  /** Resolves once its output has this; one caller at a time. */
+  /** Resolves once the output has the pattern; one caller at a time. */
   async says(pattern: RegExp): Promise<void> {
     const isLate = AbortSignal.timeout(patienceMs)
     isLate.addEventListener('abort', () => this.#heard())

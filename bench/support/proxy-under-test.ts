@@ -74,7 +74,7 @@ function otherSpecs(endpoints: number): ListenerSpec[] {
   )
 }
 
-/** They lose an endpoint and get it back, in turns. */
+/** The other Services lose an endpoint and get it back, in turns. */
 const [fewer, all] = [otherSpecs(9), otherSpecs(10)]
 let next = fewer
 const failed = await listeners.ensure([
@@ -90,7 +90,7 @@ if (tells !== '') setInterval(() => console.log(JSON.stringify(udpEnds)), 1000)
 const changes = { arePaused: false }
 process.stdin.on('data', () => (changes.arePaused = !changes.arePaused))
 
-/** Endpoints come and go, also while connections to them are open; those have to live on. */
+/** Endpoints come and go while connections to them are open; the connections must live on. */
 while (Number(changesPerSecond) > 0) {
   await sleep(1000 / Number(changesPerSecond))
   if (changes.arePaused) continue

@@ -23,7 +23,7 @@ export class RawCluster {
     for (let index = 0; index < services; index++) {
       accept(parseService(rawService(index)), (value) => this.tracker.upsertService(value))
       this.readSlice(rawSlice(index, 0))
-      // The parser sees one object at a time; the collector may do so too, as page by page does.
+      // Pauses let the garbage collector run, as between the pages of a real list.
       if (index % 500 === 499) await new Promise((resolve) => setImmediate(resolve))
     }
   }
@@ -56,7 +56,9 @@ function rawService(index: number): unknown {
   }
 }
 
-/** In the first generation, or with another endpoint in front of the nine that stay. */
+/**
+ * The endpoints of a Service. After generation 0 another one replaces the first; the others stay.
+ */
 export function rawSlice(index: number, generation: number, count = endpointsPerService): unknown {
   return {
     metadata: {
@@ -68,8 +70,8 @@ export function rawSlice(index: number, generation: number, count = endpointsPer
     ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
     endpoints: Array.from({ length: count }, (_, endpoint) => {
       const serial = index * endpointsPerService + endpoint
-      // What replaces the first endpoint stands anywhere among the others, whatever the size of the
-      // cluster: endpoints have an order, and whose place in it changes is written, too.
+      // Endpoints have an order, and an endpoint is written again when its place changes. So the
+      // new endpoint gets a place anywhere among the others, in a cluster of any size.
       const replaced = generation === 0 ? 0 : 1 + ((generation * 53) % 127)
       const place = endpoint === 0 ? replaced : endpoint * 12
       const number = (place << 17) + serial

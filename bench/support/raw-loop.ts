@@ -9,8 +9,8 @@ export const edgeTriggered =
 const truncate = 0x20
 
 /**
- * The cheapest event loop there is in this process, for both ends of a load: on a machine of two
- * cores they would otherwise be what is measured. It blocks the thread, which does nothing else.
+ * A cheap event loop for both ends of a load. On a machine of two cores a costly one would itself
+ * be measured. It blocks the thread, which does nothing else.
  */
 export class RawLoop {
   readonly sockets: Sockets
@@ -39,7 +39,7 @@ export class RawLoop {
     this.#epoll.add(fd, events)
   }
 
-  /** Takes bytes without copying them out of the kernel, for whoever only counts them. */
+  /** Takes bytes without copying them out of the kernel, for callers that only count them. */
   discard(fd: number): number {
     return this.#libc.recv(fd, this.buffer.address, this.buffer.bytes.length, truncate)
   }
@@ -48,7 +48,7 @@ export class RawLoop {
     this.#libc.close(fd)
   }
 
-  /** Serves events; returns after at most that long without any. */
+  /** Serves events. Without any it returns after `timeoutMs`. */
   turn(timeoutMs: number): void {
     const count = this.#epoll.wait(timeoutMs)
     for (let index = 0; index < count; index++) {

@@ -1,6 +1,6 @@
 /**
- * What every benchmark hands back: one line of docs/benchmarks.md each. A benchmark prints its own
- * tables as well; these are the numbers that somebody will want to compare with those of another day.
+ * A result of a benchmark, which is a line of docs/benchmarks.md. A benchmark also prints tables of
+ * its own; results are the numbers to compare with those of another day.
  */
 export interface BenchResult {
   /** What was measured, in words that stay the same from run to run. */
@@ -23,12 +23,12 @@ export function keepsTarget({ value, target }: BenchResult): boolean | undefined
     if (target === undefined) return undefined
     throw new Error(`a target is "<= 15" or ">= 0.5", not ${JSON.stringify(target)}`)
   }
-  // A number that could not be had (null, once it was JSON) keeps no promise.
+  // A missing number, which is null in JSON, keeps no target.
   if (!Number.isFinite(value)) return false
   return comparison === '<=' ? value <= Number(limit) : value >= Number(limit)
 }
 
-/** A value in as many digits as mean something. */
+/** A value without digits that mean nothing. */
 export function valueText(value: number): string {
   if (!Number.isFinite(value)) return 'none'
   if (Math.abs(value) >= 1000) return Math.round(value).toLocaleString('en-US')

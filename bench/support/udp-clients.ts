@@ -1,6 +1,6 @@
 /**
  * Two clients of a UDP Service, one with a connected socket and one without; each asks every two
- * milliseconds. A line of JSON tells whenever another endpoint answers.
+ * milliseconds. They print a line of JSON whenever another endpoint answers.
  * Usage: udp-clients.js CGROUP ADDRESS PORT; an empty CGROUP is that of this process
  */
 import { createSocket, type Socket } from 'node:dgram'
@@ -54,7 +54,7 @@ class Client {
       if (this.#client === 'connected') socket.send('{}', failed)
       else socket.send('{}', Number(port), address, failed)
     } catch {
-      // It is not connected yet; the next turn asks.
+      // The socket is not connected yet; the next turn asks.
     }
   }
 

@@ -8,17 +8,17 @@ export interface Pattern {
   readonly load: string
   readonly port: number
   readonly n: number
-  /** What is compared, and whether more is better. */
+  /** The number of the report that is compared. */
   readonly metric: string
   readonly unit: string
   readonly contestants: readonly Contestant[]
-  /** How many times the rounds of others it takes to tell; once unless said. */
+  /** How many times as many rounds this noisy pattern needs; 1 if missing. */
   readonly times?: number
-  /** Unless the usual one. */
+  /** The congestion control, if it is not the usual one. */
   readonly congestionControl?: string
-  /** What is handed on: a contestant as a ratio of another, and what was promised of it. */
+  /** The results: the ratio of a contestant to another one, and its target. */
   readonly ratios: readonly (readonly [Contestant, Contestant, string?])[]
-  /** What the issue asks for. */
+  /** The targets, in words. */
   readonly target: string
 }
 
@@ -42,7 +42,7 @@ const bulkPatterns: readonly Pattern[] = [
   },
 ])
 
-/** What userspace mode is measured by, and against whom. */
+/** The loads that userspace mode is measured with, and its contestants. */
 export const patterns: readonly Pattern[] = [
   {
     title: 'new connections, 64 at a time',

@@ -1,6 +1,6 @@
 /**
- * A client that goes from one cgroup or network namespace to the other, for the costs of ways beside
- * each other. Usage: ways-client.js JSON
+ * A client that moves from one cgroup or network namespace to the other, to compare the costs of
+ * ways. Usage: ways-client.js JSON
  */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -21,12 +21,12 @@ function enter({ cgroup, namespace }: Way): void {
 function measureWays(loop: RawLoop, order: WaysOrder): WaysResult {
   const connections: Record<string, number[]> = {}
   const pingPongs: Record<string, number[]> = {}
-  // The first round warms up whatever there is.
+  // The first round only warms up.
   for (let round = -1; round < order.rounds; round++) {
     for (const way of shuffled(order.ways)) {
       enter(way)
       const at = (port: number) => encodeAddress({ ip: way.ip, port })
-      // What was cold after the way before is not this way's cost.
+      // A few connections warm this way up, and are not counted.
       connectBatch(loop, at(order.shortPort), 5)
       const connectMs = connectBatch(loop, at(order.shortPort), order.batch)
       const pingMs = pingPongBatch(loop, at(order.echoPort), order.batch)
@@ -38,7 +38,7 @@ function measureWays(loop: RawLoop, order: WaysOrder): WaysResult {
   return { connections, pingPongs }
 }
 
-/** A way that always followed the same other one would pay for what that one left behind. */
+/** In a fixed order each way would pay for what the same other way left behind. */
 const shuffled = <Item>(items: readonly Item[]): readonly Item[] =>
   items
     .map((item) => ({ item, place: Math.random() }))

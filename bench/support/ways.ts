@@ -22,13 +22,13 @@ export interface WaysOrder {
   readonly echoPort: number
 }
 
-/** Milliseconds for one, by way: a number for each round. */
+/** Milliseconds of one connection or message, by way: a number for each round. */
 export interface WaysResult {
   readonly connections: Readonly<Record<string, readonly number[]>>
   readonly pingPongs: Readonly<Record<string, readonly number[]>>
 }
 
-/** Many short rounds: the median of their ratios hardly sees what else the machine does. */
+/** Rounds are many and short, so that other work of the machine hardly changes the median. */
 const rounds = 300
 const batch = 40
 

@@ -59,7 +59,7 @@ function byPlace(differences: readonly Difference[]): Iterable<AtPlace> {
   return places.values()
 }
 
-/** For programs: the same in plain data. */
+/** The differences as plain data, for programs. */
 export function differencesJson(mode: ModeName, families: readonly FamilyDifferences[]): unknown {
   return {
     mode,

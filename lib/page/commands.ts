@@ -83,8 +83,8 @@ const readers: Readers = {
 }
 
 /**
- * Parses a command of the page. Any program of this machine may send text, so anything else is
- * undefined.
+ * Parses a command of the page. Returns undefined for any other text, because any program of this
+ * machine may send some.
  */
 export function parsePageCommand(body: string): PageCommand | undefined {
   const fields = parseFields(body)

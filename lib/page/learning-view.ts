@@ -19,13 +19,13 @@ export interface TaskView {
   readonly prediction?: PredictionView
 }
 
-/** What a learner says to expect, before the task shows it. */
+/** A question that a learner answers before doing the task. */
 export interface PredictionView {
   readonly question: string
   readonly choices: readonly string[]
   /** The index of the choice that comes true. */
   readonly right: number
-  /** Null when nothing was said. */
+  /** Null while the learner has chosen none. */
   readonly chosen: number | null
 }
 

@@ -22,13 +22,13 @@ export type PageCommand =
   | { readonly do: 'continuous'; readonly on: boolean }
   | { readonly do: 'clear' }
   | { readonly do: 'rules'; readonly mode: string }
-  /** Two modes, or none to end it. */
+  /** Two modes, or none to end the comparison. */
   | { readonly do: 'compare'; readonly modes: readonly string[] }
-  /** `step`: so many of its tasks count as done. */
+  /** `step`: the number of tasks that count as done. */
   | { readonly do: 'lesson'; readonly id: string; readonly step?: number }
-  /** What to expect of the task under way. */
+  /** The answer to the question of the current task. */
   | { readonly do: 'predict'; readonly choice: number }
   | { readonly do: 'exercise'; readonly id: string }
-  /** Whether the exercise under way is solved. */
+  /** Finds out whether the current exercise is solved. */
   | { readonly do: 'check' }
   | { readonly do: 'apply'; readonly yaml: string }

@@ -15,13 +15,13 @@ export interface ViewSource {
   view(): PageView
   /** Calls back after every change until the returned function is called. */
   subscribe(listener: () => void): () => void
-  /** Resolves when there is time for a view; absent: there always is. */
+  /** Resolves when there is time for a view; absent if there always is. */
   idle?(): Promise<void>
   /** A view could not be made, so the readers were dropped. */
   failed?(error: unknown): void
 }
 
-/** The connection of a reader, as far as it is needed here. */
+/** The part of a connection that is needed here. */
 export interface ReaderConnection {
   /** False when the reader has not yet taken all that was written. */
   write(frame: Buffer): boolean
@@ -39,21 +39,21 @@ export interface ReadersOptions {
 
 interface Reader {
   readonly connection: ReaderConnection
-  /** The view that it was sent last. */
+  /** The view that was sent last. */
   has: PageView | undefined
-  /** Runs while it has not taken its last frame. */
+  /** Runs while the reader has not taken its last frame. */
   stalled: NodeJS.Timeout | undefined
 }
 
 /**
  * Sends views to all readers. A view is made once for all of them, and only while there are some.
- * Each is sent what differs from the view it has, so a slow reader skips views, and never more than
- * one frame waits for it.
+ * Each gets what differs from its last view, so a slow reader skips views, and never more than one
+ * frame waits for it.
  */
 export class Readers {
   readonly #options: ReadersOptions
   readonly #readers = new Set<Reader>()
-  /** By a view that readers may have: the frame that makes it the newest one. */
+  /** Frames by the view that a reader has. A frame turns that view into the newest one. */
   readonly #frames = new Map<PageView | undefined, Buffer | undefined>()
   #view: PageView | undefined
   #unsubscribe: (() => void) | undefined

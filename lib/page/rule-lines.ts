@@ -121,6 +121,6 @@ function explainerOf(
   if (mode === 'iptables') return ({ text }) => iptables(text)
   if (isProxyMode(mode)) return ({ text }) => iptables(text) ?? listenerWords(text, around)
   const ipvs = ipvsWords(texts, around)
-  // ipvsadm and iptables both begin lines with -A; the first says more after it.
+  // ipvsadm and iptables both begin lines with -A. The pattern for ipvsadm is the narrow one.
   return ({ text }) => ipvs(text) ?? iptables(text)
 }

@@ -54,7 +54,7 @@ const headers = {
   'cache-control': 'no-store',
 } as const
 
-/** Where and how the page can be opened. Only this machine can open that of the playground. */
+/** Where and how the page can be opened. Only this machine can open the playground. */
 export interface PageAccess {
   readonly host: string
   /** Whether to take the next port where one is taken. */
@@ -81,7 +81,7 @@ const thisMachine: PageAccess = {
 /** A browser opens up to seven connections while it loads a page, and keeps one of them. */
 const connectionsMax = 32
 const maximumBody = 131_072
-/** Traffic changes the view all the time. No user reads faster than this. */
+/** The least time between two views. Traffic changes the view all the time; nobody reads faster. */
 const frameMs = 100
 /** Long enough for a whole view over a bad line. */
 const stalledMs = 30_000
@@ -91,7 +91,7 @@ export class PageServer {
   readonly #access: PageAccess
   readonly #server: Server
   readonly #readers: Readers
-  /** So many connections may receive views. The others are for commands and for pages that load. */
+  /** The most connections that receive views. Others are for commands and for pages that load. */
   readonly #readersMax: number
   #port = 0
 
@@ -120,7 +120,7 @@ export class PageServer {
         page.#server.listen(port === 0 ? 0 : port + tried, access.host)
         await once(page.#server, 'listening')
         const address = page.#server.address()
-        // What goes wrong while a client is accepted must not end the process.
+        // An error while a client is accepted must not end the process.
         page.#server.on('error', () => undefined)
         page.#port = typeof address === 'object' && address ? address.port : port
         return page

@@ -11,7 +11,7 @@ export type Sender = 'client-pod' | 'node' | 'outside' | 'backend'
  */
 export interface View {
   readonly isReadOnly: boolean
-  /** Where it runs and with which rights; the line under the title. */
+  /** The line under the title: where the source runs, and with which rights. */
   readonly where: string
   /** What cannot be shown where this runs, and why; a sentence each. */
   readonly limits: readonly string[]
@@ -19,7 +19,7 @@ export interface View {
   readonly mode: string
   /** Modes that can run here. */
   readonly modes: readonly string[]
-  /** In userspace mode: it listens at the addresses of Services, and no rule leads to it. */
+  /** In userspace mode: the proxy listens at the addresses of Services, without rules. */
   readonly listensItself: boolean
   /** The scheduler of ipvs mode. */
   readonly scheduler: string
@@ -39,7 +39,7 @@ export interface View {
   /** Names for this node and for all others. A pod's `node` is one of the two. */
   readonly nodeNames?: readonly [here: string, elsewhere: string]
   readonly replicas: number
-  /** So many have room. */
+  /** The most replicas that have room. */
   readonly mostReplicas: number
   readonly sender: Sender
   /** The places that can send. */
@@ -56,9 +56,9 @@ export interface View {
   readonly asked: number
   /** The latest requests, newest first. */
   readonly log: readonly LogEntry[]
-  /** The newest connections that a live proxy tells of and that fit its filter, newest first. */
+  /** The latest connections of a live proxy that fit the filter, newest first. */
   readonly flows: readonly FlowView[]
-  /** About these; null where no live proxy is shown. */
+  /** The filter of `flows`, and its limits; null if no live proxy is shown. */
   readonly stream: StreamView | null
   readonly rules: RulesView
   readonly timeline: TimelineView | null
@@ -99,7 +99,7 @@ export interface FlowView {
   readonly key: string
   /** RFC 3339, in UTC. */
   readonly time: string
-  /** `ip:port`, and the pod that has this address; empty where nothing tells. */
+  /** `ip:port`, and the pod that has this address; empty if unknown. */
   readonly client: string
   readonly clientPod: string
   /** What to filter by for this client: its pod, or its address. */
@@ -157,7 +157,7 @@ export interface PodView {
   readonly node: string
   /** `failing`: it fails its health check. `stopped`: the pod exists, but its process does not run. */
   readonly state: 'ready' | 'starting' | 'not ready' | 'failing' | 'stopped' | 'terminating'
-  /** The kernel does not know yet that it came or left. */
+  /** The kernel does not know yet that the pod came or left. */
   readonly isPending?: boolean
 }
 
@@ -188,10 +188,10 @@ export interface WayView {
 /** A connection in one mode, beside the same in another. */
 export interface SideView {
   readonly mode: string
-  /** Its rules are in the kernel; those of another mode are what it would write. */
+  /** Whether its rules are in the kernel. If not, the path is through the rules it would write. */
   readonly isRunning: boolean
   readonly path: PathView
-  /** The same lines in every mode. */
+  /** Every mode has the same lines. */
   readonly costs: readonly CostView[]
 }
 
@@ -274,7 +274,7 @@ export interface TimelineView {
 export interface TimelineStep {
   readonly name: string
   readonly what: string
-  /** Since the first step. */
+  /** Milliseconds since the first step. */
   readonly atMs: number
 }
 

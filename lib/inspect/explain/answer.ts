@@ -59,7 +59,7 @@ export interface JudgedWay extends Omit<Way, 'hops'> {
 export interface PlainHop extends Pick<Hop, 'rule' | 'why' | 'notes'> {
   /** Hook, table and chain, such as `nat PREROUTING > KUBE-SERVICES`. */
   readonly where: string
-  /** The chain that it jumps to. */
+  /** The chain that the rule jumps to. */
   readonly into?: string
 }
 

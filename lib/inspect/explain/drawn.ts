@@ -7,13 +7,16 @@ import type { Packet } from './packet.js'
 /** What a rule of nftables may draw for a packet, and how likely. */
 interface Drawn<T> {
   readonly of: T
-  /** Of the connections that draw here. */
+  /** The share of the connections that get it. */
   readonly share: number
-  /** In words, of several. */
+  /** How it is chosen, in words. */
   readonly how: string
 }
 
-/** One that stands there several times is one, with a larger share. */
+/**
+ * What the packet may draw from a list. An entry that the list holds several times comes once, with
+ * a larger share.
+ */
 export function drawn<T extends object>(
   all: readonly T[],
   by: Draw = 'chance',
@@ -44,7 +47,7 @@ export interface ChosenTarget {
   readonly target: DnatTarget
   readonly item: Item
   readonly rule: string
-  /** Of the connections that come here. */
+  /** The share of the connections that go to it. */
   readonly share: number
   readonly how: string
 }

@@ -34,13 +34,13 @@ export interface AskedPacket {
   readonly state: DesiredState
   readonly config: Config
   readonly packet: Packet
-  /** With it only the rules that the kernel has count. */
+  /** Tells which rules the kernel lacks; the packet does not meet them. */
   readonly lacks?: Lacks
 }
 
 /**
  * The ways that the first packet of a connection may take through the rules of a mode. With
- * `lacks` only the rules that the kernel has count.
+ * `lacks` the packet meets only the rules that the kernel has.
  */
 export function explainPacket(
   mode: ModeName,
@@ -53,7 +53,7 @@ export function explainPacket(
   return explainPlan(mode, plan, { state, config, packet, lacks })
 }
 
-/** The same through a plan that this mode has made of this state. */
+/** Like {@link explainPacket}, with a plan that the mode has already made of the state. */
 export function explainPlan(mode: ModeName, plan: FamilyPlan, asked: AskedPacket): readonly Way[] {
   const { state, lacks = () => false } = asked
   const node = { localAddresses: new Set(state.node.localAddresses) }
@@ -124,7 +124,10 @@ const walks: Readonly<Record<ModeName, Walk>> = {
   ...{ userspace, winuserspace },
 }
 
-/** Only ipvs mode forwards outside clients to other nodes without masquerading them. */
+/**
+ * Marks the ways whose endpoint answers the client directly. Only ipvs mode has them: it forwards
+ * outside clients to other nodes without masquerading them.
+ */
 function markedAnswers(
   ways: readonly Way[],
   { state, packet }: { readonly state: DesiredState; readonly packet: Packet },

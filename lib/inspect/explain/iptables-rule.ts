@@ -5,7 +5,7 @@ import type { IpSetContent, NodeSurroundings, Packet } from './packet.js'
 /** A rule of a plan. */
 export interface PlannedRule {
   readonly text: string
-  /** The same with a number where the plan only names a port. */
+  /** The text with a number where the plan only names a port. */
   readonly numbered?: string
 }
 
@@ -23,7 +23,7 @@ export interface WalkedRule {
 
 export type Test = (packet: Packet, node: NodeSurroundings) => boolean
 
-/** An option that is not known here is an error, never a guess. */
+/** Throws if an option is unknown, because a guess could explain a wrong way. */
 export function walkedRule({ text, numbered = text }: PlannedRule): WalkedRule {
   const spec = parseRule(numbered)
   const tests: Test[] = []
@@ -123,7 +123,7 @@ export function isLocal(address: string, node: NodeSurroundings): boolean {
   return address.startsWith('127.') || node.localAddresses.has(address)
 }
 
-/** The addresses, where programs look for them in the network header. */
+/** A network header that holds only the addresses, for the BPF program of a rule. */
 function headerOf({ family, source, destination }: Packet): Uint8Array {
   const header = new Uint8Array(40)
   const [start, bytes] = family === 'IPv4' ? [12, 4] : [8, 16]

@@ -42,7 +42,7 @@ interface Passed {
   readonly isDecided: boolean
 }
 
-/** Walks packets through the chains of a mode, in the order of that mode. */
+/** Walks packets through the chains of a table. The mode decides the order of the tables. */
 export class IptablesWalker {
   readonly #rules: IptablesRuleset
   readonly #node: NodeSurroundings

@@ -6,7 +6,7 @@ import { realItem, serverItem, serverPlace } from '../../modes/ipvs/differences.
 import { serverId, type PlannedServer, type RealServer } from '../../modes/ipvs/resource.js'
 import type { IpSetContent, NodeSurroundings, Packet, Way } from './packet.js'
 
-/** What ipvs mode puts into the kernel, as far as a packet meets it. */
+/** The parts of ipvs mode in the kernel that a packet meets. */
 export interface IpvsRuleset {
   readonly rules: IptablesRuleset
   /** By kernel name. */

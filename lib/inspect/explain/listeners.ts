@@ -143,7 +143,7 @@ export function viaListener(
       { path, rule: '', why },
       {
         probability: way.probability * chance.probability,
-        // The backend sees this node as the sender, unless it can have the client's address (US21).
+        // The endpoint sees this node, unless the listener keeps the client's address (US21).
         packet: { ...way.packet, destination: ip, port, isDnated: true, ...seen },
         end: 'sent',
       },

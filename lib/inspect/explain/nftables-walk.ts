@@ -60,7 +60,7 @@ class Walker {
     this.#node = node
   }
 
-  /** The base chains of a hook, by priority. */
+  /** Walks through the base chains of a hook, by priority. */
   hook(branches: readonly Branch[], hook: string): readonly Branch[] {
     const base = [...this.#rules.chains.values()]
       .filter((chain) => chain.base?.hook === hook)
@@ -92,7 +92,7 @@ class Walker {
     return [...decided, ...open.map((rest) => ({ branch: rest, isDecided: false }))]
   }
 
-  /** A rule's statements from left to right; the first that does not match ends it. */
+  /** Applies the statements of a rule from left to right, until one does not match. */
   #rule(branch: Branch, rule: Rule, path: readonly Place[]): readonly Passed[] {
     const text = ruleText(this.#rules.family, rule)
     const place = path.at(-1) ?? chainPlace('')
@@ -173,9 +173,9 @@ class Walker {
 
   #verdict(branch: Branch, verdict: Verdict, path: readonly Place[]): readonly Passed[] {
     if (verdict.to === 'drop') return [{ branch: { ...branch, end: 'dropped' }, isDecided: true }]
-    // The chain goes on after a jump, but not after a goto.
     if (verdict.to === 'return') return [{ branch, isDecided: true }]
     const inside = this.#chain(branch, [...path, chainPlace(verdict.chain)])
+    // The chain goes on after a jump, but not after a goto.
     if (verdict.to === 'goto') return inside.map((passed) => ({ ...passed, isDecided: true }))
     return inside
   }

@@ -17,7 +17,10 @@ export interface Packet {
   /** Whether its destination was rewritten; the kernel then rewrites the answers, too. */
   readonly isDnated: boolean
   readonly isMasqueraded: boolean
-  /** Between pods of one bridge it is masqueraded; rules and objects do not tell who is on one. */
+  /**
+   * The packet is masqueraded if sender and endpoint are pods of one bridge. Rules and objects do
+   * not tell which pods are.
+   */
   readonly isHiddenOnBridge?: 'always' | 'if filtered'
 }
 
@@ -33,7 +36,7 @@ export interface Hop {
   readonly rule: string
   /** One plain sentence. */
   readonly why: string
-  /** The chain that it jumps to. */
+  /** The chain that the rule jumps to. */
   readonly into?: Place
   /** How the kernel differs from the plan; only if the kernel was asked. */
   readonly notes?: readonly string[]
@@ -53,11 +56,11 @@ export function whereText(path: readonly Place[]): string {
 export interface Way {
   readonly probability: number
   readonly hops: readonly Hop[]
-  /** Jumps into chains where nothing happened to it; the kernel counts them, too. */
+  /** Jumps into chains where nothing happened to the packet; the kernel counts them, too. */
   readonly idle?: readonly Hop[]
-  /** With how many rules the kernel compares it on this way, whether they match or not. */
+  /** The number of rules that the kernel compares the packet with, whether they match or not. */
   readonly rules: number
-  /** How many chains with rules it enters. */
+  /** The number of chains with rules that the packet enters. */
   readonly chains: number
   /** The packet at the end of the way. */
   readonly packet: Packet

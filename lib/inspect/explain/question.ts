@@ -74,7 +74,10 @@ function findTarget(asked: Asked, states: readonly DesiredState[]): Target | str
   return `there is no Service port ${JSON.stringify(asked.target)}; there are: ${[...new Set(known)].sort().join(', ')}`
 }
 
-/** Of the ports of a Service that is named without one. A state does not keep their order. */
+/**
+ * Orders the ports of a Service, to choose one where the target names none. A state does not keep
+ * the order of the object.
+ */
 const byUsualness = (one: DesiredService, other: DesiredService) =>
   protocols.indexOf(one.protocol) - protocols.indexOf(other.protocol) || one.port - other.port
 

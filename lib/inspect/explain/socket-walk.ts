@@ -6,12 +6,12 @@ import { hostPort } from '../../state/ip.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
 import type { Lacks } from './rulesets.js'
 
-/** There is no packet yet that a rule could be compared with. */
+/** Before the first packet, no rule is compared with anything. */
 const noRules = { rules: 0, chains: 0 }
 
 /**
- * What the socket programs make of a connection before its first packet exists. Undefined when they
- * leave it to the packet path.
+ * How the socket programs translate a connection before its first packet exists. Undefined if they
+ * leave the connection to the rules for packets.
  */
 export function walkSockets(
   plan: SocketPlan,

@@ -1,7 +1,7 @@
 import { isSamePlace } from '../../kernel/place.js'
 import type { Hop, Packet, Way, WayEnd } from './packet.js'
 
-/** One of the places where a packet may be now, with its probability. */
+/** A packet at one point of one of its possible ways. */
 export interface Branch {
   readonly probability: number
   readonly packet: Packet
@@ -9,7 +9,7 @@ export interface Branch {
   /** As in `Way`. */
   readonly rules: number
   readonly chains: number
-  /** Set once nothing more can happen to it. */
+  /** Set when no more rules can change the packet. */
   readonly end: WayEnd | undefined
 }
 

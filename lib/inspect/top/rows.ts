@@ -93,8 +93,8 @@ export function rowsOfKernel(
 }
 
 /**
- * Adds what was translated at sockets: the kernel tracks those connections under the address of
- * their endpoint, so no number is counted twice.
+ * Adds the connections that were translated at sockets. The kernel tracks them under the address of
+ * their endpoint, so nothing is counted twice.
  */
 export function withSockets(
   rows: readonly ServiceNumbers[],

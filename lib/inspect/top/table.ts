@@ -3,7 +3,7 @@ import type { ServiceNumbers } from './rows.js'
 
 /** One look at all Services. */
 export interface Look {
-  /** In milliseconds that never jump. */
+  /** Milliseconds of a clock that nobody can set. */
   readonly at: number
   readonly rows: readonly ServiceNumbers[]
 }
@@ -17,7 +17,7 @@ export interface TopRow extends ServiceNumbers {
   readonly bytesOutPerSecond: number | undefined
 }
 
-/** The busiest first. */
+/** The rows with their rates, the busiest first. */
 export function withRates(now: Look, before: Look | undefined): readonly TopRow[] {
   const seconds = before ? (now.at - before.at) / 1000 : 0
   const old = new Map(before?.rows.map((row) => [`${row.service}/${row.protocol}`, row]))
@@ -51,14 +51,14 @@ export interface TableOptions {
   readonly lines: number | undefined
   /** Rates make sense once there are two looks. */
   readonly hasRates: boolean
-  /** Names as long as they are, and numbers to the last digit. */
+  /** Shows whole names, and numbers to the last digit. */
   readonly isWide?: boolean
 }
 
-/** Widths behind the name, right-aligned: 7 columns of numbers leave 30 of 80 for the Service. */
+/** The columns behind the name. They leave 31 of 80 characters for the name. */
 const heads = ['OPEN', 'TOTAL', 'NEW/s', 'IN', 'OUT', 'ERRORS'] as const
 const usualWidth = 8
-/** The most that a number can have without losing a digit. */
+/** Room for the largest number that is exact. */
 const wideWidth = String(Number.MAX_SAFE_INTEGER).length + 1
 
 export function topText(rows: readonly TopRow[], options: TableOptions): string {

@@ -1,8 +1,8 @@
 /** One line of `nft monitor trace`, which is about one packet. */
 export type TraceEvent = {
-  /** Of the packet. */
+  /** Identifies the packet. */
   readonly id: string
-  /** `ip nat`, family and name. */
+  /** Family and name, such as `ip nat`. */
   readonly table: string
   readonly chain: string
 } & (

@@ -1,6 +1,6 @@
 /**
- * The program that removes the marks of a trace, because the kernel keeps those of iptables-legacy.
- * It waits until its input ends, which happens when the tracing process ends or is killed.
+ * A program that removes the marks of a trace of iptables-legacy, because the kernel does not. The
+ * program waits until its input ends, which happens when the tracing process ends or is killed.
  */
 import { writeFileSync } from 'node:fs'
 import { once } from 'node:events'

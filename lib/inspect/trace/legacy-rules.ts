@@ -118,7 +118,7 @@ export function packetHeader(bytes: Buffer): PacketHeader | undefined {
   const source = addressText(family, bytes, isV4 ? 12 : 8)
   const destination = addressText(family, bytes, isV4 ? 16 : 24)
   const [sourcePort, destinationPort] = [bytes.readUInt16BE(length), bytes.readUInt16BE(length + 2)]
-  // Rules rewrite destinations early, but sources only after the last rule.
+  // The source is part of the id, because the kernel rewrites it only after the last rule.
   const number = isV4 ? bytes.readUInt16BE(4) : bytes.readUInt32BE(length + 4)
   return {
     ...{ source, destination, sourcePort, destinationPort },

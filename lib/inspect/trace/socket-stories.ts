@@ -13,8 +13,8 @@ export interface TracedService {
 }
 
 /**
- * The connections that socket programs translated between two pages of /metrics. Such a connection has
- * no packet with the address that was asked for, so no rule could tell of it.
+ * The connections that socket programs translated between two pages of /metrics. No packet of such
+ * a connection has the address that was asked for, so no rule shows it.
  */
 export function socketStories(
   before: string,

@@ -125,7 +125,7 @@ function whyOf(rule: string, verdict: string): string {
   return 'matched, without a verdict'
 }
 
-/** Who sends where no packet tells of it. */
+/** The sender of a connection that no packet shows. */
 export const aSocket = 'a socket'
 
 function viaOf({ from, inInterface }: TraceStory): string {
@@ -133,7 +133,7 @@ function viaOf({ from, inInterface }: TraceStory): string {
   return inInterface === '' ? 'of this node itself' : `in by ${inInterface}`
 }
 
-/** For people, in the form that `explain` has. */
+/** The story as text, in the form of `explain`. */
 export function storyText(story: TraceStory, afterwards: readonly string[]): string {
   const { from, to, hops, end, destination, isMasqueraded } = story
   const lines = [`A connection from ${from} to ${to}, ${viaOf(story)}:`, '']

@@ -77,7 +77,7 @@ interface Running {
   readonly child: ChildProcess
   readonly stdin: NonNullable<ChildProcess['stdin']>
   readonly stdout: NonNullable<ChildProcess['stdout']>
-  /** Rejects when it ends by itself. */
+  /** Rejects when the program ends. */
   readonly exit: Promise<never>
 }
 

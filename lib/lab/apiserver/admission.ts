@@ -3,9 +3,9 @@ import { isLoopback, isUnspecified, parseIp } from '../../state/ip.js'
 import { ApiError, unsupportedMediaType } from './status.js'
 
 /**
- * The server lets everybody in who reaches it, so a page in a browser on this machine must not
- * reach it. A foreign name in Host is one that its DNS server points here (DNS rebinding); foreign
- * pages name themselves in Origin, and Sec-Fetch-Site says so without one.
+ * Refuses pages in a browser of this machine, because the server accepts every client that reaches
+ * it. A foreign name in Host is one that its DNS server points here (DNS rebinding). Other foreign
+ * pages are known by Origin, or by Sec-Fetch-Site where the browser sends no Origin.
  */
 export function admit(request: IncomingMessage, listenHost: string): void {
   const { host = '', origin } = request.headers
@@ -26,7 +26,7 @@ export function admit(request: IncomingMessage, listenHost: string): void {
 
 const bodyTypes = /^application\/(?:[a-z-]+\+)?(?:json|yaml)$/
 
-/** Browsers send none of these types to another site without asking it first. */
+/** Accepts only types that browsers do not send to another site without asking it first. */
 export function checkBodyType(type: string, protobufType: string): void {
   if (type === protobufType || bodyTypes.test(type)) return
   throw unsupportedMediaType(type, ['application/json', 'application/yaml', protobufType])

@@ -115,7 +115,7 @@ export class ApiCall {
       let length = 0
       this.request.on('data', (chunk: Buffer) => {
         length += chunk.length
-        // The rest is read and dropped, up to a limit: because a client reads no answer while it
+        // The rest is read and dropped, up to a limit, because a client reads no answer while it
         // sends.
         if (length <= longestBody) chunks.push(chunk)
         else if (length > 8 * longestBody) this.request.destroy(tooLarge())

@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http'
 
-/** Where the body of an answer goes; a fault replaces the plain one. */
+/** Writes the body of an answer. A fault uses another writer than the plain one. */
 export interface BodyWriter {
   write(text: string): void
   end(): void
@@ -18,7 +18,7 @@ export function plainWriter(response: ServerResponse): BodyWriter {
   }
 }
 
-/** Sends half of the first text that is worth cutting, then breaks the connection. */
+/** Sends half of the first text, then breaks the connection. */
 export function cuttingWriter(response: ServerResponse): BodyWriter {
   let isCut = false
   return {

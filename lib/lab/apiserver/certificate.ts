@@ -14,7 +14,7 @@ export interface CertificateOptions {
   readonly validDays: number
 }
 
-/** Object identifiers, already in their bytes. */
+/** Object identifiers as the bytes of their DER content. */
 const oid = {
   ecdsaWithSha256: '2a8648ce3d040302',
   commonName: '550403',

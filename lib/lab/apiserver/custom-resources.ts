@@ -23,8 +23,8 @@ import { causesOf, invalid, invalidValue, required, type Cause } from './status.
 import type { VersionedStore } from './store.js'
 
 /**
- * CustomResourceDefinitions: a kind is served as soon as its definition is stored, and no longer
- * once that is removed. Objects are stored as they are sent; their schema is not checked.
+ * CustomResourceDefinitions: a kind is served from the moment its definition is stored until the
+ * definition is removed. Objects are stored as they are sent; their schema is not checked.
  */
 
 const collection = 'customresourcedefinitions.apiextensions.k8s.io'
@@ -34,7 +34,7 @@ const subject = {
   kind: 'CustomResourceDefinition',
 }
 
-/** Keeps the served kinds as the stored definitions say. */
+/** Serves the kinds of the stored definitions. */
 export function serveCustomResources(store: VersionedStore, resources: ResourceTable): void {
   store.subscribe(collection, ({ type, object, previous }) => {
     for (const kind of previous ? kindsOf(previous) : []) resources.remove(kind)
@@ -90,7 +90,7 @@ function kindsOf(definition: KubeObject): readonly ResourceKind[] {
     })
 }
 
-/** Conversion as `strategy: None` does it: only the version's name differs. */
+/** Converts like `strategy: None`: only the name of the version changes. */
 function storedForm(name: string, group: string, storage: string) {
   return (shown: string): StoredForm => ({
     collection: name,

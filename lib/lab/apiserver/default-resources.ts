@@ -31,7 +31,7 @@ const rbac = 'rbac.authorization.k8s.io/v1'
 /** Names such as `system:node-proxier`. */
 const rbacName = { nameRule: 'path' } as const
 
-/** Fields of events.k8s.io/v1 and what they are called in v1; the others have one name. */
+/** Fields of events.k8s.io/v1 with their names in v1. All others have the same name in both. */
 const renamed: readonly (readonly [current: string, stored: string])[] = [
   ['regarding', 'involvedObject'],
   ['note', 'message'],
@@ -42,7 +42,7 @@ const renamed: readonly (readonly [current: string, stored: string])[] = [
   ['deprecatedCount', 'count'],
 ]
 
-/** Events are one set of objects in two API groups: written in one, read in the other. */
+/** Events are one set of objects that two API groups show. They are stored in the form of v1. */
 const eventForm: StoredForm = {
   collection: 'events',
   toStored: (object) => ({ ...rename(object, new Map(renamed)), apiVersion: 'v1' }),
@@ -68,10 +68,10 @@ const workload = {
   caution: 'is stored, but its pods do not run here; only Deployments and ReplicaSets run pods',
 } as const
 
-/** Served as if its definition had been applied, since manifests for monitoring come with these. */
+/** Kinds of the Prometheus operator, served without a definition: many manifests have them. */
 const monitoring = { ...counts, isCustom: true, categories: ['prometheus-operator'] }
 
-/** Kinds that are only stored, so that ordinary manifests apply; no controller looks at them. */
+/** Kinds that are stored, so that ordinary manifests apply. Only ReplicaSets have a controller. */
 const storedResources: readonly ResourceKind[] = [
   resource('v1', 'ConfigMap', 'configmaps cm', { columns: configMapColumns }),
   resource('v1', 'Secret', 'secrets', { columns: secretColumns }),

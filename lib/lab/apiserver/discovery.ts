@@ -129,7 +129,7 @@ function versionsOf(group: string, resources: readonly ResourceKind[]): readonly
   return [...new Set(ofGroup.map((kind) => kind.version))].sort(byMaturity)
 }
 
-/** v2, v1, v1beta2, v1alpha1: clients take the first one. */
+/** Sorts as in v2, v1, v1beta2, v1alpha1: clients take the first one. */
 function byMaturity(left: string, right: string): number {
   const stages = ['alpha', 'beta', undefined]
   const rankOf = (version: string): readonly [number, number, number] => {

@@ -23,7 +23,7 @@ export interface Fault {
   readonly verbs?: readonly Verb[]
   /** Plural names; all resources when absent. */
   readonly resources?: readonly string[]
-  /** The number of requests that get the fault; until it is cleared when absent. */
+  /** The number of requests that get the fault; when absent, all until it is cleared. */
   readonly times?: number
   readonly effect: FaultEffect
 }

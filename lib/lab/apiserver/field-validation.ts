@@ -8,16 +8,18 @@ const checked: ReadonlySet<string> = new Set(['Service', 'ConfigMap', 'Deploymen
 /** Messages of which only some fields are known. Unknown fields in them are accepted. */
 const partly: ReadonlySet<string> = new Set(['ObjectMeta', 'PodSpec', 'DeploymentStrategy'])
 
-/** Fields that exist but are not in the table of messages: clients do not send them to create. */
+/**
+ * Fields that are not in the table of messages, because clients do not create objects with them.
+ */
 const alsoKnown: ReadonlySet<string> = new Set(['apiVersion', 'kind', 'status'])
 
-/** What is read and told of a call. */
+/** The parts of a call that are used here. */
 interface FieldCall {
   readonly query: URLSearchParams
   warn(text: string): void
 }
 
-/** What kubectl asks for by `fieldValidation`: refuse unknown fields, warn about them, or neither. */
+/** Refuses unknown fields, warns about them, or does neither, as `fieldValidation` asks. */
 export function checkFields(body: JsonObject, kind: string, call: FieldCall): void {
   const mode = call.query.get('fieldValidation') ?? 'Warn'
   if (mode === 'Ignore' || !checked.has(kind)) return

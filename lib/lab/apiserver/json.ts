@@ -20,7 +20,7 @@ export function isList(value: Json | undefined): value is readonly Json[] {
   return Array.isArray(value)
 }
 
-/** The value at a path of keys; `undefined` as soon as a step is absent or no object. */
+/** The value at a path of keys; `undefined` if a step is absent or is not in an object. */
 export function at(value: Json | undefined, ...path: readonly string[]): Json | undefined {
   let current = value
   for (const key of path) {

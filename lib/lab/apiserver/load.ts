@@ -1,28 +1,28 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { NewObject } from './object.js'
 
-/** So many Services with a ClusterIP each, and so many endpoints behind each of them. */
+/** The number of Services, each with a ClusterIP, and of endpoints behind each of them. */
 export interface Load {
   readonly services: number
   readonly endpoints: number
 }
 
-/** Where objects go to; the server by method calls. */
+/** Takes the objects, such as an API server in this process. */
 export interface LoadTarget {
   put(object: NewObject): unknown
 }
 
-/** Of 10.96.0.0/16, without the last addresses, which are for what is measured. */
+/** Addresses of 10.96.0.0/16. The last ones stay free for Services that benchmarks measure. */
 const mostServices = 60_000
-/** Of 10.110.0.0 to 10.179.255.255; the next generation has as many from 10.180.0.0 on. */
+/** Addresses from 10.110.0.0 to 10.179.255.255. Moved endpoints have those from 10.180.0.0 on. */
 const mostEndpoints = 70 * 65_536
 /** The most that Kubernetes puts into one slice. */
 const sliceSize = 100
 const nodes = 100
-/** Rolling updates go through so many Deployments at a time. */
+/** The number of Services that change in turn. */
 const rollingServices = 200
 
-/** `5000x10`; undefined if the text says anything else, or more than there are addresses for. */
+/** Reads `5000x10`; undefined for other texts, and for more than there are addresses for. */
 export function parseLoad(text: string): Load | undefined {
   const [, services, endpoints] = /^(\d{1,7})x(\d{1,7})$/.exec(text) ?? []
   const load = { services: Number(services), endpoints: Number(endpoints) }
@@ -42,8 +42,8 @@ export function fill(target: LoadTarget, load: Load): void {
 }
 
 /**
- * Changes so many slices a second until the signal: rolling updates, each step of which replaces one
- * endpoint of a Service by one that was not there before.
+ * Changes `perSecond` slices a second until the signal, as rolling updates do: each change replaces
+ * one in ten endpoints of a Service.
  */
 export async function keepChanging(
   target: LoadTarget,
@@ -100,7 +100,7 @@ function slicesOf({ endpoints }: Load, index: number, generation: number): reado
   }))
 }
 
-/** In each generation one more of the first ten endpoints has moved, then they move back. */
+/** Each generation moves one in ten endpoints. When all have moved, they move back. */
 function stepOf(at: number, generation: number): number {
   return Math.floor((generation + 9 - (at % 10)) / 10) % 2
 }

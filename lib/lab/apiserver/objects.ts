@@ -129,7 +129,7 @@ export class ApiObjects {
     return true
   }
 
-  /** Calls back for every later change of a kind; the listener must not write by itself. */
+  /** Calls back for every later change of a kind. The listener must not write before it returns. */
   subscribe(
     ref: { readonly apiVersion: string; readonly kind: string },
     listener: StoreListener,

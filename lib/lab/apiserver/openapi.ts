@@ -51,7 +51,7 @@ export function openapiV2(resources: readonly ResourceKind[]): JsonObject {
   }
 }
 
-/** By these `kubectl explain` finds the kind of a resource. */
+/** `kubectl explain` finds the kind of a resource by these paths. */
 function listPathsOf(resources: readonly ResourceKind[]): JsonObject {
   const get = (kind: ResourceKind) => ({
     'x-kubernetes-action': 'list',
@@ -79,13 +79,13 @@ function pathsOf(
   return Object.fromEntries(entries)
 }
 
-/** Clients ask for it with an `@`, which no media type may have; the answer has none. */
+/** Clients ask for this type with an `@`, which no media type may have. The answer has none. */
 export const openapiV2Protobuf = {
   asked: /application\/com\.github\.proto-openapi\.spec\.v2[@.]v1\.0\+protobuf/,
   answered: 'application/com.github.proto-openapi.spec.v2.v1.0+protobuf',
 }
 
-/** The same as the message `openapi.v2.Document`, the only form that kubectl asks for. */
+/** The document as the message `openapi.v2.Document`, the only form that kubectl asks for. */
 export function openapiV2AsProtobuf(resources: readonly ResourceKind[]): Buffer {
   const paths = resources.map((kind) => {
     const operation = [

@@ -17,7 +17,7 @@ export interface PodProxyTarget {
 
 const pattern = /^\/api\/v1\/namespaces\/([^/]+)\/pods\/([^/]+)\/proxy(\/.*)?$/
 
-/** Undefined when the path is another one. */
+/** Undefined for any other path. */
 export function podProxyTarget(call: ApiCall): PodProxyTarget | undefined {
   const [, namespace, place, rest = '/'] = pattern.exec(call.path) ?? []
   if (namespace === undefined || place === undefined) return undefined
@@ -51,7 +51,7 @@ export async function servePodProxy(
   { namespace, name, port, path }: PodProxyTarget,
   { registry, proxiesToLoopback }: PodProxyDeps,
 ): Promise<void> {
-  // Who only reads cannot make this server change anything elsewhere.
+  // Only GET is allowed, so that no client can make this server change anything elsewhere.
   if (call.request.method !== 'GET') throw methodNotAllowed(call.request.method ?? '')
   const kind = registry.resources.byKind('v1', 'Pod')
   if (!kind) throw notFound({ group: '', plural: 'pods', kind: 'Pod' }, name)

@@ -4,7 +4,7 @@ import type { Registry } from './registry.js'
 import { ApiError } from './status.js'
 import type { Target } from './target.js'
 
-/** Told of every line that a pod prints from now on. */
+/** Called for every line that a pod prints from now on. */
 export interface LogFollower {
   readonly printed: (line: string) => void
   /** The pod is gone. */
@@ -14,11 +14,11 @@ export interface LogFollower {
 export interface PodLog {
   /** What a pod has printed, oldest first. */
   lines(pod: KubeObject): readonly string[]
-  /** Ends with the call of what it returns. */
+  /** Follows the pod until the returned function is called. */
   follow(pod: KubeObject, follower: LogFollower): () => void
 }
 
-/** A client that reads no line for so many bytes is gone or stuck. */
+/** A client that leaves more bytes unread is gone or stuck. */
 const longestBacklog = 1024 * 1024
 
 export interface PodRequestDeps {
@@ -27,7 +27,7 @@ export interface PodRequestDeps {
   readonly podLog: PodLog | undefined
 }
 
-// The last is what `kubectl debug` asks for.
+// `kubectl debug` asks for the last one.
 const others = ['exec', 'attach', 'portforward', 'proxy', 'ephemeralcontainers'] as const
 
 /** A request to a pod itself, as of `kubectl logs` and `kubectl exec`. */
@@ -70,6 +70,6 @@ export function servePodRequest(
 }
 
 function notThere(name: string, subresource: string): ApiError {
-  const message = `${subresource} in pod ${name}: there is no container, no shell and no image here; a pod of the playground is a small server that tells its name to whoever asks. See its requests with kubectl logs ${name}, and send requests with the page`
+  const message = `${subresource} in pod ${name}: there is no container, no shell and no image here; a pod of the playground is a small server that tells its name to every client. See its requests with kubectl logs ${name}, and send requests with the page`
   return new ApiError(501, 'NotImplemented', message)
 }

@@ -36,7 +36,7 @@ export interface WriteOptions {
   readonly dryRun?: boolean
   /** Only this part of the object is written. */
   readonly subresource?: 'status'
-  /** Status is taken too, as when seeding: a client cannot do that in one request. */
+  /** Writes the status, too, as when seeding. A client cannot do that in one request. */
   readonly keepStatus?: boolean
   readonly warn?: (text: string) => void
   /** Recorded as the owner of the fields that change. */

@@ -10,7 +10,7 @@ export interface StoredForm {
   readonly fromStored: (object: KubeObject) => KubeObject
 }
 
-/** One served resource: everything generic about a kind is read from here. */
+/** A served kind, with everything that code for all kinds needs to know about it. */
 export interface ResourceKind {
   /** Empty for the core group. */
   readonly group: string
@@ -21,7 +21,7 @@ export interface ResourceKind {
   readonly shortNames: readonly string[]
   readonly namespaced: boolean
   readonly subresources: readonly ('status' | 'scale')[]
-  /** metadata.generation grows with each change of what is not status. */
+  /** metadata.generation grows with each change outside of status. */
   readonly countsGenerations: boolean
   readonly nameRule: NameRule
   readonly columns: readonly Column[]

@@ -81,7 +81,7 @@ export async function serve(
   }
 }
 
-/** The path as it stands: `//x` is a path here, and not a host. */
+/** Parses the target of a request. `//x` is a path here, and not a host. */
 function urlOf(target: string): URL | undefined {
   const text = target.startsWith('/') ? `http://localhost${target}` : target
   return URL.canParse(text) ? new URL(text) : undefined

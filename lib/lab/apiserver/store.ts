@@ -19,7 +19,7 @@ interface Collection {
   history: StoreEvent[]
   /** Events up to this version are forgotten. */
   compactedAt: number
-  /** Sorted by key, made when first asked for after a change; never changed in place. */
+  /** The objects sorted by key. The list is made at the first read after a change, and kept. */
   sorted: readonly KubeObject[] | undefined
 }
 
@@ -32,7 +32,7 @@ export class VersionedStore {
   readonly #collections = new Map<string, Collection>()
   readonly #historyLimit: number
   #version: number
-  /** The history begins with this process. */
+  /** The version at the start of this process; no earlier history exists. */
   readonly #firstVersion: number
 
   constructor(options: { readonly historyLimit: number; readonly firstVersion?: number }) {
@@ -171,8 +171,8 @@ export class VersionedStore {
 }
 
 /**
- * The same object with a third less memory: its texts are no longer put together from parts, and
- * objects of the same form share one description of it, which those made with a spread do not.
+ * A copy that needs a third less memory. V8 keeps joined texts as parts, and describes the form of
+ * an object made with a spread for that object alone; parsed objects have neither cost.
  */
 function compact(object: KubeObject): KubeObject {
   return JSON.parse(JSON.stringify(object)) as KubeObject

@@ -147,7 +147,7 @@ function addresses(endpoint: Json, index: number, type: string): readonly Cause[
   )
 }
 
-/** What a new cluster has. */
+/** The namespaces of a new cluster. */
 export const firstNamespaces = ['default', 'kube-node-lease', 'kube-public', 'kube-system']
 
 /** A namespace is removed with everything in it. */

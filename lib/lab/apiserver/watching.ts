@@ -21,7 +21,7 @@ export interface WatchDeps {
 /** A client this far behind is disconnected, as by the real server, to limit the memory. */
 const longestBacklog = 64 * 1024 * 1024
 
-/** Timers that are asked for more, 24 days, fire after 1 ms. */
+/** The longest time of a timer, 24 days. A timer with more fires after 1 ms. */
 const longestTimerMs = 2 ** 31 - 1
 
 const initialEventsEnd = { 'k8s.io/initial-events-end': 'true' }
@@ -114,7 +114,7 @@ class WatchStream implements OpenWatch {
     this.#deps = parts.deps
   }
 
-  /** Passes on what happens from now on. */
+  /** Passes on all later changes. */
   follow(start: Start): void {
     const { registry, faults, bookmarkEveryMs } = this.#deps
     const unsubscribe = registry.store.subscribe(collectionOf(this.#target.kind), (event) =>

@@ -4,14 +4,14 @@ import type { KubeObject, ObjectMeta } from './object.js'
 import type { ResourceKind } from './resources.js'
 import { conflict, staleObject } from './status.js'
 
-/** What holds for a write of any kind. */
+/** Rules for writing objects of every kind. */
 
 const suffixAlphabet = 'bcdfghjklmnpqrstvwxz2456789'
 
-/** A name that begins so; the empty prefix asks for none. */
+/** A name with this prefix; no name for an empty prefix. */
 export function generateName(prefix: string): string {
   if (prefix === '') return ''
-  // 27 letters: the remainder of 32 bits favours none by more than one in a hundred million.
+  // The remainder of 32 bits by 27 favours no letter by more than one in a hundred million.
   const numbers = new Uint32Array(randomBytes(5 * 4).buffer)
   const letters = Array.from(numbers, (number) => suffixAlphabet[number % suffixAlphabet.length])
   return prefix.slice(0, 58) + letters.join('')

@@ -104,8 +104,8 @@ interface Play {
 }
 
 /**
- * Opens the page first, because most users want that. The tour runs in a cluster of its own; after it the address stands
- * there again, as the last line.
+ * Opens the page first, because most users want that. The tour runs in a cluster of its own. After
+ * it the address is printed again, as the last line.
  */
 async function playWithPage(play: Play, signal: AbortSignal) {
   const { say, ...options } = play
@@ -157,7 +157,7 @@ function obstacleOf(refusal: string | undefined): Obstacle {
   const alone = 'userspace mode runs, for this machine alone.'
   const where = 'without any rights, on 127.0.0.0/8 of this machine'
   if (!isLinux()) {
-    return { where, lines: [`Network namespaces are of Linux. Here ${alone}`], missing: 'Linux' }
+    return { where, lines: [`Only Linux has network namespaces. Here ${alone}`], missing: 'Linux' }
   }
   if (refusal === undefined) {
     return {

@@ -10,7 +10,7 @@ import type { ModeName } from '../../config/config.js'
 export interface Compared {
   /** The mode that runs. */
   readonly running: ModeName
-  /** What the kernel has in the mode that runs, or would have in another. */
+  /** The state that the kernel has in the mode that runs, or would have in another mode. */
   readonly stateIn: (mode: ModeName) => DesiredState | undefined
   /** The Service that is asked. */
   readonly service: string
@@ -26,7 +26,7 @@ export class Comparison {
     return this.#view
   }
 
-  /** Compares these two from the next `refresh` on; without any, nothing. */
+  /** Compares these two modes from the next `refresh` on; without names, none. */
   show(names: readonly string[]): void {
     const modes = names.flatMap((name) => allModes.find((mode) => mode === name) ?? [])
     if (modes.length !== names.length || (modes.length !== 2 && modes.length !== 0)) {
@@ -58,7 +58,7 @@ function sideOf(mode: ModeName, { running, stateIn, service, connection }: Compa
   }
 }
 
-/** The kernel counts for the mode that runs, and another may have rules of the same text. */
+/** Removes counters: the kernel counts only for the mode that runs, also if texts are the same. */
 function uncounted({ shared, ways, note }: PathView): PathView {
   const without = (hops: readonly HopView[]) => hops.map((hop) => ({ ...hop, counter: '' }))
   return {

@@ -19,9 +19,9 @@ export class CounterReader {
   #reading: Promise<void> | undefined
   #hidden = new HiddenCounts()
   #mode = ''
-  /** Connections that the page makes for itself are under way. */
+  /** Whether the page makes connections for itself now. */
   #isProbing = false
-  /** How often that began. */
+  /** How many times the page began to make such connections. */
   #probings = 0
 
   constructor(gauge: Gauge, changed: () => void) {
@@ -40,8 +40,9 @@ export class CounterReader {
   }
 
   /**
-   * Makes connections that are not shown. `passed` is told the mode and the counters of each. No
-   * number is believed that was read meanwhile, because it may have one of them that is not yet told.
+   * Makes connections that are not shown. `work` reports the mode and the counters of each to
+   * `passed`. Numbers that are read meanwhile are dropped, because they may include a connection
+   * that was not reported yet.
    */
   async unseen<T>(
     work: (passed: (mode: string, keys: Iterable<string>) => void) => Promise<T>,
@@ -86,7 +87,7 @@ export class CounterReader {
     this.#changed()
   }
 
-  /** The rules of another mode count from zero. Its first connection may be one of our own. */
+  /** Begins anew when the mode changes, because the rules of another mode count from zero. */
   #hiddenIn(mode: string): HiddenCounts {
     if (this.#mode !== mode) this.#hidden = new HiddenCounts()
     this.#mode = mode

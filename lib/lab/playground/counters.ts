@@ -15,7 +15,7 @@ export interface Counted {
   readonly addresses: readonly string[]
 }
 
-/** Source ports of connections that the page makes for itself, where single ones are counted. */
+/** Source ports of the page's own connections, for modes that list single connections. */
 export const hiddenPorts = { first: 39_000, last: 39_999 } as const
 
 /** The numbers that the kernel or the proxy counts in this mode, without the page's own connections. */

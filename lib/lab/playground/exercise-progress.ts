@@ -17,11 +17,11 @@ export interface ExerciseDeps {
   ) => Pick<TrafficRequest, 'destination' | 'port'> | undefined
 }
 
-/** Enough that chance does not hide one bad endpoint of four: once in 30,000 times. */
+/** The number of requests. Chance hides one bad endpoint of four only once in 30,000 times. */
 const asked = 36
 const timeoutMs = 700
 
-/** The exercise with this id; undefined for the empty one, which is none. */
+/** The exercise with this id; undefined for the empty id, which means no exercise. */
 export function exerciseOf(id: string): Exercise | undefined {
   const exercise = exercises.find((each) => each.id === id)
   if (!exercise && id !== '')
@@ -55,7 +55,7 @@ export class ExerciseProgress {
     this.#view = this.#draw()
   }
 
-  /** Its scene is set, so it can be checked. */
+  /** The scene of the exercise is set, so it can be checked. */
   ready(): void {
     this.#isSet = true
     this.#report = ''
@@ -79,7 +79,7 @@ export class ExerciseProgress {
         request,
       )
       const isSolved = results.length > 0 && results.every(({ backend }) => backend !== undefined)
-      // Another one may have begun meanwhile.
+      // Another exercise may have begun meanwhile.
       if (this.#active !== exercise) return
       if (isSolved) this.#solved.add(exercise.id)
       else this.#solved.delete(exercise.id)

@@ -15,12 +15,12 @@ export interface Exercise {
   /** Each says more than the one before. */
   readonly hints: readonly string[]
   readonly needs: readonly (readonly (ModeName | 'outside')[])[]
-  /** What replaces objects of the cluster as it was made. */
+  /** The objects that replace those of a new cluster. */
   readonly broken: (layout: ClusterLayout) => readonly NewObject[]
-  /** So many pods run in it, ready or not. */
+  /** The number of pods that run in it, ready or not. */
   readonly pods: number
   readonly commands?: readonly PageCommand[]
-  /** What its client asks; it is solved when this is answered always. */
+  /** The request of its client. The exercise is solved when all such requests are answered. */
   readonly ask: {
     readonly from: Sender
     readonly to: TargetView['name']
@@ -51,9 +51,9 @@ export const exercises: readonly Exercise[] = [
   {
     id: 'nobody',
     title: 'Nobody is at home',
-    story: 'Since the night nobody reaches the shop: every connection is refused at once.',
+    story: 'Since last night nobody can reach the shop: every connection is refused at once.',
     hints: [
-      'Refused at once means: somebody answers for the Service, and says that there is nobody. Look at the way, hop by hop.',
+      'Refused at once means: the node answers for the Service, because there is nobody to send to. Look at the way, hop by hop.',
       'A Service without endpoints is refused. How many pods are in the list?',
       'Somebody scaled the Deployment to 0. Press + beside Pods.',
     ],
@@ -67,7 +67,8 @@ export const exercises: readonly Exercise[] = [
   {
     id: 'selector',
     title: 'The wrong label',
-    story: 'A colleague cleaned up the YAML of the Service. All pods are ready, and it is refused.',
+    story:
+      'A colleague cleaned up the YAML of the Service. All pods are ready, but connections are refused.',
     hints: [
       'The pods are ready, but the way does not lead to them. Who says which pods belong to a Service?',
       'Compare spec.selector of the Service with the labels of a pod, both under Objects.',
@@ -214,7 +215,7 @@ export const exercises: readonly Exercise[] = [
       worker,
     ],
     pods: 4,
-    // The proxy of userspace mode tries the next endpoint, and hides it.
+    // Userspace mode hides the bad endpoint, because its proxy then tries the next one.
     commands: [{ do: 'mode', mode: 'iptables' }],
     ask: fromPod,
     moral:

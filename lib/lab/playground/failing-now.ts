@@ -11,8 +11,8 @@ export interface FailingNowDeps {
 }
 
 /**
- * The endpoints that fail their health check. Only the daemon knows, so it is asked after its syncs: each of its
- * findings leads to one.
+ * The endpoints that fail their health check. Only the daemon knows them. Each change of them
+ * causes a sync, so the daemon is asked after its syncs.
  */
 export class FailingNow {
   readonly #deps: FailingNowDeps
@@ -41,7 +41,7 @@ export class FailingNow {
   }
 
   #take(number: number, list: readonly EndpointFailure[]): void {
-    // An older answer that comes late says nothing.
+    // The answer to an older question is not used.
     if (number !== this.#asked || JSON.stringify(list) === JSON.stringify(this.#list)) return
     this.#list = list
     this.#deps.changed()

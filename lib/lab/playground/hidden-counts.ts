@@ -1,6 +1,6 @@
 /**
- * Takes the connections that the page makes for itself out of what the kernel counts. A rule or a
- * server that is written anew counts from zero, so earlier ones are no longer in its number.
+ * Subtracts the page's own connections from the numbers of the kernel. A rule or a server that is
+ * written anew counts from zero, so earlier connections are no longer in its number.
  */
 export class HiddenCounts {
   readonly #hidden = new Map<string, number>()
@@ -8,12 +8,14 @@ export class HiddenCounts {
   readonly #fresh = new Map<string, number>()
   #last: Readonly<Record<string, number>> = {}
 
-  /** One of our own connections passed these. */
+  /** Notes the counters that one of our own connections has passed. */
   passed(keys: Iterable<string>): void {
     for (const key of keys) this.#fresh.set(key, (this.#fresh.get(key) ?? 0) + 1)
   }
 
-  /** The numbers without our own connections. None may be under way while they are read. */
+  /**
+   * The numbers without our own connections. No such connection may be open while they are read.
+   */
   without(counts: Readonly<Record<string, number>>): Record<string, number> {
     const shown = Object.entries(counts).map(([key, count]) => {
       const fresh = this.#fresh.get(key) ?? 0

@@ -12,7 +12,7 @@ export function kubernetesService(layout: ClusterLayout): readonly NewObject[] {
   const { serviceCidrs, ports, api } = layout
   const range = parseCidr(serviceCidrs[0] ?? '')
   if (!range) return []
-  // A layout whose server has an address of its own, and not 127.0.0.1, is found there.
+  // A server with an address of its own is used directly. Others are reached through the node.
   const address = api.port === apiPortOnNode ? api.host : addressIn(layout, 'node')
   const labels = { component: 'apiserver', provider: name }
   const port = { name: 'api', protocol: 'TCP' }

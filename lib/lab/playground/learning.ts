@@ -75,7 +75,7 @@ export class Learning {
     this.exercises.ready()
   }
 
-  /** The cluster as it was made, and then what these commands do. */
+  /** Makes the cluster as it was at the start, then performs these commands. */
   async #setScene(scene: readonly PageCommand[]): Promise<void> {
     const { app, facts, modes, mode, perform, replicas, testBed } = this.#deps
     this.lessons.begin(undefined, facts())
@@ -86,7 +86,7 @@ export class Learning {
 
   async #settle(isThere: (pods: readonly PodView[]) => boolean): Promise<void> {
     const { isWritten, pods, refresh, signal, traffic } = this.#deps
-    // The pods that were replaced just now do not count.
+    // The list must not have the pods that were replaced just now.
     refresh()
     await untilTrue(() => isWritten() && isThere(pods()), signal)
     traffic().clear()

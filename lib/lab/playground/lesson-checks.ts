@@ -58,7 +58,7 @@ export function hundredIn(wanted: string): Check {
   return (facts) => answeredIn(facts).filter(({ mode }) => mode === wanted).length >= 100
 }
 
-/** At least a hundred answers, and each pod's share is within five standard deviations of an even one. */
+/** At least a hundred answers, and each pod's share is even within five standard deviations. */
 export function evenShares(count: number): Check {
   return (facts) => {
     const ready = namesOf(readyPods(facts))
@@ -92,8 +92,8 @@ export function onePodOnly(count: number): Check {
 }
 
 /**
- * A rule of the Service chooses from them. If the Service has only a ClusterIP, they are elements
- * of the shared map.
+ * Whether the rules have so many endpoints. A rule of the Service chooses from them. For a Service
+ * with only a ClusterIP they are elements of the shared map.
  */
 export function endpointsInRules(count: number): Check {
   return (facts) =>
@@ -108,7 +108,7 @@ export function showsRules(mode: string, text: string): Check {
   return ({ rulesMode, rules }) => rulesMode === mode && rules.some((line) => line.includes(text))
 }
 
-/** One line of the maps of eBPF names them. */
+/** Whether one line of the eBPF maps has so many endpoints. */
 export function endpointsAtSockets(count: number): Check {
   return (facts) =>
     readyPods(facts).length === count &&

@@ -1,6 +1,6 @@
 import type { LessonFacts } from './lesson-checks.js'
 
-/** Enough to be no accident: with one of three pods dark, chance alone does it once in 3,000 times. */
+/** With one of three pods dark, so many answers in a row come by chance once in 3,000 times. */
 const inARow = 20
 
 /** A machine loses its power. Who notices, and when? */
@@ -29,7 +29,7 @@ export const darkLesson = {
     'Rules in the kernel send packets and never learn what became of them. A proxy sees that a pod does not answer; rules need somebody who checks.',
 }
 
-/** For Kubernetes; this node may have found that it fails. */
+/** Whether the pod is ready for Kubernetes, even if the checks of this node fail. */
 const isReady = ({ state }: LessonFacts['pods'][number]) => state === 'ready' || state === 'failing'
 
 function someGetNoAnswer({ entries, pods }: LessonFacts): boolean {

@@ -1,4 +1,4 @@
-/** A question before a task: who has said what to expect sees more. */
+/** A question before a task. A learner who has guessed looks at the result more closely. */
 export interface Prediction {
   readonly question: string
   readonly choices: readonly string[]

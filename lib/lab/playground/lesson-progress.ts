@@ -5,7 +5,7 @@ import type { LessonFacts } from './lesson-checks.js'
 import type { LessonView, TaskView } from '../../page/learning-view.js'
 import type { LogEntry, Sender } from '../../page/view.js'
 
-/** More than any task asks for. */
+/** More requests than any task asks for. */
 const entriesKept = 1000
 
 /** What a lesson needs to know about the cluster. LessonProgress knows the rest. */
@@ -17,7 +17,7 @@ export class LessonProgress {
   readonly #senders: readonly Sender[]
   /** How many tasks of each lesson are done. */
   readonly #done = new Map<string, number>()
-  /** What was expected, by lesson and task. */
+  /** The expected answers, by lesson and task. */
   readonly #expected = new Map<string, number>()
   #active: Lesson | undefined
   #podsAtStart: ReadonlySet<string> = new Set()
@@ -34,7 +34,9 @@ export class LessonProgress {
     return this.#view
   }
 
-  /** Begins a lesson, from its first task or a later step; without one, the one under way ends. */
+  /**
+   * Begins a lesson, from its first task or a later step. Without a lesson, ends the current one.
+   */
   begin(lesson: Lesson | undefined, facts: ClusterFacts, step = 0): void {
     this.#active = lesson
     this.#entries = []
@@ -74,7 +76,7 @@ export class LessonProgress {
       const seen = { ...facts, entries: this.#entries, podsAtStart: this.#podsAtStart }
       if (!tasks[done]?.isDone(seen)) return
       this.#done.set(lesson.id, done + 1)
-      // What was sent for one task does not count for the next.
+      // Requests of one task do not count for the next.
       this.#entries = []
       this.#view = this.#draw()
     }

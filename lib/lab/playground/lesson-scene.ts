@@ -4,14 +4,14 @@ import { lessons, type Lesson } from './lessons.js'
 import type { PageCommand } from '../../page/page-command.js'
 import type { PodView } from '../../page/view.js'
 
-/** The lesson with this id; undefined for the empty one, which is none. Throws ConfigError for others. */
+/** The lesson with this id; undefined for the empty id. Throws ConfigError for unknown ids. */
 export function lessonOf(id: string): Lesson | undefined {
   const lesson = lessons.find((each) => each.id === id)
   if (!lesson && id !== '') throw new ConfigError(`begin lesson ${id}: there is no such lesson`)
   return lesson
 }
 
-/** What is done before a lesson or an exercise begins, as far as it can be done here and is not so already. */
+/** Commands before a lesson or an exercise, without modes that cannot run here or run already. */
 export function sceneOf(
   scene: readonly PageCommand[],
   { modes, mode }: { readonly modes: readonly string[]; readonly mode: string },
@@ -21,7 +21,7 @@ export function sceneOf(
   )
 }
 
-/** Each begins with these. */
+/** Every lesson and every exercise begins with these. */
 const usual: readonly PageCommand[] = [
   { do: 'sender', sender: 'client-pod' },
   { do: 'target', target: 'ClusterIP' },
@@ -35,7 +35,7 @@ export function areReady(pods: readonly PodView[], count: number): boolean {
   return own.length === count && own.every(({ state }) => state === 'ready')
 }
 
-/** They are here, ready or not, and no other one is still on its way out. */
+/** Whether so many pods are here, ready or not, and no other pod is still terminating. */
 export function arrived(pods: readonly PodView[], count: number): boolean {
   const own = ours(pods)
   return (
@@ -43,7 +43,7 @@ export function arrived(pods: readonly PodView[], count: number): boolean {
   )
 }
 
-/** Waits until it is true, but not for ever. */
+/** Waits until `isTrue`, but not for ever. */
 export async function untilTrue(isTrue: () => boolean, signal: AbortSignal): Promise<void> {
   const deadline = Date.now() + patienceMs
   while (!isTrue() && Date.now() < deadline && !signal.aborted) await pause(askMs, signal)

@@ -15,9 +15,9 @@ export interface Lesson {
   readonly id: string
   readonly title: string
   readonly story: string
-  /** What it begins with, besides the Service and three pods as they were made. */
+  /** The commands that it begins with. The Service and three pods are new then. */
   readonly scene?: readonly PageCommand[]
-  /** For each of these, one of the group has to be here. */
+  /** Of each group at least one must be available here. */
   readonly needs: readonly (readonly (ModeName | 'outside')[])[]
   /** `modes`: those that can run here. */
   readonly tasks: (modes: readonly string[]) => readonly Task[]

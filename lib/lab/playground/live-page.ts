@@ -7,7 +7,7 @@ import type { ModeName } from '../../config/config.js'
 export interface LivePageOptions {
   /** Modes that can run here; the page starts in the first. */
   readonly modes: readonly [ModeName, ...ModeName[]]
-  /** Why others cannot, a sentence each. */
+  /** Why other modes cannot run, a sentence each. */
   readonly missing?: readonly string[]
   /** With which rights the playground runs, for the line under the title. */
   readonly where: string
@@ -19,7 +19,7 @@ export interface LivePageOptions {
   readonly opened: (page: { readonly url: string; readonly kubeconfig: string }) => void
 }
 
-/** A cluster of its own with the page over it, until the signal; leaves nothing behind. */
+/** Runs a new cluster with its page until the signal, and leaves nothing behind. */
 export async function runLivePage(options: LivePageOptions, signal: AbortSignal): Promise<void> {
   const cluster = await Cluster.create('page', options.buildTestBed)
   try {

@@ -23,7 +23,7 @@ const firstReplicas = 3
 
 export interface LivePlaygroundOptions {
   readonly modes: readonly [ModeName, ...ModeName[]]
-  /** What cannot be shown here, and why; what the cluster says of itself when absent. */
+  /** What cannot be shown here, and why; if absent, the limits of the cluster. */
   readonly limits?: readonly string[]
   /** With which rights the playground runs. */
   readonly where: string
@@ -236,7 +236,7 @@ export class LivePlayground implements PageSource {
   #said(text: string): void {
     const line = parseDaemonLine(text)
     if (!line) return
-    // First: the timeline connects to what is written.
+    // This comes first, because the timeline needs the state that is written.
     if (this.#programmed.daemonSaid(line)) this.#isStale = true
     this.#shown.failing.daemonSaid(line)
     this.#timeline.daemonSaid(line)

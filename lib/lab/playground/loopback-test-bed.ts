@@ -70,7 +70,7 @@ function loopbackLayout(second: number): ClusterLayout {
   }
 }
 
-/** Held as long as the test bed exists, so that no other playground takes the same addresses. */
+/** A listener here claims the addresses for this playground, as long as the test bed exists. */
 const claimPort = 6442
 
 /** Programs of this machine on 127.0.0.0/8: this needs no rights at all. */

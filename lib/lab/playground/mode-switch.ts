@@ -9,7 +9,7 @@ export interface SwitchListener {
   readonly said: (line: string) => void
   /** The daemon of this mode was started and may not be ready yet. */
   readonly started: (mode: ModeName) => void
-  /** It is ready. Asked again until what it has written is shown. */
+  /** Called again and again when the daemon is ready, until the page shows its first state. */
   readonly isShown: () => boolean
 }
 

@@ -15,7 +15,7 @@ export const namespaceLayout: ClusterLayout = {
   loadBalancers: '203.0.113.',
   api: { host: '127.0.0.1', port: 0 },
   ports: { web: 80, echo: 7, kubernetes: 443 },
-  // As in the original design: lessons compare what pods see of a client in the modes.
+  // Userspace mode hides clients, as the original did: lessons compare what pods see in each mode.
   config: { clusterCIDR: ranges.clusterPods.IPv4, 'userspace.sourceAddress': 'hide' },
   senders: ['client-pod', 'node', 'outside', 'backend'],
   interfaces: {

@@ -87,7 +87,7 @@ async function dropAll(
   }
 }
 
-/** The addresses of pods that share a place; the second node has a route to each. */
+/** Adds the addresses of pods that share a place, and routes to them on the second node. */
 async function makeRoom(world: World): Promise<void> {
   const lines = (place: Place, of: (address: string, bits: number) => string): readonly string[] =>
     Array.from({ length: podsInPlace - 1 }, (_, index) => podAddress(place, index + 1)).flatMap(
@@ -97,7 +97,8 @@ async function makeRoom(world: World): Promise<void> {
   await Promise.all(
     [...podPlaces['node-1'], ...far].map((place) => {
       const added = lines(place, (address, bits) => {
-        // IPv6 prefers the newest address of a network to send from, and one of these is no network.
+        // IPv6 sends from the newest address, unless that has no preferred lifetime. So programs
+        // send from the address of the place.
         const dad = bits === 128 ? ' nodad preferred_lft 0' : ''
         return `address add ${address}/${bits} dev ${uplinkName}${dad}`
       })

@@ -1,7 +1,7 @@
 import type { NewObject } from '../apiserver/object.js'
 import type { ClusterLayout } from './test-bed.js'
 
-/** What a small machine has. Nothing here uses it up. */
+/** The resources of a small machine, to be shown. Nothing here uses them. */
 const machine = { cpu: '2', memory: '4Gi' } as const
 
 /** The Node objects of a cluster that begins now. */
@@ -19,7 +19,6 @@ export function nodesOf(layout: ClusterLayout, now = new Date()): readonly NewOb
       },
     },
     spec: { podCIDRs: layout.podCidrs[place] },
-    // The first address of each family.
     status: {
       conditions: [
         {
@@ -33,6 +32,7 @@ export function nodesOf(layout: ClusterLayout, now = new Date()): readonly NewOb
       nodeInfo: { kubeletVersion: 'playground' },
       capacity: { ...machine, pods: String(layout.rooms[`node-${index + 1}`]?.length ?? 0) },
       allocatable: { ...machine, pods: String(layout.rooms[`node-${index + 1}`]?.length ?? 0) },
+      // The first address of each family.
       addresses: layout.addresses[place]
         .slice(0, 2)
         .map((address) => ({ type: 'InternalIP', address })),
@@ -40,7 +40,7 @@ export function nodesOf(layout: ClusterLayout, now = new Date()): readonly NewOb
   }))
 }
 
-/** What a kubelet says of itself when it begins, for `kubectl describe node`. Nobody renews it. */
+/** The lease that a kubelet makes when it begins, for `kubectl describe node`. Nobody renews it. */
 export function leasesOf(layout: ClusterLayout, now = new Date()): readonly NewObject[] {
   return nodesOf(layout, now).map(({ metadata: { name } }) => ({
     apiVersion: 'coordination.k8s.io/v1',

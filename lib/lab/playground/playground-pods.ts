@@ -28,7 +28,7 @@ export class PlaygroundPods implements PodRuntime {
     this.#testBed = testBed
   }
 
-  /** Reads what learners ask for: annotations of the pods. */
+  /** Follows the annotations of pods, with which learners control them. */
   follow(store: VersionedStore): void {
     this.#store = store
   }
@@ -69,7 +69,7 @@ export class PlaygroundPods implements PodRuntime {
     const ips = room.addresses
     const { name, uid } = pod.metadata
     const { ports } = portsOf(pod)
-    // It may have been changed while the pod waited for its room.
+    // The annotations may have changed while the pod waited for its room.
     let wish = podWishOf(this.#store?.get('pods', keyOf(pod)) ?? pod)
     let changed = new AbortController()
     const unsubscribe = this.#store?.subscribe('pods', ({ object }) => {
@@ -104,7 +104,7 @@ export class PlaygroundPods implements PodRuntime {
       }
     } finally {
       unsubscribe?.()
-      // The next pod in this room is another one.
+      // The next pod in this room must get packets.
       await goDark(false)
     }
   }

@@ -53,7 +53,7 @@ export class PodLogs implements PodLog {
   }
 }
 
-/** Whoever reads it has a terminal, and whoever asked may have sent anything. */
+/** Makes a line safe for a terminal, because a client may send anything. */
 function printable(line: string): string {
   return line.replace(/[^ -~]|["\\]/g, (character) => {
     const code = character.charCodeAt(0).toString(16).padStart(2, '0')

@@ -1,10 +1,10 @@
 import { listAt, numberAt, textAt } from '../apiserver/json.js'
 import type { KubeObject } from '../apiserver/object.js'
 
-/** What images listen on most often: for pods whose containers name no port. */
+/** The most common ports of images, for pods whose containers name no port. */
 const usualPorts: readonly number[] = [80, 443, 3000, 5000, 8000, 8080, 8081, 8443, 9090]
 
-/** The ports on which a pod answers. Pods of the playground have no images, so others tell them. */
+/** The ports on which a pod answers: those that its containers name, or else the usual ones. */
 export function portsOf(pod: KubeObject): {
   readonly ports: readonly number[]
   /** Whether its containers name them. */

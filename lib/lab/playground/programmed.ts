@@ -15,14 +15,15 @@ type Versions = ReadonlyMap<string, number>
 interface Wanted {
   readonly state: DesiredState
   readonly versions: Versions
-  /** Objects that went. */
+  /** Objects that were deleted. */
   readonly gone: ReadonlySet<string>
 }
 
 /**
- * What the kernel has of the objects in the API server. The daemon's log tells: it names every
- * object that it receives, then that a sync begins, which takes what was received so far, and then
- * that the sync has ended. So no clock is compared, and no rule counts before it is written.
+ * Finds the newest state of the API server's objects that the kernel has, from the daemon's log.
+ * The log names every object that the daemon receives, then the beginning of a sync, which takes
+ * all objects received so far, and then its end. So no clocks are compared, and no rule counts
+ * before it is written.
  */
 export class Programmed {
   readonly #store: VersionedStore
@@ -32,7 +33,7 @@ export class Programmed {
   #taken: Versions = new Map()
   /** Undefined before the first sync of the daemon has ended. */
   #written: Versions | undefined
-  /** Not known to be written yet, oldest first. */
+  /** States that may not be written yet, oldest first. */
   #waiting: Wanted[] = []
   #state: DesiredState | undefined
   #newest: Wanted | undefined
@@ -46,7 +47,7 @@ export class Programmed {
     return this.#state
   }
 
-  /** Returns a function that stops it. */
+  /** Follows the objects, until the returned function is called. */
   follow(): () => void {
     const stops = kinds.map(([kind, collection, label]) => {
       for (const object of this.#store.list(collection)) this.#is(kind, object, label)
@@ -57,7 +58,7 @@ export class Programmed {
     }
   }
 
-  /** The objects make this state now. */
+  /** Notes the state that the objects make now. */
   want(state: DesiredState): void {
     this.#newest = { state, versions: new Map(this.#versions), gone: new Set(this.#gone) }
     this.#waiting.push(this.#newest)
@@ -110,7 +111,7 @@ export class Programmed {
   }
 
   #is(kind: string, object: KubeObject, label: string): void {
-    // The daemon does not hear of these.
+    // The daemon does not receive objects with this label.
     if (object.metadata.labels?.[label] !== undefined) return
     this.#versions.set(keyOf(kind, object), Number(object.metadata.resourceVersion))
     this.#gone.delete(keyOf(kind, object))

@@ -7,7 +7,7 @@ export interface RunningProxy {
   isRunning(): boolean
   /** What it has written so far. */
   output(): string
-  /** Once it has ended by itself. */
+  /** The exit code, once the daemon has ended by itself; null before. */
   exitCode(): number | null
   /** Ends it as an operator would, and waits. */
   stop(): Promise<void>

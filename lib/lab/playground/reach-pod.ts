@@ -15,7 +15,7 @@ export interface ReachDeps {
 const reachMs = 3000
 const waitMs = 5
 
-/** For the timeline: connects until this pod answers. These connections are not among those that are shown. */
+/** Connects until this pod answers, for the timeline. The page does not show these connections. */
 export async function reachPod(
   pod: string,
   { testBed, mode, probe, passed, signal }: ReachDeps,

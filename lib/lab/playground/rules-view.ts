@@ -74,8 +74,8 @@ export function isSameServices(
 }
 
 /**
- * Pods that only one of the two has are marked: the kernel is not there yet. So are those that fail their health
- * check, although they count as ready.
+ * Marks pods that only one of the two states has, because the change is not in the kernel yet. Also
+ * marks pods that are ready but fail their health check.
  */
 export function markedPods(
   pods: readonly PodView[],
@@ -119,7 +119,7 @@ export function rulesOf(
 
 export interface Connection {
   readonly layout: ClusterLayout
-  /** Of ipvs. The rules of a way name it, and the way is linked to the rules that are shown by their text. */
+  /** The scheduler of ipvs mode. A way and the shown rules are linked by text, which names it. */
   readonly scheduler: string
   readonly sender: Sender
   /** Where the sender is; undefined when no pod can send. */

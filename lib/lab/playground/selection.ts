@@ -24,9 +24,14 @@ export interface Probe {
   readonly request: FlowRequest
   /** Whether this pod is one of those that can answer. */
   mayReach(pod: string): boolean
-  /** Whether it is known what would count it if nobody answered: not while rules are on their way. */
+  /**
+   * Whether the counters of a request without answer are known. They are not while rules change.
+   */
   isClear(): boolean
-  /** What counts it when this pod has answered, or none; then where it was sent, if that is known. */
+  /**
+   * The counters that the request passed if this pod answered; undefined: no pod did. `endpoint`
+   * says where a request without an answer was sent, if that is known.
+   */
   countersTo(pod: string | undefined, endpoint?: string): readonly string[]
 }
 
@@ -36,13 +41,13 @@ interface Running {
   readonly scheduler: string
 }
 
-/** As the kernel has it for sure, and as the objects want it. */
+/** The state that the kernel has for sure, and the state that the objects want. */
 interface States {
   readonly has: DesiredState | undefined
   readonly wanted: () => DesiredState | undefined
 }
 
-/** What counts a connection on its way, the endpoint included. */
+/** The counters that a connection passes on its way, the endpoint included. */
 function countersOf(way: Way): readonly string[] {
   const isGiven = way.end === 'sent' && way.packet.isDnated
   return [...countedOn(way), ...(isGiven ? [endOf(way)] : [])]
@@ -88,7 +93,8 @@ export class Selection {
     const { destination, port } = this.addressOf('ClusterIP')
     const { first, last } = hiddenPorts
     this.#port = this.#port < last ? this.#port + 1 : first
-    // The table of connections tells them by their port. Other programs have ports of this machine.
+    // The port marks them in the table of connections. On the network of this machine others use
+    // it.
     const isOwnNetwork = layout.config['userspace.portals'] !== 'addresses'
     const from = isOwnNetwork ? { fromPort: this.#port } : {}
     const room = { addresses: layout.addresses['client-pod'] }
@@ -119,9 +125,9 @@ export class Selection {
           return taken.length > 0 ? taken : silentOrOwn
         }
         const known = fitting(before)
-        // No such way: the kernel had newer rules before the log said so.
+        // Without such a way, the kernel had newer rules before the log said so.
         const ways = known.length > 0 ? known : fitting(waysIn(wanted()))
-        // What all have in common, where nothing tells which of several it took.
+        // Nobody knows which of several ways it took, so only counters on all of them are sure.
         return inAll((ways.length > 0 ? ways : before).map(countersOf))
       },
     }

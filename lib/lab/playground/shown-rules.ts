@@ -6,7 +6,7 @@ import type { ModeName } from '../../config/config.js'
 import type { RulesView } from '../../page/view.js'
 import type { ClusterLayout } from './test-bed.js'
 
-/** Planning needs no kernel, so each can be shown everywhere. */
+/** Planning needs no kernel, so the rules of every mode can be shown everywhere. */
 export const allModes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
 
 /** The rules of one Service in one mode, with the difference that the last change made. */

@@ -74,14 +74,14 @@ export class ShownService {
     this.#pending = isSameServices(has, should) ? '' : 'the kernel does not have this yet'
     const connection = { layout, scheduler, ...selection.request(mode), podAt }
     this.#path = appliedPath(mode, { has, should, name }, connection)
-    // Another mode has nothing in the kernel: its rules are those that it would write.
+    // Another mode has nothing in the kernel, so the rules that it would write are shown.
     const stateIn = (of: ModeName) => (of === mode ? programmed.state : this.wanted(of))
     const shown = stateIn(this.rules.view.mode)
     this.rules.refresh(shown && onlyService(shown, name), scheduler, podAt, busy === '')
     this.comparison.refresh({ running: mode, stateIn, service: name, connection })
   }
 
-  /** What tells how far a lesson is. */
+  /** The facts that show whether tasks of a lesson are done. */
   facts({ mode, scheduler }: Pick<ModeSwitch, 'mode' | 'scheduler'>): ClusterFacts {
     return {
       mode,

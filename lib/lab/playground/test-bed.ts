@@ -7,15 +7,15 @@ import type { Sender } from '../../page/view.js'
 
 /** The addresses of a cluster's places, and from which of them requests can be sent. Plain data. */
 export interface ClusterLayout {
-  /** Of each place, its main one first. */
+  /** The addresses of each place, the main one first. */
   readonly addresses: Readonly<Record<Place, readonly string[]>>
-  /** Where pods can live, by node, the places that are asked first at the front. */
+  /** The rooms for pods of each node, in the order in which they are used. */
   readonly rooms: Readonly<Record<string, readonly PodRoom[]>>
-  /** Of all pods, IPv4. */
+  /** The range of all pods, IPv4. */
   readonly clusterCidr: string
   readonly podCidrs: Readonly<Record<'node' | 'node-2', readonly string[]>>
   readonly serviceCidrs: readonly string[]
-  /** Where node ports are given out. */
+  /** The range of node ports. */
   readonly nodePorts: { readonly from: number; readonly to: number }
   /** Addresses of load balancers, without the last number. */
   readonly loadBalancers: string
@@ -42,7 +42,7 @@ export interface PodRoom {
 
 /** What runs in a pod. */
 export interface PodServer {
-  /** What it tells those who ask. */
+  /** The name that its answers have. */
   readonly name: string
   readonly ports: readonly number[]
 }
@@ -52,13 +52,13 @@ export interface TestBed {
   readonly layout: ClusterLayout
   /** Reads numbers on the node. */
   readonly gauge: Gauge
-  /** Conversations from a place. */
+  /** Sends requests from a place. */
   flow(place: Place, request: FlowRequest): Promise<readonly FlowResult[]>
-  /** Starts servers at the addresses of the room, which answer with their name, and tell of it. */
+  /** Starts servers at the addresses of the room. They answer with the name and report requests. */
   serve(room: PodRoom, server: PodServer, answered: AnsweredListener): Promise<void>
   /** Ends the server of this name there. */
   stopServing(room: PodRoom, name: string): Promise<void>
-  /** From now on no packet reaches the room, or again; undefined where that cannot be done. */
+  /** Drops all packets to the room, or lets them in again; absent where that is impossible. */
   goDark?(room: PodRoom, isDark: boolean): Promise<void>
   /** Connects the node to the API server. Returns the URL on the node. */
   openApi(url: URL): Promise<string>
@@ -78,7 +78,7 @@ export function byPlace(
   return Object.fromEntries(entries) as Record<Place, readonly string[]>
 }
 
-/** Rooms of both nodes: every place is asked before one gets a second pod. */
+/** Rooms of both nodes. Every place of a node gets one pod before any gets a second. */
 export function roomsWith(
   addressesOf: (place: Place, index: number) => readonly string[],
 ): ClusterLayout['rooms'] {

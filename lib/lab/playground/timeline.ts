@@ -16,7 +16,7 @@ export interface TimelineDeps {
   readonly changed: () => void
 }
 
-/** A line of the daemon's log, as far as it is read here. */
+/** The parts of a line of the daemon's log that are read here. */
 export interface DaemonLine {
   readonly at: number
   readonly message: string
@@ -61,7 +61,7 @@ export class Timeline {
     return this.#view
   }
 
-  /** Returns a function that stops it. */
+  /** Follows the objects, until the returned function is called. */
   follow(): () => void {
     const { store } = this.#deps
     const stops = [

@@ -36,7 +36,7 @@ export class Traffic {
   readonly #answers = new Map<string, number>()
   #log: readonly LogEntry[] = []
   #asked = 0
-  /** Of the latest line of the log. */
+  /** The number of the latest line of the log. */
   #number = 0
   #continuous: AbortController | undefined
   #running: Promise<void> = Promise.resolve()
@@ -107,7 +107,7 @@ export class Traffic {
     if (room === undefined || destination === '') return
     const from = {
       ...(protocol === 'UDP' ? { fromPort: udpClientPort } : {}),
-      // Pods share places.
+      // Pods share places, so the pod must choose its address.
       ...(sender === 'backend' ? { from: room.addresses[0] ?? '' } : {}),
     }
     const request = { protocol, host: destination, port, count, timeoutMs, ...from }

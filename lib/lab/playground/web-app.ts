@@ -60,7 +60,7 @@ export class WebApp {
     this.#clients.services.put(serviceOverWeb('echo', { ports: udp }))
   }
 
-  /** Everything as it was created, whatever was done to it since. */
+  /** Makes everything as it was at the start. */
   reset(replicas: number, at: ClusterLayout['ports']): void {
     this.create(replicas, at)
     this.#selected = firstService
@@ -71,7 +71,7 @@ export class WebApp {
     this.#removeExercise()
   }
 
-  /** Replaces objects, and begins with new pods and slices: what was before would mend it. */
+  /** Replaces objects, and all pods and slices, because the old ones would mend the exercise. */
   replace(objects: readonly NewObject[]): void {
     const { deployments, services, slices, pods } = this.#clients
     const places = { Deployment: deployments, Service: services, EndpointSlice: slices }

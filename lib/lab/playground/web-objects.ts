@@ -2,10 +2,10 @@ import type { JsonObject } from '../apiserver/json.js'
 import type { NewObject } from '../apiserver/object.js'
 
 export const webLabels = { app: 'web' }
-/** The label of objects that an exercise adds, and that go with it. */
+/** The label of objects that an exercise adds. They are removed with it. */
 export const exerciseLabel = 'playground/exercise'
 
-/** Both Services lead here. */
+/** The ports that the two Services lead to. */
 const containerPorts = [
   { name: 'http', containerPort: 8080, protocol: 'TCP' },
   { name: 'echo', containerPort: 8080, protocol: 'UDP' },

@@ -77,7 +77,7 @@ export class YamlObjects {
     return `${verb} -f - <<'EOF'\n${plain.join('---\n')}EOF`
   }
 
-  /** What a user wrote or could have written: it makes the same cluster again. */
+  /** Everything that a user could have written. It makes the same cluster again. */
   #all(): string {
     const objects = written.flatMap((collection) => this.#own(collection))
     return objects

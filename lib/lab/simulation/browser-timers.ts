@@ -1,6 +1,6 @@
 /**
- * What a browser has in the place of `node:timers/promises`, as far as the playground uses it;
- * `npm run site` takes it instead.
+ * Replaces `node:timers/promises` in a browser, as far as the playground uses it. `npm run site`
+ * puts it in.
  */
 export function setTimeout(
   ms: number,

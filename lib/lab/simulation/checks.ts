@@ -10,7 +10,7 @@ import type { SimulationDeps } from './simulation-deps.js'
 export interface SimulatedChecksDeps extends SimulationDeps {
   /** What a check of this endpoint finds. */
   readonly probe: (target: CheckTarget) => Outcome
-  /** Others fail now. */
+  /** Called when an endpoint begins or ceases to fail. */
   readonly turned: () => void
 }
 
@@ -20,7 +20,7 @@ interface Checked {
   readonly target: CheckTarget
 }
 
-/** The daemon's health checks of endpoints: the times and counts are the product's, what is asked is simulated. */
+/** The daemon's health checks, with the product's times and counts. Only answers are simulated. */
 export class SimulatedChecks {
   readonly #schedule: Schedule
   readonly #checked = new Map<string, Checked>()
@@ -49,7 +49,7 @@ export class SimulatedChecks {
     return [...this.#failing.values()]
   }
 
-  /** Checks what this state asks for, and nothing else; without a state nothing. */
+  /** Checks only the endpoints of this state; without a state, none. */
   follow(state?: DesiredState): void {
     const wanted = new Map(
       [...(state?.services.values() ?? [])].flatMap(({ key, name, health }) =>

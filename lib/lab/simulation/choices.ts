@@ -19,7 +19,9 @@ interface Record {
   readonly until: number
 }
 
-/** Chooses one of the ways that rules leave open: the client's own before, else in turn or by chance. */
+/**
+ * Chooses one of the ways that rules leave open: the client's last one, else in turn or by chance.
+ */
 export class Choices {
   readonly #deps: SimulationDeps
   /** What ClientIP affinity remembers, by Service and client. */
@@ -51,7 +53,7 @@ export class Choices {
     return way
   }
 
-  /** Services that are gone, or have no affinity any more, are not remembered. */
+  /** Forgets clients of Services that are gone or have no affinity any more. */
   keepOnly({ services }: DesiredState): void {
     for (const [key, { service }] of this.#records) {
       if (services.get(service)?.affinitySeconds === undefined) this.#records.delete(key)
@@ -90,7 +92,7 @@ export class Choices {
   }
 }
 
-/** Rules of the other modes say themselves which endpoint a client gets. */
+/** Whether the source decides in ipvs mode. Rules of other modes name the endpoint of a client. */
 function isBySource({ service, scheduler }: Balancing): boolean {
   const word = service?.balance?.used
   if (word === undefined) return scheduler === 'sh' || scheduler === 'mh'

@@ -26,7 +26,7 @@ export interface Serving {
 interface Kept {
   readonly packet: FirstPacket
   readonly way: Way
-  /** The daemon that passes its bytes on: it ends with that. Undefined: the kernel does. */
+  /** The daemon that carries this connection and ends it; undefined if the kernel carries it. */
   readonly proxiedBy: number | undefined
 }
 
@@ -59,7 +59,7 @@ export class SimulatedNetwork {
     for (const address of at) this.#serving.delete(address)
   }
 
-  /** No packet reaches these addresses from now on, or again. */
+  /** Drops all packets to these addresses, or lets them through again. */
   goDark(at: readonly string[], isDark: boolean): void {
     for (const address of at) {
       if (isDark) this.#dark.add(address)
@@ -67,7 +67,7 @@ export class SimulatedNetwork {
     }
   }
 
-  /** What a health check from the node finds there. */
+  /** The result of a health check from the node. */
   check({ ip, port, check }: CheckTarget): Outcome {
     const asked = check.port ?? port
     if (this.#dark.has(ip)) return late(check, false)

@@ -10,7 +10,7 @@ import type { FamilyPlan, PlanReader } from '../../modes/mode.js'
 import { endOf, type Packet, type Way } from '../../inspect/explain/packet.js'
 import type { IpFamily } from '../../state/ip.js'
 
-/** What the first packet of a connection is, and from which port. */
+/** The first packet of a connection, with its source port. */
 export interface FirstPacket extends Packet {
   readonly sourcePort: number
 }
@@ -27,7 +27,7 @@ interface Flow {
 
 /**
  * A node whose kernel is simulated: it keeps plans and sends each connection one of the ways that
- * `explain` finds through them. What the rules leave open is decided here, by what was before: the
+ * `explain` finds through them. Where the rules leave a choice, earlier connections decide: the
  * table of connections, affinity, turns.
  */
 export class SimulatedNode {
@@ -35,7 +35,7 @@ export class SimulatedNode {
   readonly #programmed = new Map<IpFamily, Programmed>()
   /** The table of connections: UDP only, because every TCP connection has a port of its own. */
   readonly #flows = new Map<string, Flow>()
-  /** What `explain` found since the last change, because the same is asked very often. */
+  /** The results of `explain` since the last change, because the same packet comes very often. */
   readonly #ways = new Map<string, readonly Way[]>()
   #mode: ModeName = 'iptables'
   #starts = 0
@@ -84,13 +84,13 @@ export class SimulatedNode {
     this.#choices.keepOnly(state)
   }
 
-  /** The rules go, as when another program deletes them; `write` brings them back. */
+  /** Removes the rules, as when another program deletes them; `write` brings them back. */
   flush(): void {
     this.#programmed.clear()
     this.#ways.clear()
   }
 
-  /** The way that this packet takes; those that `isTried` are avoided while there are others. */
+  /** The way that this packet takes. Ways that were tried are avoided while there are others. */
   pass(packet: FirstPacket, isTried: (way: Way) => boolean = () => false): Way {
     const key = flowKey(packet)
     const known = this.#flows.get(key)

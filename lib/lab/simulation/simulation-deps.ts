@@ -1,4 +1,4 @@
-/** What a simulation takes from outside. */
+/** The inputs of a simulation. */
 export interface SimulationDeps {
   readonly now: () => number
   /** From 0 to 1. */

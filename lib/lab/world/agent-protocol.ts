@@ -23,7 +23,7 @@ export interface FlowRequest {
   readonly payloadBytes?: number
   /** TCP: closes the sending side after the request and still expects the reply. */
   readonly halfClose?: boolean
-  /** It measures something: backends answer it and do not tell of it. */
+  /** The request only measures: backends answer it, but do not report it. */
   readonly isProbe?: boolean
 }
 
@@ -58,7 +58,7 @@ export interface FlowResult {
 export interface ServeRequest {
   /** The name that the backend gives in its replies. */
   readonly name: string
-  /** Addresses to serve on; A UDP server must be bound to an address to answer from it. */
+  /** Addresses to serve on. A UDP server must be bound to an address to answer from it. */
   readonly addresses: readonly string[]
   readonly ports: readonly number[]
   readonly protocols: readonly Protocol[]
@@ -87,10 +87,10 @@ export interface Answered {
   readonly line: string
 }
 
-/** So many of each backend are told at once, the newest; a log of a pod keeps no more. */
+/** The most requests of a backend that are reported at once; the log of a pod keeps no more. */
 export const mostAnswered = 1000
 
-/** What the backends of an agent have answered since it last told, by their names. */
+/** The requests that the backends of an agent answered since the last report, by their names. */
 export interface AgentNews {
   readonly answered: ReadonlyMap<string, readonly Answered[]>
 }

@@ -24,14 +24,14 @@ import { sendStraySegment } from './stray-segment.js'
 /** With more at once, a slow machine seems to drop packets. */
 const maximumParallel = 12
 
-/** Later ones go together: a flood of requests is no flood of messages. */
+/** Requests within this time are reported together, so that many requests cause few messages. */
 const newsMs = 20
 
 const mostTries = 30
 const tryAgainMs = 50
 
 const kept = new Map<string, Conversation>()
-/** By the name of the backend, until it is told. */
+/** Answered requests by the name of the backend, until they are reported. */
 let answered = new Map<string, Answered[]>()
 let serving: { readonly name: string; readonly servers: BackendServers }[] = []
 /** Below node ports and the kernel's own choices, so that no server listens there. */
@@ -45,13 +45,13 @@ async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
       return []
     case 'serve': {
       const servers = await serve(command.request, command.tells)
-      // Only now: the list may have become another one while the servers started.
+      // The list is read after the wait, because it may be replaced while the servers start.
       serving.push({ name: command.request.name, servers })
       return []
     }
     case 'stop-serving':
       await stopServing(command.name)
-      // The listener goes next.
+      // The owner of the agent removes its listener next, so all news must be told now.
       tellNews()
       return []
     case 'flow':
@@ -72,8 +72,8 @@ async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
 }
 
 /**
- * A program that this process has just started holds all of its sockets until it executes, so a port
- * that was closed a moment ago may still be taken.
+ * Tries again while a port is taken. A program that this process has just started holds all sockets
+ * of this process until it executes, also those that were closed a moment ago.
  */
 async function serve(request: ServeRequest, tells: boolean): Promise<BackendServers> {
   for (let tries = 1; ; tries++) {
@@ -102,7 +102,7 @@ function tellNews(): void {
   answered = new Map()
 }
 
-/** All of them without a name. */
+/** Ends the servers of this name, or all without a name. */
 async function stopServing(name: string | undefined): Promise<void> {
   const ending = serving.filter((each) => name === undefined || each.name === name)
   serving = serving.filter((each) => !ending.includes(each))

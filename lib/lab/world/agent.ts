@@ -21,7 +21,7 @@ export interface Agent {
   send(id: string, timeoutMs?: number): Promise<FlowResult>
   /** Closes a kept connection; an unknown name is fine. */
   forget(id: string): Promise<void>
-  /** `answered` is told of the requests that these servers answer. */
+  /** Starts servers. `answered` gets the requests that they answer. */
   serve(request: ServeRequest, answered?: AnsweredListener): Promise<void>
   /** Answers the next segment of a connection to this place with one outside of the window. */
   stray(request: StrayRequest): Promise<void>
@@ -32,7 +32,7 @@ export interface Agent {
   close(): Promise<void>
 }
 
-/** Gets the oldest first. */
+/** Gets answered requests, the oldest first. */
 export type AnsweredListener = (answered: readonly Answered[]) => void
 
 interface Waiting {
@@ -43,7 +43,7 @@ interface Waiting {
 /**
  * Starts an agent as a worker thread. A thread may be in a network namespace of its own, so a world
  * of ten places costs one process. Without a namespace it uses the network of this process. With a
- * cgroup, which has to be a threaded one, its sockets belong to that.
+ * cgroup, which must be a threaded one, its sockets belong to that cgroup.
  */
 export function startAgent(namespace?: string, cgroup?: string): Agent {
   const { ask, listeners, terminate } = startWorker({ namespace, cgroup })

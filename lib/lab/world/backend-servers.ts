@@ -52,7 +52,7 @@ export async function startBackendServers(
   try {
     await Promise.all(starts)
   } catch (error) {
-    // Nobody would end those that could start.
+    // Nobody else would end the servers that could start.
     await close()
     throw error
   }
@@ -107,10 +107,11 @@ function serveStream(name: string, connections: Set<Socket>, tell: Tell): Server
   })
 }
 
-/** What curl, a browser and a health check begin with. */
+/** The most that is reported of the first line of a request. */
 const longestLine = 200
-/** A line, or a head of HTTP, that has not ended after so many bytes never does. */
+/** A line, or a head of HTTP, that has not ended after so many bytes never ends. */
 const longestRequest = 1024 * 1024
+/** The first line of curl, a browser or a health check. */
 const isHttp = /^[A-Z]+ \S+ HTTP\/1\.[01]\r?\n/
 
 function httpReply(name: string, client: string): string {

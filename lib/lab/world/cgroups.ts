@@ -40,7 +40,7 @@ export const withoutPins = [
   ...['umount --all --types bpf; exec "$@"', 'sh'],
 ]
 
-/** A thread that has ended may need a moment to leave. */
+/** Removes a cgroup. A thread that has ended may need a moment to leave it. */
 export async function removeCgroup(folder: string): Promise<void> {
   const end = performance.now() + patienceMs
   for (;;) {

@@ -147,7 +147,7 @@ function nativeSocketFor(request: FlowRequest): NativeSocket | undefined {
   return socket
 }
 
-/** What is told to the owner of a socket that was ended from outside. */
+/** The errors that the owner of a socket gets when somebody else ends it. */
 const endedCodes: ReadonlySet<string> = new Set(['ECONNABORTED', 'EDESTADDRREQ'])
 const mostReopened = 3
 
@@ -166,7 +166,7 @@ function udpConversation(request: FlowRequest): Conversation {
   const hear = (text: string) => asked?.settle(replyOf(text))
   const fail = (error: NodeJS.ErrnoException) => {
     const isEnded = endedCodes.has(error.code ?? '')
-    // Whoever is told that a socket has ended opens another one.
+    // A client opens another socket when somebody else has ended its socket.
     if (isEnded) drop()
     if (isEnded && asked && reopened++ < mostReopened) void send()
     else asked?.settle({ outcome: outcomeOf(error.code), error: error.message })
@@ -214,7 +214,7 @@ async function openUdp(
     await new Promise<void>((resolve, reject) => {
       socket.once('error', reject)
       socket.bind({ port: fromPort, address }, () => {
-        // A kernel that has nobody to send to may refuse already here.
+        // connect(2) itself may be refused, as in ebpf mode without endpoints.
         socket.connect(port, host, (error?: Error) => (error ? reject(error) : resolve()))
       })
     })

@@ -1,6 +1,8 @@
 import { formatIp, hostPort } from '../../state/ip.js'
 
-/** What a PROXY header says; the proxy has its own writer, so this one is of other hands. */
+/**
+ * The content of a PROXY header. This reader shares no code with the proxy's writer, to check it.
+ */
 export interface Announced {
   /** `ip:port` of the client. */
   readonly client: string

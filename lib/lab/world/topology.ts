@@ -85,7 +85,7 @@ export const podPlaces = {
   'node-2': ['pod-4', 'pod-5'],
 } as const satisfies Readonly<Record<string, readonly Place[]>>
 
-/** So many pods of the playground share a place, each with an address of its own. */
+/** The number of pods that can share a place, each with an address of its own. */
 export const podsInPlace = 4
 
 /** The address of one of the pods that share a place; the first has that of the place. */
@@ -96,7 +96,7 @@ export function podAddress(place: Place, index: number): AddressPair {
   return { IPv4: shifted(IPv4), IPv6: shifted(IPv6) }
 }
 
-/** The addresses of pods that share a place with another. */
+/** The places of pods whose address is not the main one of the place. */
 const sharing: ReadonlyMap<string, Place> = new Map(
   Object.values(podPlaces)
     .flat()

@@ -1,4 +1,4 @@
-/** How the modes came one after the other: each chapter shows a mode beside the one that it is compared with. */
+/** A chapter of the story of the modes. It compares two of them. */
 export interface Chapter {
   readonly title: string
   readonly words: string
@@ -15,7 +15,7 @@ export const chapters: readonly Chapter[] = [
       'Look at the last hop on either side: on one a program chooses the pod, on the other a rule.',
   },
   {
-    title: 'Why it was left',
+    title: 'Why rules replaced it',
     modes: ['iptables', 'userspace'],
     words:
       'Rules do the same in the kernel. No byte passes a process, no socket is held, the pod sees the sender, and connections stay when kube-proxy ends. ' +
@@ -37,7 +37,7 @@ export const chapters: readonly Chapter[] = [
       'Apply one more Service under Objects, and see which number grows.',
   },
   {
-    title: 'And then nothing',
+    title: 'And then no rules',
     modes: ['nftables', 'ebpf'],
     words:
       'For a program of this node ebpf mode replaces the address at connect(), before there is a packet. So no rule is met, and no packet is changed. ' +

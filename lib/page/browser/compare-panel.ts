@@ -38,7 +38,7 @@ export function showComparison(view: View): void {
 export function connectComparison(latest: () => View | undefined): void {
   byId('compare-end').addEventListener('click', () => {
     void send({ do: 'compare', modes: [] })
-    // The button goes, and the focus must not go with it.
+    // The button disappears, so the focus moves to a chapter.
     byId('chapters').querySelector('button')?.focus()
   })
   let isSending = false
@@ -64,7 +64,7 @@ async function sendInBoth(view: View): Promise<void> {
   }
 }
 
-/** The mode of the other side. Who chooses that one gets both the other way round. */
+/** The mode for the other side. Choosing the mode of the other side swaps both. */
 function beside(mode: string, own: 'left' | 'right', other: 'left' | 'right'): string {
   const pressed = (side: string) =>
     byId(`compare-${side}`).querySelector<HTMLElement>('[aria-pressed=true]')?.dataset['value'] ??
@@ -81,7 +81,7 @@ function showCosts(view: View): void {
     element('td'),
     ...comparison.map(({ mode }) => heading('col', mode)),
   )
-  // Without a way there is nothing to count.
+  // A side without a way has no costs.
   const all = comparison.find(({ costs }) => costs.length > 0)?.costs ?? []
   const lines = all.map(({ name }) =>
     line(
@@ -111,7 +111,7 @@ function valueOf(costs: SideView['costs'], name: string): string {
   return costs.find((cost) => cost.name === name)?.value ?? '–'
 }
 
-/** What became of the latest request like the one that is shown. */
+/** The result of the latest request in this mode from the same sender to the same target. */
 function latestIn(mode: string, { log, sender, target }: View, canRun: boolean): string {
   const entry = log.find(
     (each) => each.mode === mode && each.sender === sender && each.target === target.address,

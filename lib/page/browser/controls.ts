@@ -16,8 +16,8 @@ export async function send(command: PageCommand): Promise<boolean> {
 type Choice = readonly [value: string, words: string, details?: string]
 
 /**
- * Buttons of which one is pressed. They are replaced only if they change, because that loses the
- * focus.
+ * A group of buttons, of which one is pressed. They are replaced only when they change, because a
+ * replaced button loses the focus.
  */
 export function choices(
   id: string,
@@ -29,7 +29,6 @@ export function choices(
   drawIfChanged(`choices ${id}`, names, () => {
     const made = names.map(([value, words, details]) => {
       const one = button(words, () => {
-        // What is chosen already stays as it is.
         if (one.getAttribute('aria-pressed') === 'true') return
         const command = choose(value)
         if (command) void send(command)
@@ -107,7 +106,7 @@ export function showControls(view: View): void {
   )
 }
 
-/** The rules of the kernel are still those from before this pod came or left. */
+/** Shown at a pod that came or left, while the kernel still has the old rules. */
 const pendingWords = 'on its way to the kernel'
 
 /** The actions for a pod in each state. */

@@ -22,7 +22,7 @@ export function button(words: string, act: () => void, label = words): HTMLButto
   return made
 }
 
-/** A button that keeps its focus while what is around it changes. */
+/** A button that keeps its focus while its surroundings change. */
 export function keptButton(
   key: string,
   words: string,
@@ -46,7 +46,7 @@ export function drawn(
   return made
 }
 
-/** Parts are drawn again only when what they show has changed. */
+/** The value that each part shows. A part is drawn again only when its value changes. */
 const shown = new Map<string, string>()
 
 export function drawIfChanged(part: string, value: unknown, draw: () => void): void {
@@ -57,8 +57,8 @@ export function drawIfChanged(part: string, value: unknown, draw: () => void): v
 }
 
 /**
- * Makes a place show this content. What is there already, by `data-key`, is changed and not
- * replaced: an element that is replaced loses the focus, and the click that is under way.
+ * Makes a place show this content. An element that is there already, by its `data-key`, is changed
+ * and not replaced, because a replaced element loses the focus and a click that is under way.
  */
 export function updateChildren(place: Element, ...content: Node[]): void {
   const there = new Map([...place.children].map((child) => [keyOf(child), child]))

@@ -15,7 +15,7 @@ export function showExercises({ exercises }: View): void {
       ...(active
         ? exercisePart(active, exercises)
         : [
-            element('p', 'hint', 'It does not answer. Find out why, and mend it.'),
+            element('p', 'hint', 'The Service does not answer. Find out why, and mend it.'),
             ...exercises.map((each, index) =>
               lessonLine(each, index, () => void send({ do: 'exercise', id: each.id })),
             ),
@@ -66,7 +66,7 @@ function hintPart(exercise: string, words: string, index: number): Node {
   const key = `${exercise} hint ${index}`
   const part = element('details', 'tip', element('summary', '', `hint ${index + 1}`), words)
   part.dataset['key'] = key
-  // What the reader has opened stays open while the rest changes.
+  // A hint that the reader has opened stays open.
   const wasOpen = document.querySelector(`[data-key="${key}"]`)?.hasAttribute('open') ?? false
   part.toggleAttribute('open', wasOpen)
   return part
@@ -80,7 +80,7 @@ export function connectTabs(): void {
 const tabs = ['lessons', 'exercises'] as const
 let opened = ''
 
-/** The tab of what is under way comes to the front when that begins. */
+/** Shows the tab of a lesson or exercise when it begins. */
 export function followActive({ lessons, exercises }: View): void {
   const isActive = (each: { readonly isActive: boolean }) => each.isActive
   const name = lessons.some(isActive) ? 'lessons' : exercises.some(isActive) ? 'exercises' : ''

@@ -16,7 +16,7 @@ let shown: readonly FlowView[] | undefined
 let isHeld = false
 let chosen: FlowChoice = { service: '', from: '', verdict: '' }
 
-/** What the proxy tells of connections. Only what is new is drawn. */
+/** Shows the stream of connections. Only new lines are drawn. */
 export function showFlows({ flows, stream }: View): void {
   byId('flows-card').hidden = stream === null
   if (!stream) return
@@ -36,7 +36,7 @@ export function connectFlows(latest: () => View | undefined): void {
   })
 }
 
-/** Rows that move are hard to read and to click. */
+/** Keeps the rows where they are, because moving rows are hard to read and to click. */
 function hold(on: boolean): void {
   isHeld = on
   byId('flows-hold').setAttribute('aria-pressed', String(on))
@@ -48,7 +48,7 @@ function choose(change: Partial<FlowChoice>): void {
 
 function showStream({ note, leftOut, service, from, verdict }: StreamView): void {
   const isSame = service === chosen.service && from === chosen.from && verdict === chosen.verdict
-  // Who chooses wants to see what was chosen.
+  // A new filter ends the hold, so that the reader sees its lines.
   if (!isSame) hold(false)
   chosen = { service, from, verdict }
   for (const id of ['flows-shown', 'flows-hold']) byId(id).hidden = note !== ''
@@ -66,7 +66,7 @@ function showStream({ note, leftOut, service, from, verdict }: StreamView): void
   )
 }
 
-/** A button that takes one part of the choice away again. */
+/** A button that removes one part of the filter. */
 function chip(key: string, value: string, act: () => void): readonly Node[] {
   if (value === '') return []
   const made = button(`${value} ×`, act, `not only ${value}`)
@@ -101,7 +101,7 @@ function rowOf(flow: FlowView): HTMLElement {
     'tr',
     '',
     when,
-    // Before what is long: on a phone the rest has to be scrolled to.
+    // The verdict comes before the long columns, because a phone shows only the first ones.
     element('td', verdict === 'forwarded' ? 'kept' : 'lost', verdict),
     element('td', '', from === '' ? '–' : named(client, clientPod, () => choose({ from }))),
     element(

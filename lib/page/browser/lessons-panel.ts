@@ -38,7 +38,7 @@ function showTask(lessons: readonly LessonView[], exercises: readonly ExerciseVi
   place.replaceChildren(element('strong', '', `${active.title}: `), words)
 }
 
-/** The question before the task is done; after it, what was expected and what was seen. */
+/** Before the task is done: its question. Afterwards: the expected answer and the right one. */
 function predictionPart(
   { question, choices, right, chosen }: PredictionView,
   isDone: boolean,
@@ -66,7 +66,7 @@ function predictionPart(
   return part
 }
 
-/** One line of a list of things to begin. */
+/** One line in the list of lessons or exercises. A click begins it. */
 export function lessonLine(
   { id, title, isDone, missing }: Pick<LessonView, 'id' | 'title' | 'isDone' | 'missing'>,
   index: number,

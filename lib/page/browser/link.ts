@@ -1,15 +1,15 @@
 import type { PageCommand } from '../page-command.js'
 import type { ObjectLine, View } from '../view.js'
 
-/** How the page reaches what it shows and controls. */
+/** Connects the page with its source: a server, or a cluster in this browser. */
 export interface PageLink {
-  /** Why the command was refused, or undefined when it is done. */
+  /** Resolves to the reason of a refusal, or to undefined when the command is done. */
   perform(command: PageCommand): Promise<string | undefined>
-  /** An object as YAML; undefined when it cannot be had. */
+  /** An object as YAML; undefined if the source does not give it. */
   yaml(line: ObjectLine): Promise<string | undefined>
-  /** What it shows is in this browser, and of this browser alone. */
+  /** True if the cluster runs in this browser, where no other page shows or changes it. */
   readonly isLocal: boolean
-  /** Tells every new view, and in words when there are none for now. */
+  /** Calls `show` with every new view, and `lost` with a reason while no views come. */
   follow(show: (view: View) => void, lost: (words: string) => void): void
 }
 

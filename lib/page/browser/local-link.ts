@@ -3,7 +3,7 @@ import type { PageCommand } from '../page-command.js'
 import type { FlowView, ObjectLine, ServiceLine, View } from '../view.js'
 import type { PageLink } from './link.js'
 
-/** What the page shows when it is in this browser, too. */
+/** A source of views that runs in this browser, too. */
 export interface LocalSource {
   view(): Omit<View, 'services' | 'flows'> & {
     readonly services: { values(): Iterable<ServiceLine> }
@@ -15,7 +15,7 @@ export interface LocalSource {
   yaml(line: ObjectLine): string | undefined
 }
 
-/** Traffic changes the view all the time. No user reads faster than this. */
+/** The least time between two views. Traffic changes the view all the time; nobody reads faster. */
 const frameMs = 50
 
 /** The link to a source in this browser. */

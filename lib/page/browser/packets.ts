@@ -8,18 +8,18 @@ const samples = 24
 const gatherMs = 120
 
 const calm = matchMedia('(prefers-reduced-motion: reduce)')
-/** Of the newest request that a dot stood for. */
+/** The number of the newest request that a dot has shown. */
 let lastNumber = 0
-/** Of the newest request that was one of those that go on. */
-let lastGoingOn = 0
+/** The number of the newest request that `Keep sending` has sent. */
+let lastContinuous = 0
 let latest: { readonly view: View; readonly isNarrow: boolean } | undefined
 let isBusy = false
 
-/** At most one dot moves, so that the eye can follow. What was sent meanwhile is the next dot. */
+/** One dot moves at a time, for the eye to follow. The next shows all requests sent meanwhile. */
 export function animatePackets(view: View, isNarrow: boolean): void {
   const newest = view.log[0]?.number ?? 0
-  if (newest < lastNumber) lastNumber = lastGoingOn = 0
-  if (view.continuous) lastGoingOn = newest
+  if (newest < lastNumber) lastNumber = lastContinuous = 0
+  if (view.continuous) lastContinuous = newest
   const isOtherPicture = latest?.view.mode !== view.mode || latest.isNarrow !== isNarrow
   latest = { view, isNarrow }
   if (isOtherPicture) moving?.cancel()
@@ -37,8 +37,8 @@ function next(): void {
   const { view, isNarrow } = latest
   const fresh = newest.number - lastNumber
   if (fresh < 1) return
-  // Of requests that go on a dot shows one.
-  const count = Math.max(1, newest.number - Math.max(lastNumber, lastGoingOn))
+  // A dot stands for only one of the requests of `Keep sending`.
+  const count = Math.max(1, newest.number - Math.max(lastNumber, lastContinuous))
   lastNumber = newest.number
   const routes = routesOf(view, isNarrow)
   const end = endOf(view, count)
@@ -54,7 +54,7 @@ function wayTo({ isAnswered, answer, sentTo }: LogEntry, routes: Routes): string
   return toPod.get(sentTo?.at(-1) ?? '') ?? toService
 }
 
-/** A request like all of the newest ones, or undefined if they ended differently. */
+/** The newest request, if the others ended like it; else undefined. */
 function endOf({ log, answers }: View, count: number): LogEntry | undefined {
   const [newest, ...others] = log.slice(0, count)
   const isKnown = count <= log.length || answers.length === 1
@@ -98,7 +98,7 @@ let moving: Animation | undefined
 let isSlow = false
 let isPaused = false
 
-/** Called once: how fast the dots move, for those who explain them. */
+/** Called once. Connects the buttons for slow motion, pause and step. */
 export function connectMotion(): void {
   const toggle = (id: string, change: (isOn: boolean) => void) => {
     const one = byId(id)
@@ -121,7 +121,7 @@ export function connectMotion(): void {
   byId('step').addEventListener('click', () => {
     if (!moving) return
     const at = Number(moving.currentTime ?? 0) + stepMs
-    // A dot at its end is gone.
+    // A dot disappears at the end of its way.
     if (at >= travelMs) moving.finish()
     else moving.currentTime = at
   })

@@ -12,7 +12,7 @@ export type Frame = readonly [number, number, number, number]
 export interface Layout {
   readonly width: number
   readonly height: number
-  /** The part that is cut off when there is no sender outside. */
+  /** The top left corner of the visible part when there is no sender outside. */
   readonly outer: Point
   readonly node: Frame
   readonly node2: Frame
@@ -24,7 +24,7 @@ export interface Layout {
   readonly proxy: Point
   readonly service: Point
   readonly serviceWidth: number
-  /** The row of numbers: rules that every connection passes. */
+  /** The middle of the row of numbers. A number is a rule that every connection passes. */
   readonly hops: Point
   readonly pod: (node: string, index: number) => Point | undefined
   /** The position of the text that counts the pods without a place. */
@@ -50,7 +50,7 @@ export const wide: Layout = {
   height: 404,
   outer: { x: 138, y: 0 },
   node: [146, 10, 744, 276],
-  // Its pods are between the box of the Service and the pods above, so that no wire runs along either.
+  // Its pods are right of the Service and left of the pods above, so that no wire crosses a box.
   node2: [566, 300, 300, 96],
   kernel: [348, 128, 260, 138],
   kernelTitle: 130,
@@ -164,7 +164,10 @@ export function placePods(pods: readonly PodView[], layout: Layout): ReadonlyMap
   return places
 }
 
-/** A smooth line through points, vertical or horizontal. With `drops` it always ends vertically. */
+/**
+ * A smooth line through points. At each point it is vertical with `isUpright`, else horizontal.
+ * With `drops` it ends vertically.
+ */
 export function smooth(points: readonly Point[], isUpright: boolean, drops = false): string {
   const [first, ...rest] = points
   if (!first) return ''

@@ -29,7 +29,7 @@ const machinery: Readonly<Record<string, string>> = {
 /** The lines along which packets move: to the Service, and from there to each pod. */
 export interface Routes {
   readonly toService: string
-  /** To where the ways to the pods part. */
+  /** The beginning that the ways to all pods share. */
   readonly shared: string
   readonly toPod: ReadonlyMap<string, string>
 }
@@ -54,7 +54,7 @@ export function drawPicture(view: View, isNarrow: boolean): void {
     ...serviceBox(view, layout),
     ...view.pods.flatMap((pod) => podBox(pod, view, places.get(pod.name), layout)),
     ...morePods(view, layout, places),
-    // What moves goes on while the picture changes.
+    // The dots are kept, so that they go on while the picture changes.
     document.getElementById('packets') ?? drawn('g', { id: 'packets' }),
   ]
   const focused = picture.querySelector<SVGElement>(':focus')?.dataset['hop']

@@ -4,23 +4,23 @@ import type { PageCommand } from '../page-command.js'
 import type { ObjectLine, Sender, TargetView, View } from '../view.js'
 
 /**
- * What the page shows, in its address: a link to it shows the same. Only for a cluster of this
- * browser, because a link must not command anything else.
+ * Keeps what the page shows in its address, so that a link shows the same. This is only for a
+ * cluster in this browser, because a link must not change any other.
  */
 
 const everything: ObjectLine = { apiVersion: 'v1', kind: 'List', namespace: '', name: 'all' }
 
-/** The objects that this cluster began with; a link needs none when they are still the same. */
+/** The objects at the beginning. The address has objects only when they differ from these. */
 let first: string | undefined
 let lastWritten = ''
 
-/** Does what the address says, once. */
+/** Makes the page show what its address says; called once. */
 export async function openScene(): Promise<void> {
   const wanted = new URLSearchParams(location.hash.slice(1))
   first = await link().yaml(everything)
   const objects = wanted.get('objects')
   const text = objects === null ? undefined : await unpacked(objects).catch(() => undefined)
-  // A lesson or an exercise sets its own scene first; what was changed in it comes then.
+  // A lesson or an exercise replaces all objects, so those of the address come after it.
   for (const command of begunIn(wanted)) await link().perform(command)
   if (text !== undefined) await link().perform({ do: 'apply', yaml: text })
   for (const command of commandsOf(wanted)) await link().perform(command)
@@ -60,9 +60,9 @@ function named(
 
 let writing = Promise.resolve()
 
-/** Writes what is shown into the address; called for every view after `openScene`. */
+/** Writes what the page shows into the address; called for every view after `openScene`. */
 export function writeScene(view: View): Promise<void> {
-  // One after the other: packing takes time, and the last view has to be written last.
+  // Packing takes time, so views wait for each other: the last one must be written last.
   writing = writing.catch(() => undefined).then(() => write(view))
   return writing
 }

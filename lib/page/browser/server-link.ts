@@ -41,7 +41,7 @@ function follow(show: (view: View) => void, lost: (words: string) => void): void
   events.addEventListener('error', () =>
     lost(
       events.readyState === EventSource.CLOSED
-        ? 'this page is not served: too many are open, or it needs a token; close one and load it again'
+        ? 'the server refuses this page: too many pages are open, or it needs a token; close one and load it again'
         : 'the playground has ended or does not answer; waiting for it …',
     ),
   )

@@ -70,7 +70,7 @@ function sentWords({ mode, sentTo }: LogEntry): string {
     : 'nothing tells which pod it was sent to'
 }
 
-/** The latest request for those who do not see it. */
+/** The latest request in words, for a screen reader. */
 function saidOf(entry: LogEntry | undefined): string {
   if (!entry) return ''
   const { number, answer, isAnswered, source, isSourceKept } = entry

@@ -61,7 +61,7 @@ async function show(line: ObjectLine | undefined): Promise<void> {
   chosen = line
   const before = box.value
   const text = await link().yaml(line)
-  // What was chosen or typed meanwhile is newer than this answer.
+  // The reader may have chosen or typed something meanwhile, which is newer than this answer.
   if (text !== undefined && chosen === line && box.value === before) box.value = text
   const resource = line.kind.toLowerCase()
   const namespace =
@@ -80,7 +80,7 @@ function drawServices({ services, service }: View, wanted: string): void {
   const found = services.filter(({ key, clusterIp, note = '' }) =>
     `${key} ${clusterIp} ${note}`.toLowerCase().includes(wanted),
   )
-  // What the kernel lacks comes first, so that no list is too long for it.
+  // Services that the kernel lacks come first, so that a long list shows them.
   const lines = [...found.filter(({ note }) => note), ...found.filter(({ note }) => !note)]
   const rows = lines.slice(0, rowsMax).map((line) => serviceRow(line, line.key === service.name))
   const left = lines.length - rows.length

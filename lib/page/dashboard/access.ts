@@ -11,7 +11,7 @@ export interface DashboardFiles {
   readonly tlsKeyFile: string
 }
 
-/** Reads the token and the certificate. Throws ConfigError that names the file. */
+/** Reads the token and the certificate. Throws a ConfigError that names the file. */
 export async function dashboardAccess(
   { host }: HostPort,
   { tokenFile, tlsCertFile, tlsKeyFile }: DashboardFiles,

@@ -26,7 +26,7 @@ export interface ChosenDeps {
   /** Both follow the file of `--config`. */
   readonly current: () => {
     readonly config: Config
-    /** It takes plans apart and never makes one. */
+    /** Takes plans apart and never makes one. */
     readonly planner: PlanReader
   }
 }
@@ -97,7 +97,7 @@ export class Chosen {
     return this.#made.parts
   }
 
-  /** Without any Service. */
+  /** The parts of a view without Services. */
   nothing(): ChosenParts {
     const { mode } = this.#deps
     const path = pathWith('There is no Service to show.')
@@ -157,7 +157,7 @@ interface Target {
   readonly port: number
 }
 
-/** The service ports that answer at one address. After a change only those that changed are asked. */
+/** The service ports that answer at one address. After a change only changed ones are checked. */
 class Answering {
   readonly #keys = new Set<string>()
   #last:
@@ -204,7 +204,7 @@ function endpointNames(
   return (key) => names.get(key) ?? key
 }
 
-/** Those that the kernel has and those that it should have. */
+/** The endpoints that the kernel has, and those that it should have. */
 function podsOf(
   applied: DesiredService | undefined,
   wanted: DesiredService | undefined,
@@ -227,7 +227,7 @@ function endpointsOf(service: DesiredService | undefined): readonly Endpoint[] {
   return [...(service?.health?.endpoints ?? []), ...(service?.servingEndpoints ?? [])]
 }
 
-/** The page draws two places, here and elsewhere. */
+/** The page draws two nodes: this one, and one that stands for all others. */
 function podView(
   { key, ip, isLocal, ready, terminating }: Endpoint,
   nameOf: (key: string) => string,

@@ -20,13 +20,13 @@ export interface AppliedPlan {
   readonly failed: ReadonlyMap<string, string>
 }
 
-/** A sync decided this state. */
+/** Notes the state that a sync has decided. */
 export function decided(before: FamilyProgress | undefined, wanted: DesiredState): FamilyProgress {
   const { applied, error = '' } = before ?? {}
   return { family: wanted.family, wanted, applied, error }
 }
 
-/** A sync ended. */
+/** Notes the end of a sync. */
 export function ended(before: FamilyProgress, report: SyncReport): FamilyProgress {
   if (report.outcome === 'failed') return { ...before, error: report.error ?? 'unknown' }
   const { plan, failed } = report

@@ -37,7 +37,7 @@ export interface Dashboard extends SyncListener {
 }
 
 const countEveryMs = 2_000
-/** A large table of connections takes long to read, so it is read less often. */
+/** The pause is so many times as long as a count, because a large table takes long to read. */
 const countShare = 20
 
 /** Rejects with ConfigError where token or certificate cannot be read. */
@@ -79,15 +79,16 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
 }
 
 /**
- * Connections by endpoint. Userspace mode counts them, and so does every mode with --flows. Otherwise
- * they are those that the kernel tracks now, in ebpf mode with those that its programs have counted.
+ * Connections by endpoint. Userspace mode counts them, and so does every mode with --flows. Other
+ * modes show the connections that the kernel tracks now; ebpf mode adds the connections that its
+ * programs have counted.
  */
 async function endpointCounts(
   mode: ModeName,
   metrics: Pick<Metrics, 'series'>,
   countsFlows: boolean,
 ): Promise<(state: DesiredState, key: string) => Promise<readonly AnswerCount[]>> {
-  // Loaded at the start: without file descriptors it would fail, and Node.js remembers a failure for good.
+  // Loaded early: Node.js never repeats an import that failed for lack of file descriptors.
   const isCounted = countsConnections(mode, countsFlows)
   const tracked = isCounted ? undefined : await import('../../kernel/tracked-flows.js')
   return async (state, key) => {

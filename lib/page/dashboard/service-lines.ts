@@ -4,7 +4,7 @@ import type { FamilyProgress } from './progress.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { ServiceLine } from '../view.js'
 
-/** One line a service port, with its addresses of all families. Only lines that change are made anew. */
+/** A line for each service port, with its addresses of all families. Unchanged lines are kept. */
 export class ServiceLines {
   readonly #seen = new Map<IpFamily, FamilyProgress>()
   /** `DesiredService.key` by port name. */
@@ -71,7 +71,7 @@ export class ServiceLines {
   }
 }
 
-/** Services of both that are not the same in both. */
+/** Services that differ between the two maps. */
 function differing(
   now: PersistentMap<DesiredService>,
   before: PersistentMap<DesiredService> | undefined,

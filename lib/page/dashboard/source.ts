@@ -48,7 +48,7 @@ export class DashboardSource implements PageSource {
     target: 'ClusterIP',
     family: 'IPv4',
   }
-  /** The port name that is shown while none that exists is selected. */
+  /** The port name that is shown while the selected one does not exist. */
   #first = ''
   #answers: readonly AnswerCount[] = []
   /** The error that was logged last. */
@@ -61,7 +61,7 @@ export class DashboardSource implements PageSource {
     deps.flows?.onChange(() => this.#tell())
   }
 
-  /** A sync begins. Does almost nothing, like the next one: the view is made when it is read. */
+  /** A sync begins. This and `synced` do little work, because the view is made when it is read. */
   started(states: readonly DesiredState[]): void {
     this.#syncing = new Set(states.map(({ family }) => family))
     for (const state of states) {
@@ -137,7 +137,7 @@ export class DashboardSource implements PageSource {
 
   failed(error: unknown): void {
     const message = messageOf(error)
-    // Readers come again soon, and the same again is no news.
+    // Readers come again soon, so the same error is logged only once.
     if (message === this.#told) return
     this.#told = message
     this.#deps.log.error({ error: message }, 'the dashboard cannot show the state')
@@ -203,7 +203,7 @@ export class DashboardSource implements PageSource {
     }
   }
 
-  /** The first by name; it stays the one that is shown until it is gone. */
+  /** The first port by name. It stays the same until that port is gone. */
   #firstKey(): string | undefined {
     const known = this.#lines.keyOf(this.#first)
     if (known !== undefined) return known

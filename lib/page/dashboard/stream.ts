@@ -4,16 +4,16 @@ import { noFlows, type PageView } from '../readers.js'
 import type { FlowChoice, FlowView } from '../view.js'
 import type { FlowFilter, FlowLog, KeptLine } from '../../observe/flows/flow-log.js'
 
-/** More lines at once nobody reads. */
+/** Nobody reads more lines at once. */
 const shownLines = 100
 
-/** The newest connections that fit what the viewer has clicked on. A look costs what is new. */
+/** The newest connections that fit the filter of the viewer. `view` reads only new lines. */
 export class Stream {
   /** Undefined when the proxy does not follow connections. */
   readonly #log: FlowLog | undefined
   #choice: FlowChoice = { service: '', from: '', verdict: '' }
   #lines = noFlows
-  /** Those of the lines, oldest first. */
+  /** The keys of `#lines`, oldest first. */
   #keys: readonly string[] = []
   /** The number of the line that was seen last. */
   #seen = 0
@@ -52,7 +52,7 @@ export class Stream {
   }
 }
 
-/** An empty field of a filter would be the name of nothing. */
+/** Leaves out empty fields, because the log would look for an empty name. */
 function filterOf({ service, from, verdict }: FlowChoice): FlowFilter {
   return {
     ...(service === '' ? {} : { service }),

@@ -58,7 +58,7 @@ function wordsOf(
   }
 }
 
-/** Part of the words of another option, or without a meaning of their own. */
+/** Options that the words of another option include, or that mean nothing by themselves. */
 const silent: ReadonlySet<string> = new Set([
   ...['--dport', '--mode', '--packet', '--seconds', '--reap', '--name'],
 ])

@@ -12,7 +12,7 @@ interface RuleLine {
   readonly targetArgs: readonly string[]
 }
 
-/** Explains the lines for `iptables-restore`. The owner of a chain comes from all lines. */
+/** Explains the lines for `iptables-restore`. Other lines tell the owner of a chain. */
 export function iptablesWords(
   mode: string,
   lines: readonly string[],
@@ -53,7 +53,10 @@ const tableWords: Readonly<Record<string, string>> = {
   mangle: 'table mangle: before the other tables see a packet',
 }
 
-/** The Service of each chain. The hash in its name is that of the port name in comments. */
+/**
+ * The Service of each chain, by the hash in the name of the chain. Comments of rules in the chain,
+ * or of rules that jump there, have the port name.
+ */
 function ownersOf(lines: readonly string[]): ReadonlyMap<string, string> {
   const owners = new Map<string, string>()
   for (const line of lines) {

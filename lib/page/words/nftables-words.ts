@@ -163,7 +163,7 @@ function statementWords(statement: Statement, around: Surroundings): string {
   }
 }
 
-/** What is done with the packet in the end. */
+/** A statement that ends with a decision about the packet. */
 type Action = Extract<
   Statement,
   {

@@ -16,7 +16,7 @@ import { hashLabel, hashOf, isSameTemplate, templateIn, templateOf } from './tem
 
 const revisionKey = 'deployment.kubernetes.io/revision'
 const causeKey = 'kubernetes.io/change-cause'
-/** Old sets that are kept for `kubectl rollout undo`, by default. */
+/** The default number of old sets that are kept for `kubectl rollout undo`. */
 const historyLimit = 10
 
 const kinds = {
@@ -83,7 +83,7 @@ function rollOut(clients: Kinds, deployment: KubeObject): void {
   tellStatus(clients, deployment, { current: fresh, all })
 }
 
-/** A paused Deployment can be scaled; its pods stay of the version that they are. */
+/** A paused Deployment can be scaled; its pods keep their versions. */
 function keepPaused(clients: Kinds, deployment: KubeObject, own: readonly KubeObject[]): void {
   const used = own.filter((set) => (numberAt(set, 'spec', 'replicas') ?? 1) > 0)
   const newest = own.toSorted((left, right) => revisionOf(right) - revisionOf(left))[0]
@@ -107,7 +107,7 @@ function tellStatus({ deployments }: Kinds, { metadata }: KubeObject, pods: Pods
   if (latest) deployments.updateStatus(latest, statusOf(latest, pods))
 }
 
-/** The set of the template as it is now: one that was there before, or a new one. */
+/** The set of the current template: an existing set, or a new one. */
 function currentSet(
   { deployments, sets }: Kinds,
   deployment: KubeObject,
@@ -129,7 +129,9 @@ function revisionOf({ metadata }: KubeObject): number {
   return Number(metadata.annotations?.[revisionKey] ?? 0)
 }
 
-/** Users tell the cause of a change after it, for `kubectl rollout history`. */
+/**
+ * Copies the cause of a change to its set. Users write the cause after they change the template.
+ */
 function keepCause(sets: Kinds['sets'], { metadata }: KubeObject, set: KubeObject): KubeObject {
   const cause = metadata.annotations?.[causeKey]
   if (cause === undefined || cause === set.metadata.annotations?.[causeKey]) return set

@@ -25,7 +25,7 @@ const serviceName = 'kubernetes.io/service-name'
 const headless = 'service.kubernetes.io/headless'
 const triggerTime = 'endpoints.kubernetes.io/last-change-trigger-time'
 
-/** The default of the real controller. */
+/** The most endpoints in a slice: the default of the real controller. */
 const longestSlice = 100
 
 const zoneLabel = 'topology.kubernetes.io/zone'
@@ -37,7 +37,7 @@ const kinds = {
   nodes: ['v1', 'Node'],
 } as const
 
-/** Service selector + pods -> EndpointSlices. */
+/** Writes EndpointSlices from the pods that a Service selects. */
 export function endpointSliceController(deps: ControllerDeps): Controller {
   return controller(deps, kinds, (clients) => {
     const { services, slices, pods, nodes } = clients
@@ -96,7 +96,7 @@ function zoneChanged({ type, object, previous }: StoreEvent): boolean {
   )
 }
 
-/** Writes what a Service should have, and touches only slices that differ. */
+/** Writes the slices that a Service should have, and touches only those that differ. */
 class Publisher {
   readonly #clients: Clients<keyof typeof kinds>
   readonly #now: () => number
@@ -150,7 +150,7 @@ class Publisher {
     return { [triggerTime]: new Date(this.#now()).toISOString() }
   }
 
-  /** What should be published: for each family, pods with the same port numbers together. */
+  /** The slices of a Service: for each family, pods with the same port numbers together. */
   #slicesOf(service: KubeObject): readonly JsonObject[] {
     const hasSelector = Object.keys(textMapAt(service, 'spec', 'selector')).length > 0
     if (!hasSelector || textAt(service, 'spec', 'type') === 'ExternalName') return []

@@ -79,7 +79,7 @@ function write(clients: KindClients, service: KubeObject, present: KubeObject | 
   }
 }
 
-/** Only addresses of the Service's first family: because the old object has no other. */
+/** Only addresses of the Service's first family, because the old object has no other. */
 function subsetsOf(service: KubeObject, pods: readonly KubeObject[]): readonly Json[] {
   const family = listAt(service, 'spec', 'ipFamilies')[0]
   const isPublished = at(service, 'spec', 'publishNotReadyAddresses') === true
@@ -108,7 +108,7 @@ function mirror(
   service: KubeObject | undefined,
 ): void {
   const { name, namespace, labels = {} } = endpoints.metadata
-  // Most are our own; a search through all slices for each of them would not scale.
+  // Most Endpoints are our own. Searching all slices for each of them would take too long.
   if (labels[skipMirror] === 'true') return
   const present = slices.list().filter((slice) => isOwnedBy(slice, endpoints))
   const wanted =

@@ -7,10 +7,10 @@ export interface Pace {
   readonly fewest: number
 }
 
-/** Percent of the pods. */
+/** The default of maxSurge and maxUnavailable, in percent of the pods. */
 const byDefault = 25
 
-/** As Kubernetes reckons it: with fewer than four pods there is one more, and none is missing. */
+/** Rounds like Kubernetes: by default, fewer than four pods get one more, and none is missing. */
 export function paceOf(deployment: KubeObject, wanted: number, old: number): Pace {
   if (textAt(deployment, 'spec', 'strategy', 'type') === 'Recreate') {
     return { most: old === 0 ? wanted : 0, fewest: 0 }
@@ -23,6 +23,6 @@ export function paceOf(deployment: KubeObject, wanted: number, old: number): Pac
   }
   const surge = part('maxSurge', Math.ceil)
   const missing = part('maxUnavailable', Math.floor)
-  // Without room above and below, nothing would ever move.
+  // If both are 0, no pod could ever be replaced.
   return { most: wanted + surge, fewest: wanted - (surge + missing === 0 ? 1 : missing) }
 }

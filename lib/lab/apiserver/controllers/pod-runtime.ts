@@ -24,7 +24,7 @@ export interface PodLife {
   readonly terminating: AbortSignal
   /** Aborted when the grace period is over or the pod was removed by force. */
   readonly killed: AbortSignal
-  /** The Node the pod is bound to, as it was then. */
+  /** The Node of the pod, as it was when the pod started. */
   readonly node: KubeObject | undefined
 }
 
@@ -65,7 +65,7 @@ export function fakeRuntime(options: FakeRuntimeOptions): PodRuntime {
 
 function take(cidr: Cidr, used: Set<bigint>): bigint {
   const last = (1n << BigInt(bitsOf(cidr.family) - cidr.prefix)) - 2n
-  // .1 is the bridge in most networks, so pods begin behind it.
+  // .1 is the bridge in most networks, so pods begin at .2.
   let offset = 2n
   while (used.has(offset) && offset < last) offset++
   used.add(offset)

@@ -39,7 +39,8 @@ class PodController implements Controller {
   readonly #clients: Clients<keyof typeof kinds>
   readonly #running = new Map<string, RunningPod>()
   /**
-   * Uids of all pods that it has run. After a pause they are started again, even with an address.
+   * Uids of all pods that this controller has run. After a pause it starts them again, even if they
+   * have an address.
    */
   readonly #own = new Set<string>()
 
@@ -57,7 +58,7 @@ class PodController implements Controller {
         .map(keyOf)
     const work = {
       watched: [
-        // A pod that went leaves its room to those that wait, and a new node may take them, too.
+        // Pods that wait are tried again when another pod is gone, or when a node changes.
         [pods, (event: StoreEvent) => [...ownKey(event), ...(isEnd(event) ? unbound() : [])]],
         [nodes, unbound],
       ] as const,
@@ -141,7 +142,7 @@ class PodController implements Controller {
         this.#running.delete(key)
         const last = pods.get(key)
         if (last === undefined) return
-        // Its successor of the same name waited for it.
+        // A new pod of the same name has waited for the end of this one.
         if (last.metadata.uid !== pod.metadata.uid) this.#start(last, node)
         else if (last.metadata.deletionTimestamp !== undefined) this.#remove(last)
       })
@@ -185,7 +186,7 @@ function isEnd({ type }: StoreEvent): boolean {
   return type === 'DELETED'
 }
 
-/** A node that does not say how many pods it takes takes any number. */
+/** A node takes any number of pods if its status has no limit. */
 function roomOf(node: KubeObject): number {
   const room = textAt(node, 'status', 'allocatable', 'pods')
   return room === '' ? Infinity : Number(room)

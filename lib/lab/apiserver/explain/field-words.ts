@@ -5,7 +5,7 @@ import { workloadWords } from './workload-words.js'
 
 export type Field = Pick<MessageField, 'name' | 'type'>
 
-/** A kind or a part of one: what it means to this server and this proxy. */
+/** The words for a kind, or for a part of one. */
 interface Block {
   readonly words: string
   readonly wordsOf: ReadonlyMap<string, string>
@@ -32,7 +32,7 @@ function parseBlock(text: string): readonly [string, Block] {
   return [head?.name ?? '', { words: head?.words ?? '', wordsOf, further }]
 }
 
-/** A kind or a part of one that this server knows. */
+/** Whether this server knows a kind, or a part of one. */
 export function isKnown(name: string): boolean {
   return messages.has(name) || blocks.has(name)
 }
@@ -41,12 +41,11 @@ export function fieldsOf(name: string): readonly Field[] {
   return [...(messages.get(name) ?? []), ...(blocks.get(name)?.further ?? [])]
 }
 
-/** What a kind or a part of one is. */
 export function wordsOf(name: string): string | undefined {
   return blocks.get(name)?.words
 }
 
-/** What a field is; a field of the same name in most kinds has the words of `*`. */
+/** The words for a field. A field without words of its own has those of `*`. */
 export function fieldWordsOf(name: string, field: string): string | undefined {
   return blocks.get(name)?.wordsOf.get(field) ?? blocks.get('*')?.wordsOf.get(field)
 }

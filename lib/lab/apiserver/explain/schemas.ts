@@ -26,7 +26,7 @@ export function schemasOf(kinds: readonly ResourceKind[]): JsonObject {
   return schemas
 }
 
-/** The name of a kind in the tables; `*` for one whose fields nobody knows. */
+/** The name of a kind in the tables; `*` if its fields are unknown. */
 function nameOf(kind: ResourceKind): string {
   const names = [`${apiVersionOf(kind)}/${kind.kind}`, kind.kind]
   return (kind.isCustom === true ? undefined : names.find(isKnown)) ?? '*'

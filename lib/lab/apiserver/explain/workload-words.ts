@@ -1,55 +1,55 @@
 /** Deployments, ReplicaSets and pods: what the small controllers work on. */
 export const workloadWords = `
-Deployment: So many pods of a kind. Changes of the template replace them step by step.
-  status DeploymentStatus: How far it is.
+Deployment: A number of equal pods. A change of the template replaces them step by step.
+  status DeploymentStatus: The pods that it has now.
 DeploymentSpec: How many pods, and of which kind.
-  replicas: How many pods there shall be. The default is 1.
+  replicas: How many pods are wanted. The default is 1.
   selector: Finds the pods. The template needs the same labels.
-  template: What each pod looks like.
+  template: The form of each pod.
   strategy: How pods are replaced when the template changes.
-  paused: Changes of the template wait, as kubectl rollout pause wishes.
+  paused: Whether changes of the template wait. kubectl rollout pause sets it.
   revisionHistoryLimit: How many older ReplicaSets are kept, for kubectl rollout undo. The default is 10.
-  minReadySeconds: Nothing here waits so long.
-  progressDeadlineSeconds: Nothing here gives up after so long.
+  minReadySeconds: This server does not wait for it.
+  progressDeadlineSeconds: This server never gives up.
 DeploymentStrategy: How pods are replaced when the template changes.
   type: RollingUpdate replaces them one by one; Recreate ends all old ones first. The default is RollingUpdate.
-  rollingUpdate RollingUpdate: How many at a time. Nothing here reads it.
-RollingUpdate: How many at a time. Nothing here reads it: there is one pod more than wished for, and none less.
-  maxSurge IntOrString: So many more than wished for.
-  maxUnavailable IntOrString: So many less.
-DeploymentStatus: How far it is.
-  observedGeneration number: Of which metadata.generation this tells.
+  rollingUpdate RollingUpdate: How many pods are replaced at a time.
+RollingUpdate: How many pods are replaced at a time. If both are 0, one pod may be missing.
+  maxSurge IntOrString: How many pods there may be above replicas: a number or a percentage. The default is 25%.
+  maxUnavailable IntOrString: How many pods may be missing: a number or a percentage. The default is 25%.
+DeploymentStatus: The pods that it has now.
+  observedGeneration number: The metadata.generation that this status is about.
   replicas number: How many pods there are, old and new.
   updatedReplicas number: How many are of the newest template.
   readyReplicas number: How many are ready.
-  availableReplicas number: The same here.
+  availableReplicas number: Here the same as readyReplicas.
   unavailableReplicas number: How many are missing.
   conditions Condition[]: Available, and Progressing with how far a rollout is.
 ReplicaSet: The pods of one version of a Deployment.
   spec ReplicaSetSpec: How many pods, and of which kind.
-  status ReplicaSetStatus: How far it is.
+  status ReplicaSetStatus: The pods that it has now.
 ReplicaSetSpec: How many pods, and of which kind.
-  replicas number: How many pods there shall be. The Deployment writes it. The default is 1.
+  replicas number: How many pods are wanted. The Deployment writes it. The default is 1.
   selector LabelSelector: Finds the pods. pod-template-hash tells the versions apart.
-  template PodTemplateSpec: What each pod looks like. It does not change; a Deployment makes another ReplicaSet.
-  minReadySeconds number: Nothing here waits so long.
-ReplicaSetStatus: How far it is.
-  observedGeneration number: Of which metadata.generation this tells.
+  template PodTemplateSpec: The form of each pod. It does not change; a Deployment makes another ReplicaSet.
+  minReadySeconds number: This server does not wait for it.
+ReplicaSetStatus: The pods that it has now.
+  observedGeneration number: The metadata.generation that this status is about.
   replicas number: How many pods there are.
-  fullyLabeledReplicas number: The same here.
+  fullyLabeledReplicas number: Here the same as replicas.
   readyReplicas number: How many are ready.
-  availableReplicas number: The same here.
-PodTemplateSpec: What each pod looks like.
+  availableReplicas number: Here the same as readyReplicas.
+PodTemplateSpec: The form of each pod.
 Pod: One or more containers with one address. In the playground, a small server that tells its name.
   status PodStatus: Whether it runs, and where.
 PodSpec: What runs in a pod, and where. This server knows only some fields of it, and stores the others.
-  containers: What runs. Here nothing of it is started; only their ports are read.
+  containers: The programs. This server starts none of them; it only reads their ports.
   nodeName: The node that it runs on. The server chooses the one with the fewest pods.
   nodeSelector: Labels that its node needs.
   restartPolicy: Always, OnFailure or Never. Here no pod ends by itself.
-  terminationGracePeriodSeconds: So long it may answer its last requests after it was deleted. The default is 30.
-  dnsPolicy: Whom it asks for names. There is no DNS here.
-  serviceAccountName: Who it is when it asks the API. Nothing here reads it.
+  terminationGracePeriodSeconds: How many seconds the pod may answer its last requests after it was deleted. The default is 30.
+  dnsPolicy: Which DNS server it asks. There is no DNS here.
+  serviceAccountName: Its name when it asks the API. Nothing here reads it.
   hostNetwork: It uses the addresses of its node. Nothing here reads it.
 Container: A program of the pod.
   name: Unique in the pod.
@@ -74,11 +74,11 @@ PodStatus: Whether it runs, and where.
   podIPs PodIP[]: One address of each IP family, the one in podIP first.
   hostIP text: The address of its node.
   startTime time: Since when it runs.
-  conditions Condition[]: Ready is what counts: only ready pods get connections.
+  conditions Condition[]: The most important one is Ready: only ready pods get connections.
   containerStatuses ContainerStatus[]: One for each container.
 PodIP: An address of the pod.
   ip text: The address.
-ContainerStatus: How a container is.
+ContainerStatus: The state of a container.
   name text: Which container.
   image text: The image that was named.
   imageID text: Always empty: no image is pulled here.

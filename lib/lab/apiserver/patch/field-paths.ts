@@ -39,7 +39,7 @@ export function fieldsOf(object: JsonObject): Map<string, Json> {
 
 interface Place {
   readonly steps: readonly string[]
-  /** The same without list items, as the tables of list keys know it. */
+  /** The names of the steps, without list items; the tables of list keys have such names. */
   readonly names: readonly string[]
   readonly lists: ListRules
 }

@@ -2,7 +2,7 @@ import { messageOf } from '../../../errors.js'
 import { equalJson, isList, isObject, textAt, type Json } from '../json.js'
 import { ApiError, badRequest } from '../status.js'
 
-/** RFC 6902. All operations or none: the document itself is never changed. */
+/** Applies RFC 6902, all operations or none: the document itself is never changed. */
 export function applyJsonPatch(document: Json, patch: Json): Json {
   if (!isList(patch)) throw badRequest('a JSON patch is a list of operations')
   return patch.reduce<Json>((current, operation, index) => {
@@ -75,7 +75,7 @@ function read(document: Json, path: readonly string[]): Json {
 interface Change {
   /** Undefined removes. */
   readonly value: Json | undefined
-  /** In a list: make room instead of overwriting. */
+  /** Whether to insert the value into a list, instead of replacing an item. */
   readonly insert: boolean
 }
 

@@ -2,7 +2,7 @@ import { equalJson, isObject, listAt, textAt, type Json, type JsonObject } from 
 import type { KubeObject } from '../object.js'
 import { fieldsOf, fromFieldsV1, isWithin, toFieldsV1, type FieldPaths } from './field-paths.js'
 
-/** An owner of fields of an object, and the kind of request that made it one. */
+/** An owner of fields of an object. `operation` is the kind of request that made it the owner. */
 export interface FieldManager {
   readonly name: string
   readonly operation: 'Apply' | 'Update'

@@ -2,7 +2,7 @@ import { equalJson, isList, isObject, type Json, type JsonObject } from '../json
 import { badRequest } from '../status.js'
 import { knownLists, mergeKeyOf } from './list-keys.js'
 
-/** RFC 7386: null removes, objects merge, everything else replaces. */
+/** Applies RFC 7386: null removes, objects merge, everything else replaces. */
 export function applyMergePatch(document: Json | undefined, patch: Json): Json {
   if (!isObject(patch)) return patch
   const result = new Map(Object.entries(isObject(document) ? document : {}))
@@ -18,8 +18,9 @@ const orderPrefix = '$setElementOrder/'
 const deletePrefix = '$deleteFromPrimitiveList/'
 
 /**
- * A merge patch that knows which lists are maps: their items are matched by key, and directives
- * (`$patch`, `$retainKeys`, `$setElementOrder/x`, `$deleteFromPrimitiveList/x`) say the rest.
+ * Applies a merge patch to lists, too. Items of lists that are maps are matched by key. The
+ * directives `$patch`, `$retainKeys`, `$setElementOrder/x` and `$deleteFromPrimitiveList/x` have
+ * effect.
  */
 export function applyStrategicMergePatch(document: Json, patch: Json): Json {
   if (!isObject(patch)) throw badRequest('a strategic merge patch is an object')
@@ -104,16 +105,16 @@ function applyDirective(
 }
 
 interface Order {
-  /** What the patch names, in its order. */
+  /** The items that the patch names, in its order. */
   readonly order: readonly Json[]
-  /** What was there before it. */
+  /** The items that the list had before the patch. */
   readonly server: readonly Json[]
   readonly idOf: (item: Json | undefined) => Json | undefined
 }
 
 /**
- * Items named by the patch come in its order and the others in theirs; between the two, a
- * server item goes first only if it was in front of the named one before.
+ * Items that the patch names keep the order of the patch, and the others keep theirs. One of the
+ * others stays in front of a named item only if it was in front before.
  */
 function ordered(list: readonly Json[], { order, server, idOf }: Order): readonly Json[] {
   const indexIn = (items: readonly Json[], item: Json) =>

@@ -54,7 +54,7 @@ export function applyServerSide(
   return withManagers(result as KubeObject, [...left, entry])
 }
 
-/** An object without managers belongs as a whole to one manager from before the first apply. */
+/** The managers of an object. Without any, one manager from before the first apply owns it all. */
 function managersOrFirst(current: KubeObject): readonly FieldManager[] {
   const managers = managersOf(current)
   if (managers.length > 0) return managers

@@ -8,8 +8,8 @@ export const protobufType = 'application/vnd.kubernetes.protobuf'
 const magic = Buffer.from('k8s\0', 'latin1')
 
 /**
- * The object in a protobuf body, as JSON: kubectl's `create` commands and Go clients that are
- * configured so send it. Answers are always JSON, which all of them accept.
+ * The object in a protobuf body, as JSON. kubectl's `create` commands and some Go clients send such
+ * bodies. Answers are always JSON, which all of them accept.
  */
 export function decodeProtobuf(body: Buffer): JsonObject {
   if (!body.subarray(0, magic.length).equals(magic)) {
@@ -139,7 +139,7 @@ class Reader {
     return found
   }
 
-  /** A value that JSON has a form for; fixed-width ones, which no field here is, are skipped. */
+  /** The next value. Values of fixed width are skipped, because no field here has one. */
   value(wire: number): number | Buffer | undefined {
     if (wire === 0) return this.varint()
     if (wire === 2) return this.bytes()

@@ -44,7 +44,7 @@ export function isExternallyAccessible(spec: JsonObject, type: string): boolean 
   return type === 'NodePort' || type === 'LoadBalancer' || textsAt(spec, 'externalIPs').length > 0
 }
 
-/** Ports of node type are allocated for these. */
+/** Whether the server allocates node ports. */
 export function wantsNodePorts(spec: JsonObject): boolean {
   const type = textAt(spec, 'type')
   return (
