@@ -21,7 +21,7 @@ export interface NodeState {
 interface FamilyHealth {
   /** The date of the last successful sync; undefined before the first. */
   readonly updatedAt: number | undefined
-  /** Since when the oldest update waits; undefined when none does. */
+  /** The time since which the oldest update waits; undefined when none waits. */
   readonly pendingSince: number | undefined
 }
 
