@@ -9,7 +9,7 @@ import { openSocket, type NetlinkPipe } from './netlink/socket.js'
 export interface LoggedPacket {
   /** The text of the logger, such as `TRACE: nat:KUBE-SERVICES:rule:3 `. */
   readonly prefix: string
-  /** Names; empty where there is none. */
+  /** The names of interfaces; empty where there is none. */
   readonly inInterface: string
   readonly outInterface: string
   /** The packet from its IP header on, as it was when it was logged. */

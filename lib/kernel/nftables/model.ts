@@ -150,7 +150,9 @@ export interface Element {
 export type Command = ObjectCommand | ElementCommand
 
 export type ObjectCommand =
-  /** Adding what exists is no error (unless it differs); deleting what does not exist is one. */
+  /**
+   * Adding an existing object is no error (unless it differs); deleting a missing one is an error.
+   */
   | { readonly do: 'add-table' | 'delete-table' }
   | { readonly do: 'add-chain' | 'flush-chain' | 'delete-chain'; readonly chain: Chain }
   | { readonly do: 'add-rule'; readonly chain: string; readonly rule: Rule }
