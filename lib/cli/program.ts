@@ -157,7 +157,7 @@ function describe(key: AnyKey): string {
   ].join('')
 }
 
-/** `--masquerade-all` instead of `--masquerade-all <value>`, and a word for the kind of value. */
+/** Shows `--masquerade-all` without `<value>`, and for other flags a word for the kind of value. */
 function termOf(option: Option): string {
   const flag = option.long?.slice(2) ?? ''
   if (bareFlags.has(flag) || !option.required) return option.flags.replace(' <value>', '')

@@ -73,7 +73,7 @@ export class EndpointHealth implements HealthListener {
     this.#options.log.error({ reason }, 'the thread that checks endpoints ended, it starts again')
   }
 
-  /** For `/healthz?verbose`; none while no Service asks for checks. */
+  /** The lines for `/healthz?verbose`; none while no Service asks for checks. */
   lines(): readonly StatusLine[] {
     if (this.#ports.size === 0) return []
     let checked = 0

@@ -66,7 +66,7 @@ export function apiEvents(options: ApiEventsOptions): EventRecorder {
   const { log, nodeName, post, now = () => performance.now(), burst = 25, perMinute = 12 } = options
   let tokens = burst
   let refilledAt = now()
-  /** One at a time, so that a burst of Events opens one connection. */
+  /** Events are sent one at a time, so that a burst of them opens one connection. */
   let last = Promise.resolve()
   let waiting = 0
   const allows = () => {

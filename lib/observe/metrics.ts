@@ -36,7 +36,7 @@ export interface SeriesValue {
 
 /** One series of a counter or gauge. */
 export interface ReadSeries extends SeriesValue {
-  /** As in the tables, without the prefix. */
+  /** The name as in the tables, without the prefix. */
   readonly name: string
 }
 

@@ -40,10 +40,10 @@ const reportedTypes = 8
 const successfulWatchMs = 1000
 
 /**
- * Keeps a sink up to date with one resource until the signal. A watch begins with all objects. From
- * a server that refuses this comes a list in pages, then a watch from the version of the list. The
- * watch is resumed after every interruption. When the server no longer has the version, all objects
- * come again. Failures are reported and retried. A list that fails removes no object (R01).
+ * Keeps a sink up to date with one resource until the signal. A watch begins with all objects. A
+ * server that refuses this sends a list in pages, and then a watch from the version of the list.
+ * The watch is resumed after every interruption. When the server no longer has the version, all
+ * objects come again. Failures are reported and retried. A list that fails removes no object (R01).
  */
 export class ListWatch {
   readonly #selection: Selection

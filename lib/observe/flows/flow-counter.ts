@@ -10,7 +10,7 @@ import type { Sampler } from './sampler.js'
 import type { SavedCounts } from './saved-counts.js'
 
 export interface FlowCounterOptions {
-  /** In ms since 1970, as the kernel's own times. */
+  /** The time in ms since 1970, as in the kernel's own times. */
   readonly now: () => number
   readonly sampler: Pick<Sampler, 'admits'>
   readonly line: (line: FlowLine) => void

@@ -11,8 +11,8 @@ export class RecentIds {
   #known: Set<number> | undefined
   #isHeld = false
   /**
-   * How many turns ids stay looked up after a hold: as long as an id of that time is in the notes,
-   * it may be told once more.
+   * For so many turns after a hold ids are looked up: the kernel may report these connections
+   * again.
    */
   #turnsToKnow = 0
 
