@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** Timers that are asked for more than this, 24 days, fire after 1 ms instead. */
+/** The longest time of a timer, 24 days. A timer for more fires after 1 ms instead. */
 const longestTimerMs = 2 ** 31 - 1
 
 /** Resolves after `ms`, or at once when the signal comes; never rejects. */
@@ -26,7 +26,7 @@ export async function together(
   const results = await Promise.allSettled(
     parts.map(async (part) => {
       try {
-        // Its own signal, because Node takes eleven listeners on a shared one for a leak.
+        // Each part has its own signal: Node takes eleven listeners on a shared one for a leak.
         await part(AbortSignal.any([signal, failure.signal]))
       } catch (error) {
         failure.abort()

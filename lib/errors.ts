@@ -12,8 +12,8 @@ export type KernelErrorKind =
   'not-found' | 'exists' | 'denied' | 'busy' | 'unsupported' | 'invalid' | 'timed-out' | 'failed'
 
 /**
- * The kernel, or the tool that speaks to it, refused. Classified once, at the edge, so that
- * nobody above matches strings. `detail` holds what the tool printed.
+ * The kernel, or a tool that speaks to it, refused. The kind is found once, where the error arises,
+ * so that no caller matches strings. `detail` holds what the tool printed.
  */
 export class KernelError extends Error {
   override readonly name = 'KernelError'

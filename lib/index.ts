@@ -1,7 +1,7 @@
 /**
- * kube-proxy-ts as a library: which rules a node would get for Kubernetes objects, and the way a
- * connection takes through them. Everything here is pure: no kernel, no root, no network, no file.
- * The iptables library is `kube-proxy-ts/iptables`.
+ * kube-proxy-ts as a library. It renders the rules that a node would get for Kubernetes objects,
+ * and explains the way of a connection through them. Everything here is pure: no kernel, no root,
+ * no network, no file. The iptables library is `kube-proxy-ts/iptables`.
  */
 import { answerOf, explainQuestion, type Answer } from './inspect/explain/answer.js'
 import { apiVersion, kind as configurationKind } from './config/file.js'
@@ -28,7 +28,7 @@ export type { IpFamily } from './state/ip.js'
 export type { ModeName } from './config/config.js'
 export type { Protocol } from './state/names.js'
 
-/** A node that is pretended, in front of Kubernetes objects. */
+/** A pretended node, and the Kubernetes objects that it serves. */
 export interface NodeOptions {
   /** How the node implements Services. */
   readonly mode: ModeName
@@ -63,19 +63,19 @@ export interface ConnectionOptions extends NodeOptions {
   readonly to: string
   /** `pod` (the default) or `node` here, `outside`, or an IP address. */
   readonly from?: string
-  /** Where a port has several. */
+  /** Needed only where a port has several protocols. */
   readonly protocol?: Protocol
 }
 
 export interface ConnectionExplanation extends Answer {
-  /** All of it as text for people. */
+  /** The whole explanation as text for people. */
   readonly text: string
   /** What was skipped or left out, and why. */
   readonly warnings: readonly string[]
 }
 
 /**
- * The objects of a manifest: YAML with any number of documents, or JSON. `name` stands in messages.
+ * The objects of a manifest: YAML with any number of documents, or JSON. Messages contain `name`.
  * Throws ConfigError that lists every problem with its line.
  */
 export function parseObjects(text: string, name = 'manifest'): readonly unknown[] {
@@ -91,9 +91,9 @@ export function renderRules(options: NodeOptions): RenderedRules {
 }
 
 /**
- * The ways that the first packet of a connection may take through the rules of this node: each
- * with its probability, its hops, and what becomes of the packet. Throws ConfigError for wrong
- * options, such as a Service that does not exist.
+ * The ways that the first packet of a connection may take through the rules of this node: each with
+ * its probability, its hops, and the end of the packet. Throws ConfigError for wrong options, such
+ * as a Service that does not exist.
  */
 export function explainConnection(options: ConnectionOptions): ConnectionExplanation {
   const { to: target, from = 'pod', protocol } = options
@@ -135,7 +135,7 @@ function pretend(options: NodeOptions): PretendedNode {
   }
 }
 
-/** Documentation addresses stand in where no object tells. */
+/** Addresses for documentation. They are used where no Node object gives the real ones. */
 const usualAddresses = ['192.0.2.1', '2001:db8::1']
 
 function addressesOf(nodeName: string, objects: readonly ManifestObject[]): readonly string[] {

@@ -14,7 +14,10 @@ export interface ModeCheck {
   readonly findings: readonly Finding[]
 }
 
-/** Adds `kube-proxy check`: which modes this node can run, why not, and what to do about it. */
+/**
+ * Adds `kube-proxy check`: the modes that this node can run, why it cannot run the others, and what
+ * to do about it.
+ */
 export function addCheckCommand(program: Command): void {
   const command = program
     .command('check')

@@ -17,7 +17,7 @@ export function addCleanupCommand(program: Command): void {
     try {
       await cleanup(processLogger(defaultConfig().logging), modeLoaders, modes)
     } finally {
-      // The log tells people.
+      // People read the results in the log.
       if (isData(flags)) process.stdout.write(printed(flags, { data: modes, text: '' }))
     }
   })
@@ -26,7 +26,7 @@ export function addCleanupCommand(program: Command): void {
 interface CleanedMode {
   readonly mode: string
   readonly isClean: boolean
-  /** Why not; empty if it is. */
+  /** Why the mode could not be cleaned up; empty if it was. */
   readonly reason: string
 }
 
@@ -40,7 +40,7 @@ export async function cleanup(
   modes: CleanedMode[] = [],
 ): Promise<void> {
   for (const [name, load] of Object.entries(loaders)) {
-    // What a mode of another operating system would remove cannot be here.
+    // A mode of another operating system cannot have installed anything here.
     if (missingSystem(name)) continue
     try {
       const definition = await load()

@@ -16,7 +16,7 @@ export async function runCommandLine(
   return exitCode
 }
 
-/** Waits until the reader of a pipe has taken what was printed; the exit would throw it away. */
+/** Waits until the reader of a pipe has taken all output; the exit would throw the rest away. */
 async function written(stream: NodeJS.WriteStream): Promise<void> {
   if (stream.writableLength === 0) return
   await new Promise<void>((resolve) => stream.write('', () => resolve()))

@@ -2,24 +2,24 @@ import type { Command, Option } from 'commander'
 import { bareFlags } from '../config/flags.js'
 import { keyEntries } from '../config/keys.js'
 
-/** What a shell or a manual needs to know about a command. Made from what `--help` shows. */
+/** The description of a command for a shell or a manual. It is made from the data of `--help`. */
 export interface CommandShape {
   readonly name: string
   readonly summary: string
-  /** What stands behind the name, such as `[options] <target>`. */
+  /** The words behind the name, such as `[options] <target>`. */
   readonly usage: string
   readonly options: readonly OptionShape[]
   /** The values of its argument; empty when they are not known. */
   readonly choices: readonly string[]
   readonly commands: readonly CommandShape[]
-  /** What the help says below the options. */
+  /** The text of the help below the options. */
   readonly notes: string
 }
 
 export interface OptionShape {
-  /** With their dashes. */
+  /** The names, with their dashes. */
   readonly names: readonly string[]
-  /** As in the help, `--port <number>`. */
+  /** The option as the help shows it, such as `--port <number>`. */
   readonly term: string
   readonly description: string
   /** The heading in the help; empty without one. */

@@ -51,7 +51,7 @@ async function explain(target: string, flags: ExplainFlags): Promise<void> {
   await explainSeen(target, flags, seen, !isPretended && flags.live !== false)
 }
 
-/** What is asked, and how the answer is printed. */
+/** The question, and the format of the answer. */
 export interface ExplainQuestion extends OutputFlags {
   readonly from: string
   readonly protocol?: string
@@ -93,7 +93,7 @@ async function explained(
     const live = explainPacket(mode, state, config, packet, lacks)
     return { ...planned, ways: annotate(planned.ways, check), live }
   } catch (error) {
-    // The plan can be explained without the kernel.
+    // This is no failure, because the plan can be explained without the kernel.
     const isDenied = error instanceof KernelError && error.kind === 'denied'
     return { ...planned, notAsked: `${messageOf(error)}${isDenied ? '; run it as root' : ''}` }
   }
@@ -108,7 +108,7 @@ function forPrograms(question: Question, explanation: Explanation) {
   }
 }
 
-/** A node that does not exist, for manifests without a cluster. */
+/** A pretended node, for manifests without a cluster. */
 async function pretendNode(flags: ExplainFlags, manifests = ''): Promise<SeenNode> {
   const mode = modeMeant(flags.proxyMode ?? '')
   const cidr = flags.clusterCidr ?? '10.244.0.0/16'

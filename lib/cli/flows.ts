@@ -18,23 +18,21 @@ interface FlowsFlags extends OutputFlags {
 }
 
 const usage = `
-The proxy must run with --flows. It keeps the newest 4,096 lines, at most 200 of a second, and says how
-many it has left out; the numbers of kube-proxy top are of all connections.
+The proxy must run with --flows. It keeps the newest 4,096 lines, at most 200 for each second, and says
+how many it has left out. The numbers of kube-proxy top count all connections.
 A connection has a line when it is opened and one at its end, with its duration and bytes. The kernel
-keeps a closed TCP connection for two minutes before it tells of its end.`
+keeps a closed TCP connection for two minutes before it reports the end.`
 
 /** Adds `kube-proxy flows`, which shows the newest connections to Services. */
 export function addFlowsCommand(program: Command): void {
   const command = program
     .command('flows')
-    .description('show connections to Services: who, to which endpoint, and what became of them')
+    .description('show connections to Services: their clients, endpoints and results')
     .argument('[service]', 'only those to NAMESPACE/NAME[:PORT], or NAME[:PORT]')
     .option('--from <client>', 'only those from this pod, address or CIDR')
-    .addOption(
-      new Option('--verdict <verdict>', 'only those that this became of').choices(verdicts),
-    )
+    .addOption(new Option('--verdict <verdict>', 'only those with this verdict').choices(verdicts))
     .option('--follow', 'go on until it is stopped')
-    .option('--limit <n>', 'how many of the newest lines to begin with', '100')
+    .option('--limit <n>', 'begin with this number of the newest lines', '100')
     .option(
       '--daemon <address>',
       'IP:port of the metrics server of the running proxy',
@@ -43,7 +41,7 @@ export function addFlowsCommand(program: Command): void {
   addOutputOptions(command, '; a line of JSON for each').addHelpText('after', usage).action(flows)
 }
 
-/** What is asked of a proxy. */
+/** The question to a proxy. */
 interface WantedFlows {
   readonly service: string | undefined
   readonly from: string | undefined
@@ -102,7 +100,7 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
   }
 }
 
-/** On standard error, so that what is on standard output stays one connection a line. */
+/** Prints on standard error, so that every line on standard output is a connection. */
 export function noteLeftOut(count: number): void {
   if (count > 0) process.stderr.write(`… and ${count} lines that were left out under load\n`)
 }

@@ -15,7 +15,7 @@ export function processLogger({ format, verbosity }: Logging): Logger {
   })
 }
 
-/** Node prints its warnings as text, which no reader of JSON lines expects; the log takes them. */
+/** Logs the warnings of Node, which prints text: no reader of JSON lines expects that. */
 export function logWarnings(log: Log): void {
   process.removeAllListeners('warning')
   process.on('warning', ({ name, message, stack }) => {

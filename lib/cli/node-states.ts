@@ -9,13 +9,13 @@ import type { Config, ModeName } from '../config/config.js'
 import type { EndpointFailure } from '../state/endpoint-health.js'
 import type { IpFamily } from '../state/ip.js'
 
-/** A node, and what it should serve. */
+/** The node whose states are read. */
 export interface NodeStatesRequest {
   readonly mode: ModeName
   readonly families: readonly IpFamily[]
   readonly nodeName: string
   readonly config: Config
-  /** Of the node; empty: this machine's. */
+  /** The addresses of the node; empty: those of this machine. */
   readonly addresses: readonly string[]
   /** Endpoints that fail their health check. */
   readonly failing?: readonly EndpointFailure[]
@@ -26,7 +26,7 @@ export interface ManifestStatesRequest extends NodeStatesRequest {
   readonly manifests: string
 }
 
-/** Manifests as the state they make on that node. Throws ConfigError when there is nothing to read. */
+/** The states that manifests make on a node. Throws ConfigError when there is nothing to read. */
 export async function readManifestStates(request: ManifestStatesRequest): Promise<NodeStates> {
   const collected = collectFor(request)
   await new ManifestFolder({ path: request.manifests }).load(collected.sink)
@@ -38,7 +38,7 @@ export async function readManifestStates(request: ManifestStatesRequest): Promis
   return collected.taken()
 }
 
-/** How long to wait for the objects, and for that of this node, which may not exist. */
+/** How long to wait for the objects, and for the object of this node, which may not exist. */
 const patienceMs = 20_000
 const nodePatienceMs = 2_000
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** main.ts of a node: the same program, put together by scripts/bundle.mjs. */
+/** The program of main.ts as one file for nodes, which scripts/bundle.mjs makes. */
 import { dirname } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { setUpEngine } from '../daemon/engine.js'

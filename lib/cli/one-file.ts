@@ -6,19 +6,20 @@ import { Script } from 'node:vm'
 import type { runCommandLine } from './command-line.js'
 
 /**
- * On a node the program is one file, beside which lies what V8 has compiled of it: reading and
- * compiling hundreds of modules is a third of what a start costs. scripts/bundle.mjs writes both.
+ * On a node the program is one file, and a second file has V8's compiled form of it. Reading and
+ * compiling hundreds of modules would be a third of the cost of a start. scripts/bundle.mjs writes
+ * both.
  */
 export const programFile = 'program.cjs'
 export const compiledFile = 'program.compiled'
 
 type Load = (exports: object, require: NodeJS.Require, module: object, file: string) => void
 
-/** What was compiled is taken if this V8 has the same version and flags; otherwise it is ignored. */
+/** The compiled form is used if this V8 has the same version and flags; otherwise it is ignored. */
 export function compileProgram(folder: string, compiled?: Buffer): Script {
   // The file has ASCII only, and V8 reads such text faster.
   const text = readFileSync(join(folder, programFile), 'latin1')
-  // Without its folder, which would be part of what is compiled.
+  // The name has no folder, because it becomes part of the compiled form.
   const options = {
     filename: programFile,
     ...(compiled === undefined ? {} : { cachedData: compiled }),

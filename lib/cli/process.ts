@@ -26,8 +26,8 @@ export function stopSignal(): AbortSignal {
 }
 
 /**
- * Undefined when the signal came meanwhile. Ctrl-C ends the programs that a command runs, too, and
- * what they left undone is no failure then.
+ * Undefined when the signal came meanwhile. Ctrl-C also ends the programs that a command runs, and
+ * their failure is then no failure of the command.
  */
 export async function unlessStopped<T>(
   stop: AbortSignal,
@@ -42,7 +42,7 @@ export async function unlessStopped<T>(
   }
 }
 
-/** What ends a command: its exit code, and what there is to say, the message first. */
+/** The failure of a command: its exit code, and the texts to print, the message first. */
 export interface Failure {
   readonly exitCode: 1 | 2
   readonly texts: readonly string[]

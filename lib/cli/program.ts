@@ -55,14 +55,14 @@ export async function createProgram(
   addFlags(program, given)
   const [first = ''] = argv
   const isSubcommand = Object.hasOwn(commands, first)
-  // Completion is about all of them.
+  // A script for completion needs all commands.
   const isAboutOne = isSubcommand && first !== 'completion'
   const wanted = isAboutOne ? [first] : Object.keys(commands)
   const named = first === 'help' ? (argv[1] ?? '') : first
   if (named !== '' && !named.startsWith('-') && !Object.hasOwn(commands, named)) {
     program.error(`error: unknown command '${named}'; ${adviceAbout(named, Object.keys(commands))}`)
   }
-  // Commander makes it only where the program itself does nothing.
+  // Commander makes the command `help` only where the program itself does nothing.
   program.helpCommand(first === 'help')
   if (isSubcommand || first === 'help' || argv.includes('--help') || argv.includes('-h')) {
     for (const name of wanted) {
@@ -86,7 +86,7 @@ function adviceAbout(unknown: string, commands: readonly string[]): string {
   return near === undefined ? `the commands are ${commands.join(', ')}` : `did you mean ${near}?`
 }
 
-/** What to do about a message of commander, which finds no advice for `--flag=value`. */
+/** Advice about an error of commander, which gives none for `--flag=value`. */
 export function hintAbout(message: string, command: Command | undefined): string | undefined {
   const name = command ? `kube-proxy ${command.name()}` : 'kube-proxy'
   if (command && /missing required argument|too many arguments/.test(message)) {
@@ -157,7 +157,7 @@ function describe(key: AnyKey): string {
   ].join('')
 }
 
-/** `--masquerade-all` instead of `--masquerade-all <value>`, and a word for the kind of value. */
+/** Shows `--masquerade-all` without `<value>`, and for other flags a word for the kind of value. */
 function termOf(option: Option): string {
   const flag = option.long?.slice(2) ?? ''
   if (bareFlags.has(flag) || !option.required) return option.flags.replace(' <value>', '')

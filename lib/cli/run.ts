@@ -8,7 +8,7 @@ import { logWarnings, processLogger } from './logging.js'
 import { failureOf, stopSignal, versionText } from './process.js'
 import type { Logger } from '../observe/logger.js'
 
-/** `kube-proxy` without a subcommand: runs the proxy, or does what --cleanup and the like say. */
+/** `kube-proxy` without a subcommand: runs the proxy, or the action of a flag such as --cleanup. */
 export async function runCommand(given: GivenFlags): Promise<void> {
   const configuration = await readConfiguration(given)
   const { loaded, actions } = configuration
@@ -48,7 +48,7 @@ async function runUntilStopped(
   try {
     await daemon.run(stopSignal())
   } catch (error) {
-    // A reader of JSON lines gets the reason as one of them.
+    // The reason goes to the log, because its reader may expect JSON lines.
     const { exitCode, texts } = failureOf(error)
     const [message = '', ...more] = texts
     log.error(more.length > 0 ? { detail: more.join('\n') } : {}, message)

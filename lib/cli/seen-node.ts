@@ -78,7 +78,7 @@ export async function seeNode(flags: NodeFlags): Promise<SeenNode> {
   const { config, mode } = await configurationOf(flags)
   const families = ipFamilies()
   const nodeName = nodeNameOf(flags.hostnameOverride ?? config.hostnameOverride)
-  // Only the running proxy knows what its checks have found; without one nothing is checked.
+  // Only a running proxy has results of health checks. Without a proxy nothing is checked.
   const failing = failingEndpoints(await get(flags.daemon, '/failing-endpoints').catch(() => ''))
   const request = { mode, families, nodeName, config, addresses: [], failing }
   const states = await readClusterStates(request)
@@ -107,7 +107,7 @@ interface DaemonAnswer {
 
 /** A way to the metrics server of a proxy, on this machine or through an API server. */
 export interface WayToDaemon {
-  /** For messages. */
+  /** The name of the proxy in messages. */
   readonly name: string
   readonly get: (path: string) => Promise<string>
 }
@@ -126,7 +126,7 @@ const wayTo = (address: string): WayToDaemon => ({
   get: (path) => get(address, path, ', or give --config, --kubeconfig or --manifests'),
 })
 
-/** `orElse`: what a command takes that does not need a running proxy. */
+/** `orElse` ends the error: it names the flags that need no running proxy. */
 export async function get(address: string, path: string, orElse = ''): Promise<string> {
   const url = `http://${address}${path}`
   try {
@@ -151,8 +151,8 @@ function parseDocument(text: string): unknown {
 }
 
 /**
- * What `/failing-endpoints` of the running proxy says. An answer that makes no sense says nothing:
- * another program, or another version, may have the port.
+ * Reads the answer of `/failing-endpoints` of the running proxy. An answer that makes no sense
+ * counts as empty: another program, or another version, may have the port.
  */
 export function failingEndpoints(text: string): readonly EndpointFailure[] {
   return (asArray(parseJson(text)) ?? []).flatMap((item) => {

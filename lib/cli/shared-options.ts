@@ -34,7 +34,7 @@ export interface Printed {
   readonly text: string
 }
 
-/** What a command prints once, in the format that was asked for. */
+/** The output of a command that prints once, in the wanted format. */
 export function printed({ output }: OutputFlags, { data, text }: Printed): string {
   if (output === 'json') return `${JSON.stringify(data, undefined, 2)}\n`
   return output === 'yaml' ? yamlOf(data) : text
@@ -46,7 +46,7 @@ export function printedOfMany({ output }: OutputFlags, { data, text }: Printed):
   return output === 'yaml' ? `---\n${yamlOf(data)}` : text
 }
 
-/** Exactly the data of the JSON: without what is undefined, and without anchors for what is equal. */
+/** Exactly the data of the JSON: without undefined values, and without anchors for equal values. */
 function yamlOf(data: unknown): string {
   const plain: unknown = JSON.parse(JSON.stringify(data))
   return stringify(plain, { lineWidth: 0, aliasDuplicateObjects: false })

@@ -21,10 +21,10 @@ interface TopFlags extends NodeFlags, OutputFlags {
 }
 
 const usage = `
-In userspace mode, and with --flows, the proxy counts every connection, in ebpf mode every one that was
-translated at its socket; its metrics must be on. The other modes, and ebpf mode for everything else, show the connections
-that the kernel tracks, and the counters of rules (iptables) or virtual servers (ipvs).
-"-" means that nothing counts it.`
+In userspace mode, and with --flows, the proxy counts every connection. In ebpf mode it counts every
+connection that was translated at its socket. The metrics server of the proxy must be on. For all other
+connections the command shows those that the kernel tracks, and the counters of rules (iptables) or
+virtual servers (ipvs). "-" means that nothing counts this number.`
 
 /** Adds `kube-proxy top`, which shows Services by connections, bytes and errors. */
 export function addTopCommand(program: Command): void {
@@ -64,7 +64,7 @@ async function top(flags: TopFlags): Promise<void> {
 
 interface NodeLook extends Look {
   readonly mode: string
-  /** What is not counted, and how to count it; empty when everything is counted. */
+  /** A text about numbers that are not counted, and how to count them; empty when all are. */
   readonly note: string
 }
 
@@ -72,7 +72,7 @@ const clear = '\u001B[H\u001B[J'
 const enter = '\u001B[?1049h\u001B[?25l'
 const leave = '\u001B[?25h\u001B[?1049l'
 
-/** On the alternate screen of the terminal, so that its content comes back at the end. */
+/** Uses the alternate screen of the terminal, so that the old content comes back at the end. */
 async function follow(flags: TopFlags, first: NodeLook, intervalMs: number): Promise<void> {
   const stop = stopSignal()
   let now = first
@@ -147,7 +147,7 @@ async function countingNote(mode: string): Promise<string> {
   // Virtual servers count their bytes themselves.
   if (mode === 'ipvs') return ''
   if (mode === 'ebpf') {
-    return 'OPEN has all connections; the rest is of those translated at sockets.'
+    return 'OPEN counts all connections; the other columns count those translated at sockets.'
   }
   const acct = await readFile('/proc/sys/net/netfilter/nf_conntrack_acct', 'utf8').catch(() => '')
   if (acct.trim() === '1') return ''

@@ -1,10 +1,12 @@
 import type { TraceEvent } from '../inspect/trace/events.js'
 import type { TraceStory } from '../inspect/trace/story.js'
 
-/** So long after the last event of a packet it has none left. */
+/** A packet without an event for this time has no more events. */
 export const settleMs = 300
 
-/** Collects events by packet. It ends a moment after the last event of the last packet. */
+/**
+ * Collects events by packet. `signal` is aborted a moment after the last event of the last packet.
+ */
 export class TraceCollector {
   readonly #count: number
   readonly #done = new AbortController()

@@ -84,7 +84,7 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
 function noneCame(text: string, { ip }: TraceTarget, { timeout, send }: TraceFlags): KernelError {
   const advice =
     send === true
-      ? `\`ip route get ${ip}\` shows whether this node has a way there`
+      ? `\`ip route get ${ip}\` shows whether this node has a route to it`
       : '--send makes one from this node'
   return new KernelError(
     'timed-out',
@@ -92,7 +92,7 @@ function noneCame(text: string, { ip }: TraceTarget, { timeout, send }: TraceFla
   )
 }
 
-/** An address needs no Service; undefined when the text is the name of one. */
+/** The target if the text is an address, which needs no Service; undefined if it is a name. */
 function addressOf(text: string, protocol: Protocol = 'TCP'): TraceTarget | undefined {
   const found = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(text)
   const ip = parseIp(found?.[1] ?? found?.[2] ?? '')
@@ -157,7 +157,7 @@ interface Context {
   readonly before: ReadonlyMap<string, number>
 }
 
-/** What the rules do not show: which endpoint answers, and which one a listener or IPVS chose. */
+/** Results that the rules do not show: who answers, and which endpoint a listener or IPVS chose. */
 async function outcomeOf(
   { from, end }: TraceStory,
   { family, ip, port, protocol }: TraceTarget,
@@ -193,7 +193,9 @@ function ipvsChoice(from: string, { ip, port, protocol }: TraceTarget): readonly
   const found = listIpvsConnections().find(
     (one) => one.protocol === protocol && one.client === from && one.virtual === hostPort(ip, port),
   )
-  return found ? [`IPVS gave it to ${found.real}; its state there is ${found.state}.`] : []
+  return found
+    ? [`IPVS sent it to ${found.real}; the state of the connection is ${found.state}.`]
+    : []
 }
 
 /** Connections so far by `service endpoint`, as the proxy counts them in userspace mode. */

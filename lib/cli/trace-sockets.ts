@@ -14,7 +14,7 @@ export interface SocketWatch {
   readonly stop: AbortSignal
 }
 
-/** Tells of connections that socket programs have translated, until the signal. */
+/** Reports connections that socket programs have translated, until the signal. */
 export async function followSockets(
   asked: TracedService,
   { page, daemon, found, stop }: SocketWatch,

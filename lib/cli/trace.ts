@@ -14,7 +14,10 @@ export function addTraceCommand(program: Command): void {
       .argument('<target>', 'NAMESPACE/NAME[:PORT], NAME[:PORT], or IP:PORT'),
   )
     .addOption(
-      new Option('--protocol <name>', "that of the Service's port, or TCP").choices(protocols),
+      new Option(
+        '--protocol <name>',
+        "the protocol; default: that of the Service's port, or TCP",
+      ).choices(protocols),
     )
     .option('--send', 'make the connection from this node instead of waiting for one')
     .option('--count <n>', 'end after this number of connections', '1')

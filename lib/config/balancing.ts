@@ -7,8 +7,8 @@ const countsNothing: Substitute = {
 }
 
 /**
- * What each mode uses for words of the annotation `kube-proxy-ts/balance` that it cannot do. What is
- * not here it does. docs/balancing.md shows the same as a table.
+ * The substitutes that each mode uses for words of the annotation `kube-proxy-ts/balance` that it
+ * cannot follow. It follows all other words. docs/balancing.md shows the same as a table.
  */
 export const substitutes: Readonly<Record<ModeName, Substitutes>> = {
   userspace: {},
@@ -18,7 +18,7 @@ export const substitutes: Readonly<Record<ModeName, Substitutes>> = {
     'least-connections': countsNothing,
     maglev: { used: 'source-hash', why: 'rules of iptables have no maps' },
   },
-  // What its programs cannot do is left to its packet path, which is that of nftables mode.
+  // Its programs leave this word to the packet path, which is that of nftables mode.
   ebpf: { 'least-connections': { ...countsNothing, onlyForPackets: true } },
   ipvs: {
     random: { used: 'round-robin', why: 'no scheduler of the kernel draws by chance alone' },

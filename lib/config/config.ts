@@ -7,19 +7,23 @@
 /** Durations are milliseconds here, and Go durations (`30s`) in files and flags. */
 export type Milliseconds = number
 
-/** The least time between two syncs; `measured`: it follows from what they take. */
+/** The least time between two syncs; `measured`: it follows from the cost of the last sync. */
 export type SyncPace = Milliseconds | 'measured'
 
-/** The requested mode. Empty means iptables, as upstream; `auto`: the best for this node. */
+/** A mode that a node can run. */
 export type ModeName = 'userspace' | 'winuserspace' | 'iptables' | 'ipvs' | 'nftables' | 'ebpf'
 
-/** What `mode` may say; empty means iptables, as upstream. */
+/**
+ * The requested mode. Empty means iptables, as upstream; `auto` means the best mode for this node.
+ */
 export type ProxyMode = ModeName | '' | 'auto'
 
-/** The group of nfnetlink_log to which rules tell the proxy what they refuse, with `--flows`. */
+/** The group of nfnetlink_log to which rules log the packets that they refuse, with `--flows`. */
 export const refusalGroup = 10_249
 
-/** What rules say there of a packet that a policy drops. Of one that they refuse they say nothing. */
+/**
+ * The log prefixes of packets that a policy drops. Packets that rules refuse have an empty prefix.
+ */
 export const dropReasons = {
   sourceRange: 'not in loadBalancerSourceRanges',
   localPolicy: 'no local endpoint',
@@ -31,8 +35,8 @@ export function isProxyMode(mode: ProxyMode): boolean {
 }
 
 /**
- * Whether the numbers of this process tell of every connection: of those that it carries, and with
- * `--flows` of those that the kernel does. In ipvs mode the kernel's own numbers tell more.
+ * Whether the numbers of this process include every connection: those that it carries, and with
+ * `--flows` those that the kernel carries. In ipvs mode the kernel's own numbers say more.
  */
 export function countsConnections(mode: ProxyMode, countsFlows: boolean): boolean {
   return isProxyMode(mode) || (countsFlows && mode !== 'ipvs')
@@ -97,7 +101,7 @@ export interface Config {
 
 export interface FlowsConfig {
   readonly enabled: boolean
-  /** Where numbers are kept over a restart; empty: nowhere. */
+  /** The file that keeps numbers over a restart; empty: none. */
   readonly stateFile: string
   readonly otlp: {
     /** URL of an OpenTelemetry collector; empty: none. */

@@ -4,7 +4,10 @@ import type { FeatureGates } from './config.js'
 export const featureGates: Readonly<Record<string, boolean>> = {
   AllAlpha: false,
   AllBeta: false,
-  /** Ours, for playgrounds: endpoints on 127.0.0.0/8 and ::1, which may be this node's own services. */
+  /**
+   * A gate of this program, for playgrounds. It allows endpoints on 127.0.0.0/8 and ::1, where this
+   * node's own services may listen.
+   */
   AllowLoopbackEndpoints: false,
   AllowServiceExternalIPs: true,
   ComponentFlagz: false,

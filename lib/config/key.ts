@@ -41,7 +41,7 @@ export interface Key<V> extends Described {
 export interface Described {
   /** A sentence without a full stop at its end. */
   readonly doc: string
-  /** Without the dashes. The first one is shown; the others are other names for it. */
+  /** Names of flags, without the dashes. The first one is shown; the others mean the same. */
   readonly flags: readonly string[]
   /** In a file, an empty string or 0 means the default, as Go's zero values (section 11). */
   readonly zeroIsDefault: boolean
@@ -62,7 +62,7 @@ export interface Extras {
   readonly known?: Described['known']
   readonly noEffect?: string
   readonly live?: true
-  /** Of a choice: what to say about values that another program has. */
+  /** For a choice: advice about values that only another program has. */
   readonly advice?: Readonly<Record<string, string>>
 }
 
@@ -79,7 +79,7 @@ export function keysOf(group: Group) {
     overFile: extras.overFile ?? extras.known === 'here',
     known: extras.known ?? '1.36',
     noEffect: extras.noEffect,
-    // What has no effect needs no restart to go on having none.
+    // A new value without effect needs no restart.
     isLive: extras.live === true || extras.noEffect !== undefined,
   })
   return {

@@ -14,10 +14,10 @@ const windows = keysOf('Windows')
 
 /** Why the mode of kube-proxy on Windows is refused. */
 const kernelspace =
-  'this program has no kernelspace mode, which programs HNS; what it has on Windows is winuserspace, ' +
+  'this program has no kernelspace mode, which programs HNS; on Windows it has winuserspace, ' +
   'a proxy in user space (docs/windows.md)'
 
-/** Which mode runs, and what each mode reads. */
+/** The keys that choose the mode, and the keys that each mode reads. */
 export const modeKeys = {
   mode: choosing.choice<ProxyMode>(
     ['', 'userspace', 'winuserspace', 'iptables', 'ipvs', 'nftables', 'ebpf', 'auto'],

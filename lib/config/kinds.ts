@@ -7,7 +7,7 @@ export interface Kind<V> {
   readonly name: string
   /** All values of this kind, where there are few. */
   readonly choices?: readonly string[]
-  /** What to say about values that another program has. */
+  /** Advice about values that only another program has. */
   readonly advice?: Readonly<Record<string, string>>
   /** undefined: the value is not of this kind. */
   fromYaml(value: unknown): V | undefined
@@ -15,7 +15,7 @@ export interface Kind<V> {
   toYaml(value: V): unknown
 }
 
-/** What is wrong with a value, for a message that begins with its place. */
+/** The message about a wrong value; `text` is its beginning, with the value and its place. */
 export function notOfKind(text: string, value: unknown, kind: Kind<unknown>): string {
   const { advice = {} } = kind
   const known =
@@ -87,7 +87,7 @@ export const durationKind: Kind<number> = {
   toYaml: formatDuration,
 }
 
-/** 0 in a file means that nobody has chosen a time; as a flag it is a time like any other. */
+/** In a file 0 means that no time is set. As a flag it is a time like any other. */
 export const paceKind: Kind<SyncPace> = {
   ...durationKind,
   fromYaml: (value) => {

@@ -10,9 +10,9 @@ import { validate } from './validate.js'
 
 export interface LoadedConfig {
   readonly config: Config
-  /** By path; only for values that are set. */
+  /** The origins of values that are set, by path. */
   readonly origins: ReadonlyMap<string, Origin>
-  /** What is ignored and what has no effect, for the log. */
+  /** Texts for the log about values that are ignored or have no effect. */
   readonly warnings: readonly string[]
 }
 

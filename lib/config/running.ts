@@ -25,12 +25,12 @@ export class RunningConfig {
     return this.#loaded.origins
   }
 
-  /** What the file says and only a restart brings into force. */
+  /** Values of the file that take effect only after a restart. */
   get waiting(): readonly ConfigChange[] {
     return this.#waiting
   }
 
-  /** Why the file, as it was seen last, is not used. */
+  /** Why the newest content of the file is not used; undefined when it is. */
   get problem(): string | undefined {
     return this.#problem
   }
@@ -47,7 +47,7 @@ export class RunningConfig {
     this.#problem = problem
   }
 
-  /** Works with a value of the configuration until the signal, and begins anew when it changes. */
+  /** Runs `work` with a value of the configuration until the signal, and anew when it changes. */
   async follow(
     read: (config: Config) => string,
     work: (value: string, signal: AbortSignal) => Promise<void>,

@@ -39,7 +39,7 @@ export function throwProblems(problems: readonly string[]): void {
 
 /**
  * The candidate that is most like a mistyped name, or the only one that begins with it; undefined
- * when none is similar. Two of three letters are no likeness.
+ * when none is similar. In a name of less than four letters only one may be wrong.
  */
 export function nearest(name: string, candidates: readonly string[]): string | undefined {
   const [longer, another] = candidates.filter((each) => each.startsWith(name))

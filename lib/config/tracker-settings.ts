@@ -27,16 +27,16 @@ export function trackerSettings(
   }
 }
 
-/** CIDRs or `primary`; what an empty setting means depends on the mode (section 11). */
+/** CIDRs or `primary`. The meaning of an empty setting depends on the mode (section 11). */
 export function nodePortAddresses(config: Config, mode: ProxyMode): readonly string[] {
   const unset = config.nodePortAddresses.length === 0
   return unset && (mode === 'nftables' || mode === 'ebpf') ? ['primary'] : config.nodePortAddresses
 }
 
-/** What the mode of a node cannot do of what a Service may ask for; undefined when it does it all. */
+/** The annotations of Services that a mode does not support; undefined when it supports all. */
 export function unsupportedIn(mode: ProxyMode): Unsupported | undefined {
   if (mode === '' || mode === 'auto' || isProxyMode(mode)) return undefined
-  // IPVS has a table of connections of its own.
+  // IPVS has its own table of connections.
   const more = mode === 'ipvs' ? [removalAnnotation] : []
   return { mode, annotations: [...proxyAnnotations, ...more] }
 }

@@ -9,31 +9,31 @@ import { placeOf, throwProblems } from './settings.js'
 import { validate } from './validate.js'
 import { valueAt } from './write.js'
 
-/** A value that is different in the file and in what runs. */
+/** A value of the file that differs from the running one. */
 export interface ConfigChange {
   readonly path: string
   readonly from: unknown
   readonly to: unknown
 }
 
-/** What a new text of the configuration file means. */
+/** The effect of a new text of the configuration file. */
 export interface ConfigUpdate {
-  /** What runs from now on: keys that need a restart still have their old value. */
+  /** The configuration from now on: keys that need a restart still have their old value. */
   readonly config: Config
   readonly origins: LoadedConfig['origins']
-  /** Takes effect now. */
+  /** Changes that take effect now. */
   readonly applied: readonly ConfigChange[]
-  /** Takes effect at the next start. */
+  /** Changes that take effect at the next start. */
   readonly waiting: readonly ConfigChange[]
 }
 
 export interface ConfigWatchOptions {
   readonly file: string
-  /** What runs at the start. */
+  /** The configuration at the start. */
   readonly config: Config
   /** Checks a new text like the first one. Throws ConfigError. */
   readonly load: (text: string) => LoadedConfig
-  /** Refuses what cannot work on this node. Throws ConfigError. */
+  /** Throws ConfigError for a configuration that cannot work on this node. */
   readonly check: (config: Config) => void
   /** The file cannot be used, so the last good configuration stays. */
   readonly invalid: (message: string) => void
@@ -56,7 +56,7 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
   /** A pipe is no file: it is read once, at the start, and cannot be followed. */
   let isFile = false
   let isGone = false
-  /** Reports it once: a file that goes while it is read is noticed twice. */
+  /** Reports a missing file once: a file that is removed while it is read is noticed twice. */
   const gone = () => {
     seen = undefined
     if (!isGone) invalid(`${file} cannot be read: it is gone, or not a file any more`)
@@ -95,7 +95,7 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
   )
 }
 
-/** The running configuration with all that it can take from a new one. Throws ConfigError. */
+/** The running configuration with all new values that need no restart. Throws ConfigError. */
 function updateOf(running: Config, { config: wanted, origins }: LoadedConfig): ConfigUpdate {
   const applied: ConfigChange[] = []
   const waiting: ConfigChange[] = []
@@ -109,7 +109,7 @@ function updateOf(running: Config, { config: wanted, origins }: LoadedConfig): C
     changes.push({ path, from, to })
   }
   const config = configWith(values)
-  // The file is valid as a whole, but perhaps only in a mode that does not run.
+  // The file may be valid only together with keys that wait for a restart, such as another mode.
   throwProblems(validate(config, (path) => placeOf(path, origins.get(path))).problems)
   return { config, origins, applied, waiting }
 }

@@ -28,8 +28,8 @@ export function configObject(
 }
 
 /**
- * What --write-config-to writes (L23). Keys that kube-proxy does not have are left out where they
- * have their default, so that kube-proxy accepts the file.
+ * The text that --write-config-to writes (L23). Keys that kube-proxy does not have are left out
+ * where they have their default, so that kube-proxy accepts the file.
  */
 export function configYaml(config: Config): string {
   return stringify(configObject(config, { ownDefaults: false }))

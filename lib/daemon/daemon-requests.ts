@@ -4,21 +4,21 @@ import type { SyncLoop } from '../sync/loop.js'
 
 export interface DaemonRequestsOptions {
   readonly log: Log
-  /** What the mode gets to tell its numbers, and its connections. */
+  /** The part of the mode's context with which it reports its numbers and its connections. */
   readonly forMode: Pick<ModeContext, 'meter' | 'carried' | 'refused' | 'translated'>
   readonly loop: Pick<SyncLoop, 'request'>
   readonly observation: Pick<Observation, 'queued' | 'changedByOthers'>
 }
 
 /**
- * What the sources and the mode ask of the daemon: a sync, or to end. It exists before the mode,
- * because the mode gets it, and the syncs need the mode.
+ * Requests of the sources and the mode to the daemon: for a sync, or to end. This object is made
+ * before the mode, because the mode gets it, and the syncs need the mode.
  */
 export class DaemonRequests {
   readonly #options: DaemonRequestsOptions
   readonly #ending = new AbortController()
   #isFullRequested = false
-  /** What the mode gets. */
+  /** The context that the mode gets. */
   readonly modeContext: ModeContext
 
   constructor(options: DaemonRequestsOptions) {
@@ -55,7 +55,7 @@ export class DaemonRequests {
     this.#isFullRequested = true
   }
 
-  /** Whether everything must be written, asked for since the last call. */
+  /** Whether writing everything has been requested since the last call. */
   takeFull(): boolean {
     const isFull = this.#isFullRequested
     this.#isFullRequested = false

@@ -115,7 +115,7 @@ function countBeforePages(metrics: Metrics, mode: Mode, counting: FlowCounting |
   })
 }
 
-/** Hands every object on to those who only look at them, too. */
+/** A sink that also shows every object to the watchers. */
 function watchedSink(
   sink: ObjectSink,
   ...watchers: readonly ({ wrapSink(sink: ObjectSink): ObjectSink } | undefined)[]
@@ -135,7 +135,7 @@ function metricsOf({ config, mode }: Setup): Metrics {
   return metrics
 }
 
-/** The health answers, the metrics page, Events, and what systemd is told. */
+/** The health answers, the metrics page, Events, and the notifications to systemd. */
 async function observe(
   setup: Setup,
   { metrics, counting }: { readonly metrics: Metrics; readonly counting: FlowCounting | undefined },
@@ -170,7 +170,9 @@ async function serviceManager() {
   return serviceManagerOf(process.env)
 }
 
-/** The configuration of now, and a planner that is made anew with it. */
+/**
+ * Returns the current configuration and a planner for it. A new configuration gets a new planner.
+ */
 function planReader({ running, chosen: { definition } }: Setup): DashboardOptions['current'] {
   let made = { config: running.config, planner: definition.planner(running.config) }
   return () => {
@@ -180,14 +182,17 @@ function planReader({ running, chosen: { definition } }: Setup): DashboardOption
   }
 }
 
-/** What `--flows` asks for. It is loaded only then, and a dry run neither changes nor opens anything. */
+/**
+ * The counting of connections for `--flows`. It is loaded only then, and not for a dry run, which
+ * neither changes nor opens anything.
+ */
 async function flowCountingOf(setup: Setup, metrics: Metrics): Promise<FlowCounting | undefined> {
   if (!setup.config.flows.enabled || setup.config.dryRun) return undefined
   const { flowCounting } = await import('./flow-counting.js')
   return flowCounting(setup, metrics)
 }
 
-/** The page over this daemon, if it has an address. It is loaded only then. */
+/** The page that shows this daemon, if it has an address. It is loaded only then. */
 async function dashboardOf(setup: Setup, metrics: Metrics, counting: FlowCounting | undefined) {
   const { config, deps, mode, nodeName } = setup
   const address = parseHostPort(config.dashboardAddress)

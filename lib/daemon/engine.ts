@@ -1,6 +1,6 @@
 import { setFlagsFromString } from 'node:v8'
 
-/** Bytes of bytecode that a function runs before V8 optimizes it; eight times V8's own measure. */
+/** Bytes of bytecode that a function runs before V8 optimizes it: eight times V8's default. */
 const bytesBeforeOptimizing = 540_000
 
 /** Sets V8 up for a program that starts fast and then rests. Called before anything else is loaded. */
@@ -17,15 +17,16 @@ function keepNurserySmall(): void {
   setFlagsFromString('--semi-space-growth-factor=1')
 }
 
-/** Where every connection needs new objects, a larger part for them saves time. */
+/** Lets this part of the heap grow. That saves time where every connection needs new objects. */
 export function letNurseryGrow(): void {
   setFlagsFromString('--semi-space-growth-factor=2')
 }
 
 /**
- * A start runs most functions some hundred times, and V8's own threads take a third of its processor
- * time to optimize them (docs/scale.md). What stays busy is optimized nevertheless, a little later.
- * From version 12 on, V8 counts calls instead of bytes, and refuses flags that it does not know.
+ * A start runs most functions some hundred times, and V8's own threads take a third of its
+ * processor time to optimize them (docs/scale.md). With this flag V8 optimizes only functions that
+ * stay busy, and a little later. From version 12 on, V8 counts calls instead of bytes, and refuses
+ * flags that it does not know.
  */
 export const flagsToOptimizeLater: readonly string[] =
   Number.parseInt(process.versions.v8) >= 12 ? [] : [`--interrupt-budget=${bytesBeforeOptimizing}`]

@@ -17,11 +17,11 @@ import type { ModeName } from '../config/config.js'
 import type { Setup } from './setup.js'
 import type { SyncListener } from '../sync/sync-round.js'
 
-/** Who tells of connections in a mode. */
+/** The source of connections in each mode. */
 const tellers: Readonly<Record<ModeName, 'counts' | 'shows' | 'told'>> = {
   iptables: 'counts',
   nftables: 'counts',
-  // Beside what was translated at sockets: the kernel tracks those under the endpoint's address.
+  // Without connections translated at sockets: the kernel knows only their endpoint's address.
   ebpf: 'counts',
   // IPVS counts by itself.
   ipvs: 'shows',
@@ -32,9 +32,9 @@ const tellers: Readonly<Record<ModeName, 'counts' | 'shows' | 'told'>> = {
 export interface FlowCounting extends SyncListener {
   readonly flows: Flows
   readonly podNames: PodNames
-  /** To a query of `/flows`. */
+  /** Answers a query of `/flows`. */
   readonly answer: (query: string) => FlowsAnswer
-  /** What the mode gets, so that its numbers and those of the flows add up. */
+  /** The part of the mode's context that makes its numbers and those of the flows add up. */
   readonly forMode: Pick<ModeContext, 'meter' | 'carried' | 'refused' | 'translated'>
   run(signal: AbortSignal): Promise<void>
 }
@@ -92,7 +92,7 @@ function translationOf(connection: SocketConnection): FlowLine {
   return { ...atEnd, verdict: 'refused', why: 'not connected' }
 }
 
-/** What `flows.otlp` asks for. It is loaded only then. */
+/** The exporter for `flows.otlp`. It is loaded only then. */
 async function exporterOf(
   { config, deps, mode, nodeName }: Setup,
   metrics: Metrics,

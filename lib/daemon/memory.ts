@@ -6,10 +6,11 @@ import type { StateUpdate } from '../state/tracker.js'
 import type { SyncListener } from '../sync/sync-round.js'
 
 /**
- * What a control group held at most, MiB without Services and KiB for each service port and each
- * endpoint, programs of iptables included: a start with 100, 2,000 and 5,000 Services of ten
- * endpoints (docs/scale.md). ebpf is what nftables was, and what it took more in the same run: 11 MiB
- * with 100 Services and at most 20 with 5,000. ipvs was not measured.
+ * The most memory that a control group held: MiB without Services, and KiB for each service port
+ * and each endpoint, programs of iptables included. It was measured at starts with 100, 2,000 and
+ * 5,000 Services of ten endpoints (docs/scale.md). The numbers of ebpf are those of nftables and
+ * the difference in one run: 11 MiB with 100 Services and at most 20 with 5,000. ipvs was not
+ * measured.
  */
 const needs: Readonly<Record<ModeName, { readonly base: number; readonly each: number }>> = {
   nftables: { base: 26, each: 1.8 },
@@ -21,19 +22,19 @@ const needs: Readonly<Record<ModeName, { readonly base: number; readonly each: n
   winuserspace: { base: 47, each: 3 },
 }
 
-/** Looking at all Services again is worth it when there are so many more. */
+/** All Services are counted again when there are more by this factor. */
 const growth = 1.2
 
 export interface MemoryWatchOptions {
   readonly mode: ModeName
   readonly log: Log
-  /** Of this process and its children, in bytes; 0 or undefined where there is none. */
+  /** The limit of this process and its children, in bytes; 0 or undefined where there is none. */
   readonly limit: number | undefined
 }
 
 /**
- * Says when the Services of this cluster do not fit the memory limit of this process, before the
- * kernel kills it without a word.
+ * Logs a warning when the Services of this cluster do not fit the memory limit of this process,
+ * before the kernel kills it without a word.
  */
 export function memoryWatch({ mode, log, limit }: MemoryWatchOptions): SyncListener {
   let looked = 0
@@ -61,7 +62,7 @@ export function memoryWatch({ mode, log, limit }: MemoryWatchOptions): SyncListe
   }
 }
 
-/** What comes at once with the first rules, such as more changes, goes before. */
+/** The pause before memory is freed, so that changes right after the first rules go first. */
 const restMs = 500
 
 export interface StartMemory {
@@ -72,8 +73,8 @@ export interface StartMemory {
 }
 
 /**
- * Gives the memory back that only the start has needed: lists, and the text or the messages of all
- * rules. V8 by itself would keep it, because it collects only while a program allocates.
+ * Frees the memory that only the start has needed: lists, and the text or the messages of all
+ * rules. V8 would keep it, because it collects garbage only while a program allocates.
  */
 export async function freeStartMemory(start: StartMemory, signal: AbortSignal): Promise<void> {
   await aborted(AbortSignal.any([start.allApplied, signal]))

@@ -36,8 +36,8 @@ export function applyNodeSettings(config: Config, log: Log, sysctls = new Sysctl
 }
 
 /**
- * Does what needs full privileges, once and before the daemon, which can then run with fewer (L14).
- * A failure is only logged: the daemon finds out what it can do without it.
+ * Does the work that needs full privileges, once before the daemon, which can then run with fewer
+ * (L14). A failure is only logged: the daemon finds out by itself what it can do then.
  */
 export async function prepareNode(config: Config, log: Log): Promise<void> {
   applyNodeSettings(config, log)
@@ -45,8 +45,9 @@ export async function prepareNode(config: Config, log: Log): Promise<void> {
 }
 
 /**
- * Chooses as the daemon will. That uses each part of the kernel once: what is a module is loaded by
- * that, and the daemon may load none. Where no mode can run, all that it could choose were tried.
+ * Chooses a mode as the daemon will. The choice uses each part of the kernel once, which loads the
+ * parts that are modules; the daemon may be unable to load them. If no mode can run, all that the
+ * daemon could choose have been tried.
  */
 export async function prepareMode(
   config: Config,

@@ -22,7 +22,7 @@ export interface ReloadParts {
   readonly meter: Meter
 }
 
-/** Follows the configuration file, and brings what it can into force while everything runs. */
+/** Follows the configuration file, and applies all changes that need no restart. */
 export async function followConfig(
   setup: Setup,
   parts: ReloadParts,
@@ -81,7 +81,7 @@ function apply(
   loop.setIntervals(syncIntervals(config, chosen))
   observation.setSyncPeriod(chosen.definition.syncPeriods(config).syncMs)
   if (parts.mode.reconfigure(config)) requests.writeAnew()
-  // Before all objects are known, a sync would remove the rules of the run before.
+  // Before all objects are known, a sync would remove the rules of the previous run.
   if (sink.isComplete) requests.sync()
 }
 

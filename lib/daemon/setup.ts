@@ -12,10 +12,10 @@ import type { ConfigWatchOptions } from '../config/watch.js'
 
 export interface DaemonDeps {
   readonly log: Logger
-  /** Where a dry run shows what it would do. */
+  /** Takes the text in which a dry run shows what it would do. */
   readonly print: (text: string) => void
   readonly version: string
-  /** Where values of the configuration came from, for /configz. */
+  /** The origins of the values of the configuration, for /configz. */
   readonly origins: LoadedConfig['origins']
   /** The file of --config, which is followed, and how its text is read. */
   readonly configFile?: Pick<ConfigWatchOptions, 'file' | 'load'> | undefined
@@ -23,7 +23,7 @@ export interface DaemonDeps {
 
 /** What is decided before anything runs. */
 export interface Setup {
-  /** At the start; what can change while the process runs is in `running`. */
+  /** The configuration at the start. Values that can change later are in `running`. */
   readonly config: Config
   readonly running: RunningConfig
   readonly deps: DaemonDeps
@@ -33,7 +33,7 @@ export interface Setup {
   readonly chosen: ChosenMode
   /** The mode that runs. */
   readonly mode: ModeName
-  /** In ms since 1970. */
+  /** The time of the start, in ms since 1970. */
   readonly startedAt: number
 }
 

@@ -45,14 +45,14 @@ export function syncLoop({ config, deps, chosen }: Setup): SyncLoop {
   })
 }
 
-/** What cleans the kernel's table of connections after the syncs. */
+/** Cleans the kernel's table of connections after the syncs. */
 export interface FlowCleaning {
   applied(state: DesiredState): void
   /** Resolves once no deletion is running. */
   idle(): Promise<void>
 }
 
-/** Undefined where nothing is to be cleaned; then nothing of the kernel's table is loaded. */
+/** Undefined where nothing is to be cleaned. The code for the kernel's table is not loaded then. */
 export async function flowCleaning(
   { config, deps: { log } }: Setup,
   mode: Mode,
@@ -61,7 +61,7 @@ export async function flowCleaning(
   if (config.dryRun || mode.cleansFlows) return undefined
   const kernel = await import('../kernel/conntrack.js')
   let table: Conntrack | undefined
-  // One for all, because each has sockets and their buffers.
+  // All three share one table, because each table has sockets and their buffers.
   const openTable = () => (table ??= new kernel.Conntrack())
   const now = () => performance.now()
   const stale = new FlowCleaner({ openTable, log, meter: metrics, now })
@@ -128,7 +128,7 @@ export function trackerSink({ deps, nodeName }: Setup, parts: SinkParts): Tracke
   })
 }
 
-/** What is checked follows the states, and what is found changes the next ones. */
+/** The checks follow the states, and their results change the next states. */
 export function healthChecks(
   tracker: Tracker,
   { requests, observation }: Pick<SinkParts, 'requests' | 'observation'>,

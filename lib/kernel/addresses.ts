@@ -7,11 +7,11 @@ export const protocolNumbers = { TCP: 6, UDP: 17, SCTP: 132 } as const
 
 export type ProtocolName = keyof typeof protocolNumbers
 
-/** The 4 or 16 bytes of an address in network order; undefined for text that is none. */
+/** The 4 or 16 bytes of an address in network order; undefined for a text that is no address. */
 export function addressBytes(text: string): Uint8Array | undefined {
   const ip = parseIp(text)
   if (!ip) return undefined
-  // Planners need it in a browser, too, which has no Buffer.
+  // Planners run in a browser, too, which has no Buffer.
   const bytes = new Uint8Array(bitsOf(ip.family) / 8)
   let rest = ip.value
   for (let at = bytes.length - 1; at >= 0; at--) {
@@ -29,7 +29,7 @@ export function addressText(family: IpFamily, bytes: Buffer, start = 0): string 
   return formatIp(family, BigInt(`0x${bytes.toString('hex', start, start + 16)}`))
 }
 
-/** Writes the bytes of a canonical text into memory of the caller, because there are many of them. */
+/** Writes a canonical address into memory of the caller, which saves memory for each address. */
 export function putAddress(bytes: Buffer, at: number, family: IpFamily, text: string): void {
   if (family === 'IPv4') {
     putIp4(bytes, at, text)
@@ -40,7 +40,7 @@ export function putAddress(bytes: Buffer, at: number, family: IpFamily, text: st
   bytes.writeBigUInt64BE(BigInt.asUintN(64, value), at + 8)
 }
 
-/** Without a string for each part: a third of the time that 50,000 endpoints took went there. */
+/** Makes no string for each part: such strings took a third of the time for 50,000 endpoints. */
 function putIp4(bytes: Buffer, at: number, text: string): void {
   let [place, part] = [at, 0]
   for (let index = 0; index < text.length; index++) {

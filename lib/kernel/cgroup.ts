@@ -10,20 +10,20 @@ const rootId = 1n
 export interface OpenCgroup {
   readonly path: string
   readonly fd: number
-  /** As links name it. */
+  /** The number by which a link names its cgroup. */
   readonly id: bigint
-  /** Every process of the machine is in it, whatever its namespaces are. */
+  /** The root cgroup holds every process of the machine, in all namespaces. */
   readonly isRoot: boolean
   close(): void
 }
 
-/** Opens a folder of cgroup2; empty means where its root is mounted. */
+/** Opens a folder of cgroup2. An empty text means the folder where the root is mounted. */
 export function openCgroup(folder: string): OpenCgroup {
   const path = folder === '' ? mountOf('cgroup2') : folder
   if (path === undefined) {
     throw new KernelError(
       'unsupported',
-      'open the root of cgroup2: it is mounted nowhere; mount it, or mount it into the container',
+      'open the root of cgroup2: cgroup2 is mounted nowhere; mount it on the node, or into the container',
     )
   }
   if (!isCgroup(path)) {
@@ -39,7 +39,7 @@ export function openCgroup(folder: string): OpenCgroup {
   return { path, fd, id, isRoot: id === rootId, close: () => closeSync(fd) }
 }
 
-/** Whatever cannot be looked at is found out by opening it. */
+/** True also for a path that cannot be read: opening it then tells why. */
 function isCgroup(path: string): boolean {
   try {
     return statfsSync(path).type === cgroup2Magic

@@ -4,7 +4,7 @@ import { runProgram, type CommandOutput, type Run, type RunOptions } from './ipt
 export type CommandOptions = RunOptions
 export type CommandResult = CommandOutput
 
-/** Runs a program and tells how it ended. The seam at which unit tests put a fake. */
+/** Runs a program and tells how it ended. Unit tests pass a fake. */
 export type RunCommand = Run
 
 /**

@@ -10,11 +10,11 @@ export interface ConntrackSettings {
   readonly udpTimeoutSeconds: number
   readonly udpStreamTimeoutSeconds: number
   readonly tcpBeLiberal: boolean
-  /** The kernel counts bytes, notes when connections began, and tells of the end of all. */
+  /** Makes the kernel count bytes, note when a connection began, and report the end of each. */
   readonly countsFlows?: boolean
 }
 
-/** Upstream's bound for what is computed from the number of cores. */
+/** Upstream's limit for a size that is computed from the number of cores. */
 const largestComputedMax = 1_048_576
 const entriesPerBucket = 4
 

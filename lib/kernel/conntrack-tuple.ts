@@ -2,11 +2,11 @@ import { addressFamilies } from './addresses.js'
 import { forEachAttribute } from './netlink/message-reader.js'
 import type { IpFamily } from '../state/ip.js'
 
-/** What every ctnetlink message about a flow has in common. */
+/** The parts that all ctnetlink messages about a flow have in common. */
 
 const subsystem = 1 << 8
 export const flowMessage = { get: subsystem | 1, delete: subsystem | 2 }
-/** Of a flow: the tuple the client sent, and that of the answers. */
+/** The two tuples of a flow: of the client's packets, and of the answers. */
 export const flowTuple = { original: 1, reply: 2 }
 export const tuplePart = { ip: 1, protocol: 2 }
 export const protocolPart = { number: 1, sourcePort: 2, destinationPort: 3 }
@@ -26,7 +26,7 @@ export function flowHeader(family: IpFamily): Uint8Array {
   return Uint8Array.of(addressFamilies[family], 0, 0, 0)
 }
 
-/** One end of a tuple: where in the payload its address stands, and its port. */
+/** One end of a tuple: the offset of its address in the payload, and its port. */
 export interface TupleEnd {
   at: number | undefined
   port: number | undefined
@@ -38,7 +38,7 @@ export interface Tuple {
   readonly destination: TupleEnd
 }
 
-/** Does not read the addresses, because of most flows only the protocol is needed. */
+/** Does not read the addresses, because most flows are dropped for their protocol. */
 export function readTuple(family: IpFamily, payload: Buffer, start: number, end: number): Tuple {
   const source: TupleEnd = { at: undefined, port: undefined }
   const destination: TupleEnd = { at: undefined, port: undefined }

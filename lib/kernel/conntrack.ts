@@ -22,11 +22,11 @@ import { flags, protocols } from './netlink/protocol.js'
 /** One flow of UDP or TCP that the kernel tracks: which Service it went to, and who answers. */
 export interface ServiceFlow {
   readonly family: IpFamily
-  /** Where the client sent to, `ip:port`, or `[ip]:port`. */
+  /** The address that the client sent to, as `ip:port` or `[ip]:port`. */
   readonly destination: string
-  /** Who answers: the endpoint after DNAT, or the destination itself without. Same form. */
+  /** The address that answers, in the same form: the endpoint after DNAT, else the destination. */
   readonly answeredBy: string
-  /** What identifies the flow to the kernel: its original tuple, undecoded, and its zone. */
+  /** The original tuple, undecoded. The kernel identifies the flow by it and the zone. */
   readonly tuple: Buffer
   readonly zone: Buffer | undefined
 }
@@ -41,7 +41,7 @@ export interface FlowCleanup {
 const attribute = { ...flowTuple, zone: 18, filter: 25, statusMask: 26 }
 const filter = { originalFlags: 1, matchesProtocol: 1 << 3 }
 
-/** Small enough that the answers fit the socket even if every one is an error. */
+/** Few enough that all answers fit the socket's buffer, even if each is an error. */
 const deletesAtOnce = 100
 
 interface Selection {
@@ -83,7 +83,7 @@ export class Conntrack {
           original.nest(tuplePart.protocol, (part) => part.u8(protocolPart.number, protocol)),
         )
         .nest(attribute.filter, (part) => part.u32(filter.originalFlags, filter.matchesProtocol))
-      // Kernels since 5.15 look at this themselves, which makes the list of a busy node short.
+      // Kernels since 5.15 filter by the status themselves, so the list of a busy node is short.
       if (isUnanswered) {
         writer.be32(flowStatus.attribute, 0).be32(attribute.statusMask, flowStatus.isAnswered)
       }
@@ -109,7 +109,10 @@ export class Conntrack {
     return this.#delete(family, { protocol: protocolNumbers.UDP, isStale, budgetMs })
   }
 
-  /** Like `deleteUdp`, for TCP: the next packet of such a connection is one of a new connection. */
+  /**
+   * Like `deleteUdp`, for TCP. The next packet of such a connection counts as one of a new
+   * connection.
+   */
   deleteTcp(family: IpFamily, isStale: (flow: ServiceFlow) => boolean): Promise<FlowCleanup> {
     return this.#delete(family, { protocol: protocolNumbers.TCP, isStale, budgetMs: 5_000 })
   }
@@ -197,7 +200,7 @@ interface WantedEnd {
   readonly side: 'source' | 'destination'
 }
 
-/** One end of a tuple, as text; undefined unless it is of the protocol. */
+/** One end of a tuple, as text; undefined for a tuple of another protocol. */
 function endOf(
   family: IpFamily,
   payload: Buffer,

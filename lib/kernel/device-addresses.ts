@@ -14,17 +14,17 @@ export interface DeviceOptions {
   readonly device: string
   /** The metric of its addresses. On `lo` it marks them as ours, also after a crash. */
   readonly mark: number
-  /** Told why the addresses go on `lo` instead. */
+  /** Called with the reason when the addresses go to `lo` instead. */
   readonly onLoopback: (reason: string) => void
 }
 
 /**
- * Over rtnetlink. The addresses are added to a dummy device of our own, or to `lo` where the kernel
- * has none.
+ * Uses rtnetlink. The addresses go to a dummy device of this program, or to `lo` where the kernel
+ * has no dummy devices.
  */
 export class DeviceAddresses implements LinkAddresses {
   readonly whenDenied =
-    'that takes the right NET_ADMIN, without which only Services on 127.0.0.0/8 can be served'
+    'this needs the capability NET_ADMIN; without it only Services on 127.0.0.0/8 can be served'
   readonly #links: DeviceLinks
   readonly #options: DeviceOptions
   #device: number | undefined
@@ -116,10 +116,10 @@ export class DeviceAddresses implements LinkAddresses {
   }
 }
 
-/** The kernel gives IPv6 devices an address by itself. */
+/** Whether the kernel gave the address to the device by itself, as it does for IPv6. */
 function isAutomatic(ip: string): boolean {
   return ip.startsWith('fe80:')
 }
 
-/** Numbers of devices begin at 1. */
+/** A number that no device has: the kernel's numbers begin at 1. */
 const noDevice = 0

@@ -28,7 +28,9 @@ const family = 16
 const rawCloseOnExec = 3 | 0x80000
 const doNotWait = 0x40
 
-/** One call receives so many messages; the largest one about a flow has less than 400 bytes. */
+/**
+ * One call receives this many messages; the largest message about a flow has less than 400 bytes.
+ */
 const batch = 64
 const messageBytes = 1024
 const header = { bytes: 64, vector: 16, vectorCount: 24, length: 56 } as const
@@ -38,7 +40,7 @@ export interface FlowEventsOptions {
   readonly receiveBufferBytes: number
   /** A power of 2, and whole pages. */
   readonly ringBytes: number
-  /** The kernel passes over flows whose destination nobody has changed. */
+  /** Makes the kernel skip flows whose destination is not translated. */
   readonly onlyTranslated: boolean
 }
 
@@ -47,15 +49,15 @@ export interface FlowReader {
   ended(flow: FlowMessage): void
 }
 
-/** Connections that begin and end in this network namespace, as the kernel tells of them. */
+/** The kernel's messages about connections that begin and end in this network namespace. */
 export class FlowEvents {
   readonly #libc: Libc
   readonly #fd: number
   readonly #memory: NativeMemory
   readonly #flow = new FlowMessage()
-  /** What the ring has no room for comes to the socket; everything where there is no ring. */
+  /** A message comes through the socket if there is no ring or the ring has no room for it. */
   readonly #ring: BpfRing | undefined
-  /** Kept here, because they end with their last reference. */
+  /** Referenced here, because a watch ends with its last reference. */
   #watches: readonly Watch[] = []
   #isClosed = false
 
@@ -75,7 +77,9 @@ export class FlowEvents {
     }
   }
 
-  /** Hears of every connection from then on. Throws a KernelError where the kernel refuses. */
+  /**
+   * Gets messages about connections from then on. Throws a KernelError where the kernel refuses.
+   */
   static async open(options: FlowEventsOptions): Promise<FlowEvents> {
     const libc = await loadLibc()
     const check = (result: number, action: string) => {
@@ -108,16 +112,19 @@ export class FlowEvents {
     return new FlowEvents(libc, fd, ring)
   }
 
-  /** Whether messages come without a system call each: that takes CAP_BPF and Linux 5.8. */
+  /** Whether messages come without a system call for each. This needs CAP_BPF and Linux 5.8. */
   get hasRing(): boolean {
     return this.#ring !== undefined
   }
 
-  /** Tells of everything that has come, and how much that was; `isWhole`: nothing was lost before it. */
+  /**
+   * Passes all waiting messages to the reader. Returns their number, and `isWhole`: whether none
+   * was lost before them.
+   */
   read(reader: FlowReader): { readonly count: number; readonly isWhole: boolean } {
     if (this.#isClosed) return { count: 0, isWhole: true }
     const fromRing = this.#ring?.read((bytes, start, end) => {
-      // Behind the message is what was in this place before.
+      // A record may be longer than its message; old bytes follow the message then.
       const length = readU32(bytes, start)
       this.#tell(bytes, start, Math.min(end, start + length), reader)
     })
@@ -188,7 +195,7 @@ const headersAt = batch * messageBytes
 
 /**
  * A classic BPF program that finds the status in the message (SKF_AD_NLATTR) and takes only flows
- * with IPS_DST_NAT. What is not to a Service then costs no system call and no copy.
+ * with IPS_DST_NAT. Other flows then cost no system call and no copy.
  */
 const filter: readonly (readonly [code: number, ifTrue: number, ifFalse: number, k: number])[] = [
   [0x00, 0, 0, 20], // A = where attributes start
@@ -202,7 +209,7 @@ const filter: readonly (readonly [code: number, ifTrue: number, ifFalse: number,
   [0x06, 0, 0, 0], // drop
 ]
 
-/** Undefined where the kernel refuses: a socket that hands messages over does the same for more. */
+/** Undefined where the kernel refuses a ring. The socket alone does the same at a higher cost. */
 function attachRing(libc: Libc, fd: number, options: FlowEventsOptions): BpfRing | undefined {
   let ring: BpfRing | undefined
   try {
@@ -214,7 +221,7 @@ function attachRing(libc: Libc, fd: number, options: FlowEventsOptions): BpfRing
     value.view.setInt32(0, program, isLittleEndian)
     const { level, attachProgram } = socketOptions
     const result = libc.setsockopt(fd, level, attachProgram, value.address, 4)
-    // The socket holds it from now on.
+    // The socket holds the program from now on.
     libc.close(program)
     if (result < 0) throw kernelErrorOf(failureOf(-result), 'attach an eBPF program to a socket')
     return ring

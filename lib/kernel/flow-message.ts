@@ -31,12 +31,12 @@ export interface FlowEnd {
   readonly port: number
 }
 
-/** One connection the kernel tracks: whom the client asked, who answers, and to whom. */
+/** One tracked connection, as the client sees it and as the endpoint sees it. */
 export interface TrackedFlow {
   readonly protocol: ProtocolName
   readonly source: FlowEnd
   readonly destination: FlowEnd
-  /** The endpoint after DNAT, or the destination itself without. */
+  /** The endpoint after DNAT, else the destination. */
   readonly answeredBy: FlowEnd
   /** The client, or an address of this node after masquerading. */
   readonly answeredTo: FlowEnd
@@ -45,17 +45,17 @@ export interface TrackedFlow {
 }
 
 /**
- * One message of the kernel about a tracked connection. The same object reads message after
- * message and takes no memory: ten thousand connections in a second are twenty thousand of them.
- * Texts and keys are made only when they are asked for, and only before the next `read`.
+ * One message of the kernel about a tracked connection. The same object reads message after message
+ * and takes no memory: ten thousand connections in a second make twenty thousand messages. Texts
+ * and keys are made only when they are asked for, and only before the next `read`.
  */
 export class FlowMessage implements FlowCounters {
   family: IpFamily = 'IPv4'
   protocol = 0
   id = 0
-  /** 0 unless it is TCP; see nf_conntrack_tcp_state. */
+  /** 0 for other protocols than TCP; see nf_conntrack_tcp_state. */
   tcpState = 0
-  /** When the kernel first saw it, in ms since 1970; 0 unless the kernel notes the time. */
+  /** When the kernel first saw the connection, in ms since 1970; 0 if the kernel notes no time. */
   startedAt = 0
   hasCounters = false
   bytesToEndpoint = 0
@@ -63,7 +63,10 @@ export class FlowMessage implements FlowCounters {
   packetsToEndpoint = 0
   packetsToClient = 0
   #buffer: Buffer = Buffer.alloc(0)
-  /** The same memory, and where the buffer begins in it: a header of an attribute is one of its words. */
+  /**
+   * The memory of `#buffer` as words of 32 bits, and the place of `#buffer` in it. The header of an
+   * attribute is one word.
+   */
   #words = new Int32Array(this.#buffer.buffer)
   #offset = 0
   readonly #original = { source: 0, sourcePort: 0, destination: 0, destinationPort: 0 }
@@ -89,9 +92,9 @@ export class FlowMessage implements FlowCounters {
     return this.#original.destination > 0 && this.#reply.source > 0 && protocols.has(this.protocol)
   }
 
-  /** Returns false where words of the memory are not those of the message. */
+  /** Returns false where the message does not begin at a word of its memory. */
   #look(buffer: Buffer, start: number): boolean {
-    // Most messages come in the same buffer, and to ask one for its memory is a call.
+    // Asking a buffer for its memory is a call, and most messages come in the same buffer.
     if (this.#buffer !== buffer) {
       const { buffer: memory, byteOffset } = buffer
       this.#buffer = buffer
@@ -113,12 +116,12 @@ export class FlowMessage implements FlowCounters {
     return this.#original.destinationPort
   }
 
-  /** Where the client sent to, as {@link addressKey} makes it. */
+  /** The address that the client sent to, as {@link addressKey} makes it. */
   get destinationKey(): string | number {
     return addressKey(this.family, this.#buffer, this.#original.destination)
   }
 
-  /** Who answers: the endpoint after NAT; unique with its family. */
+  /** The endpoint that answers, after NAT. The key is unique in a family. */
   get endpointKey(): string | number {
     const key = addressKey(this.family, this.#buffer, this.#reply.source)
     return typeof key === 'number'
@@ -138,7 +141,7 @@ export class FlowMessage implements FlowCounters {
     return this.#text(this.#original.destination, this.#original.destinationPort)
   }
 
-  /** What it says, as values that stay when the next message is read. */
+  /** The connection as a value that stays when the next message is read. */
   tracked(): TrackedFlow {
     return {
       protocol: this.protocolName,

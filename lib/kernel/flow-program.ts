@@ -2,15 +2,15 @@ import { Assembler, type MapReference } from './bpf/assembler.js'
 import { headerBytes } from './netlink/protocol.js'
 import { flowHeaderBytes, flowStatus } from './conntrack-tuple.js'
 
-/** The place of a record has one of these lengths; a message about a flow of IPv4 has less than the first. */
+/** A record in the ring has one of these lengths. A message about an IPv4 flow fits the first. */
 const recordBytes = [256, 512] as const
-/** The status is the fourth attribute, or the fifth in a zone. */
+/** The attributes to look at: the status is the fourth, or the fifth in a zone. */
 const mostAttributes = 8
 const header = -8
 
 /**
- * A filter at a socket that hears of tracked connections. It copies each message to a ring, which
- * saves the system call that would hand it over, and passes to the socket what it cannot copy.
+ * A filter for the socket of tracked connections. It copies each message to a ring, which saves the
+ * system call that receives it. The socket gets only messages that the filter cannot copy.
  */
 export function flowProgram(ring: MapReference, onlyTranslated: boolean): Buffer {
   const program = new Assembler().set('r6', 'r1').load('r7', 'u32', 'r6', 0)
@@ -53,7 +53,7 @@ export function flowProgram(ring: MapReference, onlyTranslated: boolean): Buffer
     .finish()
 }
 
-/** Flows whose destination nobody has changed end here. */
+/** Drops messages about flows whose destination is not translated. */
 function dropUntranslated(program: Assembler): void {
   program.set('r8', headerBytes + flowHeaderBytes)
   for (let attribute = 0; attribute < mostAttributes; attribute++) {
@@ -78,7 +78,7 @@ function dropUntranslated(program: Assembler): void {
   program.jump('drop').label('translated')
 }
 
-/** The bytes of the message from r8 on. */
+/** Loads bytes of the message; r8 holds their offset. */
 function load(program: Assembler, bytes: number): void {
   program
     .set('r1', 'r6')

@@ -38,7 +38,7 @@ export async function followPath(
     }
     for (const folder of wanted) {
       if (watchers.has(folder)) continue
-      // The folder of the path may hold other files, which do not matter here. It may be /tmp.
+      // The folder of the path, /tmp for instance, may hold other files. They do not matter here.
       const only = folder === dirname(path) ? basename(path) : undefined
       const watcher = tryWatch(folder, (name) => {
         if (concerns(name, only)) wake.abort()
@@ -52,7 +52,7 @@ export async function followPath(
     while (!signal.aborted) {
       wake = new AbortController()
       const began = performance.now()
-      // Without descriptors nothing can be seen, so what was seen last still holds.
+      // The scan fails when no file descriptors are left. The previous snapshot still holds then.
       const found = await scan(path, options.matches).catch(() => undefined)
       if (found) {
         follow([dirname(path), ...found.folders])
@@ -61,7 +61,7 @@ export async function followPath(
           await options.changed(found.files)
         }
       }
-      // A poll must be cheap, also for many files.
+      // Scans take at most 2 % of the time, also of many files.
       const restMs = Math.max(pollMs, pollsPerScan * (performance.now() - began))
       await pause(restMs, AbortSignal.any([signal, wake.signal]))
       if (wake.signal.aborted) await pause(settleMs, signal)
@@ -75,8 +75,9 @@ const maxDepth = 8
 const pollsPerScan = 50
 
 /**
- * Whether an event in a folder can matter. Hidden files do not, but for names that start with two
- * dots: through `..data` a ConfigMap volume swaps everything at once. No name: it is not known.
+ * Whether an event in a folder can matter. Hidden files do not matter, except names that start with
+ * two dots: a ConfigMap volume swaps all its files at once through `..data`. An event without a
+ * name may concern any file.
  */
 function concerns(name: string | null, only: string | undefined): boolean {
   if (name === null || name.startsWith('..')) return true
@@ -88,7 +89,10 @@ interface Found {
   readonly folders: readonly string[]
 }
 
-/** Every matching file at or below a path. What cannot be read is not there; rejects without descriptors. */
+/**
+ * Every matching file at or below a path. An unreadable file counts as missing. Rejects when no
+ * file descriptors are left.
+ */
 export async function scan(path: string, matches: (name: string) => boolean): Promise<Found> {
   const files = new Map<string, string>()
   const folders: string[] = []

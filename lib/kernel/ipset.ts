@@ -20,7 +20,7 @@ const nameLimit = 31
 export class IpSetBatch {
   readonly #lines: string[] = []
 
-  /** Makes the set unless there is one exactly like it; fails where it differs. */
+  /** Creates the set unless it exists; fails where an existing set differs. */
   create({ name, type, options }: IpSet): this {
     return this.#push(`create ${checkName(name)} ${type} ${options} -exist`)
   }
@@ -33,7 +33,7 @@ export class IpSetBatch {
     return this.#push(`del ${checkName(name)} ${checkMember(member)} -exist`)
   }
 
-  /** Exchanges two sets of the same type, whatever refers to them. */
+  /** Exchanges two sets of the same type, also while rules refer to them. */
   swap(name: string, other: string): this {
     return this.#push(`swap ${checkName(name)} ${checkName(other)}`)
   }
@@ -64,13 +64,13 @@ export class IpSets {
     this.#run = run
   }
 
-  /** `v7.22`, or whatever the program calls its version. */
+  /** `v7.22`, or all that the program prints if that has no version in this form. */
   async version(): Promise<string> {
     const { stdout } = await this.#expect(['--version'], 'ask ipset for its version')
     return /v\d[\d.]*/.exec(stdout)?.[0] ?? stdout.trim()
   }
 
-  /** Applies the lines in order; what came before a refused line stays. */
+  /** Applies the lines in order. When a line is refused, the lines before it stay applied. */
   async restore(batch: IpSetBatch): Promise<void> {
     if (batch.size > 0) await this.#expect(['restore'], 'restore ipsets', batch.toString())
   }
@@ -117,7 +117,9 @@ function parseSaved(text: string): ReadonlyMap<string, SavedIpSet> {
   return sets
 }
 
-/** Without what the kernel chose by itself, such as the seed of its hash. */
+/**
+ * The options of a saved set, without values that the kernel chose, such as the seed of its hash.
+ */
 function optionsOf(words: readonly string[]): string {
   const kept: string[] = []
   for (let index = 0; index < words.length; index += 2) {

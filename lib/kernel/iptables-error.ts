@@ -1,7 +1,7 @@
 import { KernelError, messageOf, type KernelErrorKind } from '../errors.js'
 import { isIptablesError, type IptablesErrorKind } from './iptables/error.js'
 
-/** For each kind of the library the kind that the rest of the program knows. */
+/** The kind of a KernelError for each kind of an IptablesError. */
 const kinds: Record<IptablesErrorKind, KernelErrorKind> = {
   missing: 'not-found',
   denied: 'denied',
@@ -13,7 +13,7 @@ const kinds: Record<IptablesErrorKind, KernelErrorKind> = {
   failed: 'failed',
 }
 
-/** An error of the iptables library as the rest of the program knows errors. */
+/** Turns an error of the iptables library into a KernelError. */
 export function kernelError(error: unknown, action?: string): KernelError {
   if (error instanceof KernelError) return error
   const { kind, detail } = isIptablesError(error) ? error : { kind: 'failed' as const, detail: '' }

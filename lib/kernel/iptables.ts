@@ -43,11 +43,15 @@ export type { CountedRule, SavedChain, SavedTable, SavedVisitor } from './iptabl
 
 export interface OpenOptions {
   readonly family: Family
-  /** `auto`, the default: whichever already holds the node's rules, else the system's default. */
+  /**
+   * With `auto`, the default, the backend that holds the node's rules, else the system's default.
+   */
   readonly backend?: Backend | 'auto'
-  /** How long a program waits for the xtables lock; 5 s. */
+  /** How long a program waits for the xtables lock; 5 s by default. */
   readonly waitSeconds?: number
-  /** Asked when that time is over: whether to wait as long again. Without it that is an error. */
+  /**
+   * Called after `waitSeconds`; true means to wait as long again. Without it the call fails then.
+   */
   readonly onLocked?: (locked: Locked) => boolean | Promise<boolean>
   readonly run?: Run
 }
@@ -56,23 +60,25 @@ export interface OpenOptions {
 export interface Locked {
   readonly action: string
   readonly waitedMs: number
-  /** Such as `iptables (pid 4711)`, where it can be seen. */
+  /** Such as `iptables (pid 4711)`; undefined if it cannot be seen. */
   readonly holder: string | undefined
 }
 
 export interface RestoreOptions {
   /** Parses and checks, changes nothing. */
   readonly test?: boolean
-  /** Leaves tables and chains alone that are not mentioned; true unless said otherwise. */
+  /** Leaves tables and chains alone that the batch does not mention; true by default. */
   readonly noFlush?: boolean
 }
 
 export interface Capabilities {
   readonly backend: Backend
   readonly version: Version
-  /** `-w` of iptables-restore, since 1.6.2; before that we take the locks for it. */
+  /**
+   * Whether iptables-restore has `-w` (since 1.6.2). Otherwise this library takes the locks for it.
+   */
   readonly waitsForLock: boolean
-  /** `--random-fully` of MASQUERADE, since 1.6.2. */
+  /** Whether MASQUERADE has `--random-fully` (since 1.6.2). */
   readonly randomFully: boolean
 }
 
@@ -83,7 +89,7 @@ export class Iptables {
   readonly family: Family
   readonly capabilities: Capabilities
   readonly #programs: Programs
-  /** Of iptables, and of iptables-restore. */
+  /** The options to wait for the lock, of iptables and of iptables-restore. */
   readonly #wait: { readonly command: readonly string[]; readonly restore: readonly string[] }
   readonly #waitSeconds: number
   readonly #onLocked: NonNullable<OpenOptions['onLocked']>
@@ -126,7 +132,9 @@ export class Iptables {
     )
   }
 
-  /** The tables that exist now, or one of them; with the rules of all chains, or of those wanted. */
+  /**
+   * The tables that exist now, or one of them, with the rules of all chains or of the wanted ones.
+   */
   async save(table?: Table, wants?: (chain: string) => boolean): Promise<SavedTable[]> {
     const saved = new SavedTables(wants)
     await this.visit(saved, table)
@@ -178,7 +186,7 @@ export class Iptables {
   /** Whether any of these chains exists. The nft backend answers without reading all rules. */
   async hasAny(chains: readonly (readonly [Table, string])[]): Promise<boolean> {
     if (this.capabilities.backend === 'legacy') {
-      // It creates a table when asked for a chain of it.
+      // The legacy program creates a table when it is asked for a chain of that table.
       const saved = await this.save(undefined, () => false)
       return chains.some(([table, chain]) =>
         saved.some((one) => one.table === table && one.chains.has(chain)),

@@ -64,7 +64,9 @@ const verbs = {
   'delete-real': commands.deleteDestination,
 } as const
 
-/** So many answers fit the socket's buffer even if every change is refused with a text. */
+/**
+ * Few enough that all answers fit the socket's buffer, even if each change is refused with a text.
+ */
 const changesAtOnce = 128
 
 /** The kernel's IP Virtual Server tables of this network namespace. */

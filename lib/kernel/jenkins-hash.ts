@@ -1,11 +1,11 @@
 import { addressBytes } from './addresses.js'
 
 /**
- * The hash that the kernel calls jhash (Jenkins' lookup3), in the byte order of the machine. Another
- * seed makes another hash. With it, this program knows what the rules of nftables do with a client.
+ * The hash that the kernel calls jhash (Jenkins' lookup3), on a little-endian machine. Another seed
+ * makes another hash. This program uses it to know what nftables rules do with a client.
  */
 export function jenkinsHash(bytes: Uint8Array, seed: number): number {
-  // What a last block has too few of counts as zero.
+  // Bytes that the last block lacks count as zero.
   const blocks = Math.max(1, Math.ceil(bytes.length / blockBytes))
   const padded = new Uint8Array(blocks * blockBytes)
   padded.set(bytes)
@@ -21,12 +21,12 @@ export function jenkinsHash(bytes: Uint8Array, seed: number): number {
   return finish(state) >>> 0
 }
 
-/** Which of so many numbers from 0 the kernel makes of the address of a client. */
+/** The bucket, counted from 0, that the kernel chooses for the address of a client. */
 export function sourceBucket(address: string, buckets: number): number {
   return scale(jenkinsHash(addressBytes(address) ?? new Uint8Array(), sourceSeed), buckets)
 }
 
-/** The same on all nodes and in all modes, so that they send a client to the same endpoint. */
+/** One seed for all nodes and all modes, so that they send a client to the same endpoint. */
 export const sourceSeed = 0x6b707473
 
 /** Spreads a hash over so many numbers from 0, as the kernel does: without a division. */

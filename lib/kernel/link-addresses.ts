@@ -9,18 +9,21 @@ export interface AddressFailure {
 
 /**
  * Single addresses (/32, /128) that this program puts on a link of this machine, so that it can
- * listen on them. Three things implement it: rtnetlink, and on Windows iphlpapi and netsh.
+ * listen on them. Three classes implement it: over rtnetlink, and on Windows over iphlpapi and
+ * netsh.
  */
 export interface LinkAddresses {
-  /** What to do when the operating system does not permit a change. */
+  /** Advice for the user when the operating system does not permit a change. */
   readonly whenDenied: string
-  /** Those that this program has put there, also in earlier runs. Never those of others. */
+  /** The addresses that this program has put there, also in earlier runs. Never those of others. */
   ours(family: IpFamily): Promise<readonly string[]>
-  /** Which of these this machine has without this program. They stay when it goes. */
+  /**
+   * Those of `ips` that this machine has without this program. They stay when this program ends.
+   */
   foreign(family: IpFamily, ips: readonly string[]): Promise<ReadonlySet<string>>
-  /** Puts them on the link; one of ours that is there already is fine. */
+  /** Puts the addresses on the link. An address of ours may be there already. */
   add(family: IpFamily, ips: readonly string[]): Promise<readonly AddressFailure[]>
-  /** Removes those that are ours. What is not there, or not ours, is left alone. */
+  /** Removes those of `ips` that are ours. Other addresses are left alone. */
   remove(family: IpFamily, ips: readonly string[]): Promise<readonly AddressFailure[]>
   /** Removes the link itself, if this program made it and nothing is on it. */
   tidy(): Promise<void>

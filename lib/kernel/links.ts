@@ -50,7 +50,10 @@ export class Links {
     }
   }
 
-  /** The index of a dummy device, made if need be. It stays down: its addresses are local anyway. */
+  /**
+   * The index of a dummy device, which is created if need be. The device stays down, because its
+   * addresses are local anyway.
+   */
   ensureDummy(name: string): number {
     const known = this.find(name)
     if (known !== undefined) return known
@@ -86,8 +89,8 @@ export class Links {
   }
 
   /**
-   * The addresses of one family; of one device, or with `except` of all others; with `metric`
-   * only those that were added with it.
+   * The addresses of one family: of the device `on`, or of all devices but `except`. With `metric`,
+   * only the addresses that were added with it.
    */
   addresses(
     family: IpFamily,
@@ -113,8 +116,8 @@ export class Links {
   }
 
   /**
-   * Adds single addresses (/32, /128) to a device; one that is there already is fine. A metric
-   * means nothing for single addresses, so it may serve as a mark. Resolves once clients reach them.
+   * Adds single addresses (/32, /128) to a device, unless they are there already. A metric means
+   * nothing for single addresses, so it may serve as a mark. Resolves once clients reach them.
    */
   async addAddresses(family: IpFamily, index: number, ips: readonly string[], metric?: number) {
     const change = { family, index, ips, metric }
@@ -126,7 +129,7 @@ export class Links {
     return failures
   }
 
-  /** Removes single addresses from a device; one that is not there is fine. */
+  /** Removes single addresses from a device, if they are there. */
   deleteAddresses(family: IpFamily, index: number, ips: readonly string[]) {
     return this.#changeAddresses(verb.deleteAddress, 'not-found', { family, index, ips })
   }
@@ -135,7 +138,7 @@ export class Links {
     this.#channel.close()
   }
 
-  /** The kernel routes packets to new IPv6 addresses a moment later, from a queue of its own. */
+  /** Waits for the kernel, which routes packets to new IPv6 addresses only a moment later. */
   async #settled(ips: readonly string[]): Promise<void> {
     const deadline = performance.now() + longestSettleMs
     for (const [number, ip] of ips.entries()) {

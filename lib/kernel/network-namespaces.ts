@@ -23,8 +23,9 @@ export function mayEnterNamespaces(): boolean {
 }
 
 /**
- * Does something for each of these network namespaces, inside of it: opening a socket, say, which
- * stays there. They are named by their cookies. Those that no process is in are left out.
+ * Runs `work` inside each of these network namespaces, which are named by their cookies. A socket
+ * that `work` opens stays in its namespace. Namespaces without a name and without a process are
+ * left out.
  */
 export function inNamespacesOf<T>(
   cookies: ReadonlySet<bigint>,
@@ -50,7 +51,7 @@ export function inNamespacesOf<T>(
   return results
 }
 
-/** Those with a name, which container runtimes give them, and those of processes. */
+/** Namespaces with a name, which container runtimes give them, and namespaces of processes. */
 function* namespacePaths(): Generator<string> {
   const named = '/run/netns'
   for (const entry of existsSync(named) ? readdirSync(named) : []) yield `${named}/${entry}`
@@ -60,8 +61,8 @@ function* namespacePaths(): Generator<string> {
 }
 
 /**
- * Undefined when the process has ended, or is guarded from looks. A file in /run/netns whose
- * namespace is gone, or mounted for others only, is on another device.
+ * Undefined when the process has ended, or when this process may not look at it. Undefined also for
+ * a file in /run/netns on another device: its namespace is gone, or mounted for others only.
  */
 function inodeOf(path: string, device: number): number | undefined {
   try {
@@ -77,7 +78,7 @@ function visit(setns: Setns, path: string, work: () => void): void {
   try {
     descriptor = openSync(path, 'r')
   } catch {
-    // The process has ended meanwhile, or is guarded.
+    // The process has ended meanwhile, or this process may not look at it.
     return
   }
   try {
@@ -94,7 +95,7 @@ function bindSetns(): Setns {
   return (descriptor, kind) => Number(call(descriptor, kind))
 }
 
-/** The thread is in the other namespace only while `work` runs, which must not wait for anything. */
+/** The thread is in the other namespace only while `work` runs, so `work` must be synchronous. */
 function inNamespace(setns: Setns, descriptor: number, work: () => void): void {
   const back = openSync(own, 'r')
   try {

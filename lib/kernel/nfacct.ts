@@ -11,7 +11,7 @@ const attributes = { name: 1, packets: 2 } as const
 
 /** The nfacct objects of this network namespace: named counters that rules add to. */
 export interface PacketAccounts {
-  /** Makes the object; one that exists keeps its count. Throws where the kernel has none of these. */
+  /** Creates the object; an existing one keeps its count. Throws where the kernel has no nfacct. */
   ensure(name: string): void
   /** Packets counted so far; undefined when there is no such object. */
   packets(name: string): bigint | undefined

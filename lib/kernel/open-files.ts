@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { systemHere } from '../platform.js'
 
-/** Windows has no limit of sockets but memory. */
+/** The limit where none can be read. On Windows only memory limits the number of sockets. */
 const unknownLimit = systemHere() === 'win32' ? 2 ** 20 : 1024
 
 /** How many files this process may open. Node raises its soft limit to the hard one at its start. */

@@ -5,21 +5,21 @@ import { MessageWriter } from './netlink/message-writer.js'
 import { controlTypes, flags, protocols } from './netlink/protocol.js'
 import { openSocket, type NetlinkPipe } from './netlink/socket.js'
 
-/** A packet that a rule has logged, or the tracing of one. */
+/** A packet that a rule or the kernel's tracing has logged. */
 export interface LoggedPacket {
-  /** What the logger says of it, such as `TRACE: nat:KUBE-SERVICES:rule:3 `. */
+  /** The text of the logger, such as `TRACE: nat:KUBE-SERVICES:rule:3 `. */
   readonly prefix: string
-  /** Names; empty where there is none. */
+  /** The names of interfaces; empty where there is none. */
   readonly inInterface: string
   readonly outInterface: string
-  /** From the IP header on, as it is at that point. */
+  /** The packet from its IP header on, as it was when it was logged. */
   readonly bytes: Buffer
 }
 
 export interface PacketLog {
-  /** What has come since the last call. */
+  /** The packets that came since the last call. */
   read(): readonly LoggedPacket[]
-  /** How often more came than there was room for, since the last call. */
+  /** How often packets were lost for lack of room, since the last call. */
   takeOverruns(): number
   close(): void
 }
@@ -36,8 +36,8 @@ const headerBytes = 4
 const copiedBytes = 160
 
 /**
- * Reads what this network namespace logs to a group of nfnetlink_log. A group has one listener; the
- * kernel refuses others as `denied`.
+ * Reads the packets that this network namespace logs to a group of nfnetlink_log. A group has one
+ * listener; the kernel refuses others as `denied`.
  */
 export function openPacketLog(group: number): PacketLog {
   const socket = openSocket(protocols.netfilter, { receiveBufferBytes: 1 << 20 })
@@ -62,7 +62,7 @@ export function openPacketLog(group: number): PacketLog {
     request((writer) => writer.u8(configure.command, bind))
     request((writer) => {
       writer.bytes(configure.mode, mode.subarray(0, 6))
-      // One at a time and at once, not gathered for a second.
+      // The kernel sends each packet at once, instead of collecting packets for a second.
       writer.be32(configure.timeout, 1)
       writer.be32(configure.threshold, 1)
     })

@@ -1,12 +1,12 @@
 /**
- * Where in the kernel something stands. Differences, the hops of `explain` and counters are joined
- * by it; people read its text.
+ * A place in the kernel. It joins differences, the hops of `explain` and counters of the same
+ * place. People read its text.
  */
 export interface Place {
   readonly kind: PlaceKind
   /** The table of an iptables chain. */
   readonly table?: string
-  /** Empty for what there is one of only. */
+  /** Empty for a kind that has only one place. */
   readonly name: string
 }
 
@@ -21,7 +21,7 @@ export type PlaceKind =
   /** A system call that programs of eBPF see. */
   | 'call'
   | 'device'
-  /** An address at which this machine is asked. */
+  /** An address of this machine. */
   | 'address'
   /** The ports that the proxy itself listens on. */
   | 'listeners'
@@ -36,7 +36,7 @@ export function chainIn(table: string, name: string): Place {
   return { kind: 'chain', table, name }
 }
 
-/** The same for the same place; never shown. */
+/** A key that is the same for the same place. People never see it. */
 export function placeId({ kind, table = '', name }: Place): string {
   return [kind, table, name].join('\u0000')
 }

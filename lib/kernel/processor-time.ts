@@ -2,12 +2,14 @@ import { readFileSync } from 'node:fs'
 
 /** Linux counts the time of programs in hundredths of a second. */
 const tickMs = 10
-/** Of the words after the name in `stat`: user and system time of programs that have ended. */
+/**
+ * Indexes of the words after the name in `stat`: user and system time of programs that have ended.
+ */
 const endedPrograms = [13, 14] as const
 
 /**
- * For how long processors have worked for syncs so far, in ms: the first thread of this process, and
- * the programs it started that have ended. Undefined where the kernel does not say.
+ * The processor time that syncs have taken so far, in ms: of the first thread of this process, and
+ * of the programs that it started and that have ended. Undefined where the kernel does not tell it.
  */
 export function processorMs(from = '/proc/self'): number | undefined {
   try {

@@ -95,7 +95,9 @@ export class Routes {
     }
   }
 
-  /** Delivers marked packets on this node, to whatever address they go; again does nothing. */
+  /**
+   * Delivers marked packets on this node, whatever their destination. Repeating it does nothing.
+   */
   divert(family: IpFamily, diversion: Diversion): void {
     const create = flags.ack | flags.create | flags.excl
     this.#change('exists', routeRequest(verb.newRoute, create, family, diversion))

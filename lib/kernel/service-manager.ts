@@ -4,7 +4,7 @@ import koffi from 'koffi'
 export interface ServiceManager {
   /** Sends lines such as `READY=1`. Returns why that failed, or undefined. */
   notify(text: string): string | undefined
-  /** How often it wants to hear `WATCHDOG=1`, in ms; undefined: never. */
+  /** The interval in ms at which it expects `WATCHDOG=1`; undefined if it does not expect it. */
   readonly watchdogMs: number | undefined
 }
 
@@ -26,7 +26,7 @@ export function serviceManagerOf(
   return { notify: (text) => send(address, text), watchdogMs: watchdogOf(env, pid) }
 }
 
-/** Of `struct sockaddr_un`; a leading `@` stands for the 0 of an abstract socket. */
+/** The bytes of a `struct sockaddr_un`; a leading `@` stands for the 0 of an abstract socket. */
 function addressOf(socket: string): Buffer | undefined {
   const path = Buffer.from(socket)
   if (!/^[/@]./s.test(socket) || path.length >= maxPath || path.includes(0)) return undefined
@@ -44,11 +44,14 @@ function watchdogOf(
   const microseconds = Number(env['WATCHDOG_USEC'] ?? 0)
   const meant = env['WATCHDOG_PID'] ?? ''
   if (!(microseconds > 0) || (meant !== '' && meant !== String(pid))) return undefined
-  // Half of the time it allows, as its manual advises.
+  // Half of the time that systemd allows, as its manual advises.
   return microseconds / 1000 / 2
 }
 
-/** Node has no datagram sockets of this family. Never waits: a full queue loses a note. */
+/**
+ * Calls the C library, because Node has no datagram sockets of this family. Never waits: a message
+ * to a full queue is lost.
+ */
 function send(address: Buffer, text: string): string | undefined {
   const libc = koffi.load(null)
   const socket = libc.func('int socket(int, int, int)') as (...of: number[]) => number

@@ -2,15 +2,15 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { messageOf } from '../errors.js'
 
-/** What became of one kernel setting. */
+/** The result for one kernel setting. */
 export interface SysctlOutcome {
   /** `net/netfilter/nf_conntrack_max` */
   readonly name: string
   readonly wanted: string
-  /** What was there before; undefined when it could not be read. */
+  /** The value before; undefined when it could not be read. */
   readonly before: string | undefined
   readonly result: 'unchanged' | 'written' | 'kept-larger' | 'missing' | 'failed'
-  /** For people, empty when all is well. */
+  /** A text for people; empty when all is well. */
   readonly reason: string
 }
 
@@ -37,7 +37,7 @@ export class Sysctls {
     return this.ensureFile(join('proc/sys', wish.name), wish)
   }
 
-  /** A file relative to the root, without the line end. */
+  /** The content of a file, without the line end. The path is relative to the root. */
   readFile(path: string): string | undefined {
     try {
       return readFileSync(join(this.#root, path), 'utf8').trim()

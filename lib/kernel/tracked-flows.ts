@@ -12,7 +12,7 @@ export async function listTrackedFlows(family: IpFamily): Promise<readonly Track
   return flows
 }
 
-/** The same, message by message; `visit` is given a view that the next message overwrites. */
+/** Visits the same connections one by one; `visit` gets a view that the next message overwrites. */
 export async function visitTrackedFlows(
   family: IpFamily,
   visit: (flow: FlowMessage) => void,

@@ -21,12 +21,12 @@ export interface UdpSocket {
   /** 4 or 16 bytes, in network order. */
   readonly peer: Buffer
   readonly peerPort: number
-  /** How the kernel names it, for `destroy`. */
+  /** Family and id name the socket to the kernel, for `destroy`. */
   readonly family: IpFamily
   readonly id: Buffer
 }
 
-/** The UDP sockets of the network namespace in which it was opened. */
+/** The UDP sockets of the network namespace in which this object was made. */
 export class UdpSockets {
   readonly #channel: NetlinkChannel
 
@@ -44,7 +44,7 @@ export class UdpSockets {
     })
   }
 
-  /** Whoever uses the socket is told (ECONNABORTED). False when it is gone already. */
+  /** Destroys a socket; its user gets ECONNABORTED. False when the socket is gone already. */
   destroy({ family, id }: UdpSocket): boolean {
     const request = new MessageWriter(128).message(destroySocket, flags.ack, (message) => {
       const bytes = requestFor(family)
@@ -66,8 +66,8 @@ export class UdpSockets {
 }
 
 /**
- * Whether the kernel destroys sockets on request. It is asked to do so with a socket that does not
- * exist.
+ * Whether the kernel destroys sockets on request. A request for a socket that does not exist shows
+ * it.
  */
 export function destroysSockets(): boolean {
   const sockets = new UdpSockets()

@@ -2,7 +2,7 @@ import { ipPart, protocolPart, tuplePart } from './conntrack-tuple.js'
 import { aligned, isLittleEndian, nestedBit } from './netlink/protocol.js'
 import type { IpFamily } from '../state/ip.js'
 
-/** Where things are in a tuple as kernels write it, so that most are not searched. */
+/** The layout of a tuple as kernels usually write it, so that most tuples need no search. */
 export interface UsualTuple {
   readonly bytes: number
   readonly headers: readonly (readonly [at: number, header: number])[]

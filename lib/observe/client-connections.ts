@@ -2,13 +2,15 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 
 /**
- * Enough for the kubelet, a few Prometheus servers and the probes of many load balancers, which
- * all ask and leave; few enough that they never take the descriptors of syncs.
+ * Enough for the kubelet, a few Prometheus servers and the probes of many load balancers, which all
+ * leave after their answer. Few enough that clients never take the descriptors of syncs.
  */
 export const clientsMax = 64
-/** Without a whole request or a byte for so long, a connection ends. */
+/** A connection ends when it is idle, or has sent no whole request, for this time. */
 const idleMs = 10_000
-/** An answer that nobody reads ends as well, but a large one may take its time. */
+/**
+ * A connection ends when nothing of an answer is read for this time; a large one may take longer.
+ */
 const stalledMs = 30_000
 
 /** How long a server waits for clients: for a request, for the rest of one, for the next. */
@@ -29,13 +31,13 @@ interface Client {
 }
 
 /**
- * Bounds the connections of servers together. When there are too many, the oldest idle one goes,
- * not the newest: who comes to ask is served, also while others come only to stay. The address
- * with most of them gives one up, so a crowd from one machine only ever pushes out itself.
+ * Bounds the connections of several servers together. When there are too many, the client address
+ * with the most connections loses its oldest idle one. So a new client is served while others only
+ * keep connections open, and a crowd from one machine pushes out only itself.
  */
 export class ClientConnections {
   readonly #max: number
-  /** By address and port of the client, which TLS and the socket below agree on; oldest first. */
+  /** By the client's address and port, the same for TLS and the socket below it; oldest first. */
   readonly #clients = new Map<string, Client>()
 
   constructor(max = clientsMax) {

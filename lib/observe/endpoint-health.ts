@@ -10,20 +10,20 @@ export interface EndpointHealthOptions {
   readonly log: Log
   readonly meter: Meter
   readonly events: EventRecorder
-  /** Milliseconds that never jump. */
+  /** Milliseconds of a clock that nobody can set. */
   readonly now: () => number
 }
 
-/** An endpoint that comes and goes must not use up the Events of others. */
+/** An endpoint that fails and works by turns must not use up the Events of others. */
 const eventEveryMs = 60_000
 /** How many endpoints one line names. */
 const mostNamed = 5
 
-/** Turns what the checks of endpoints find into log lines, metrics, Events and health answers. */
+/** Turns the results of endpoint checks into log lines, metrics, Events and health answers. */
 export class EndpointHealth implements HealthListener {
   readonly #options: EndpointHealthOptions
   readonly #ports = new Map<string, PortHealth>()
-  /** By service: when its last Event was recorded. */
+  /** When the last Event of a Service was recorded. */
   readonly #toldAt = new Map<string, number>()
 
   constructor(options: EndpointHealthOptions) {
@@ -73,7 +73,7 @@ export class EndpointHealth implements HealthListener {
     this.#options.log.error({ reason }, 'the thread that checks endpoints ended, it starts again')
   }
 
-  /** For `/healthz?verbose`; none while no Service asks for checks. */
+  /** The lines for `/healthz?verbose`; none while no Service asks for checks. */
   lines(): readonly StatusLine[] {
     if (this.#ports.size === 0) return []
     let checked = 0

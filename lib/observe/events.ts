@@ -25,7 +25,9 @@ export interface EventRecorder {
   record(event: ProxyEvent): void
 }
 
-/** Logs Events where there is no API server; what happened is also logged elsewhere. */
+/**
+ * Logs Events where there is no API server. The level is debug, because other lines tell the same.
+ */
 export function logEvents(log: Log): EventRecorder {
   return {
     record: ({ type, reason, action, note, regarding: { kind, namespace, name } }) => {
@@ -39,7 +41,7 @@ export interface ApiEventsOptions {
   readonly post: (path: string, body: object) => Promise<void>
   readonly nodeName: string
   readonly log: Log
-  /** Milliseconds that never jump. */
+  /** Milliseconds of a clock that nobody can set. */
   readonly now?: () => number
   /** How many Events may be sent at once, and how many more each minute. */
   readonly burst?: number
@@ -64,7 +66,7 @@ export function apiEvents(options: ApiEventsOptions): EventRecorder {
   const { log, nodeName, post, now = () => performance.now(), burst = 25, perMinute = 12 } = options
   let tokens = burst
   let refilledAt = now()
-  /** One at a time, so that a burst of Events opens one connection. */
+  /** Events are sent one at a time, so that a burst of them opens one connection. */
   let last = Promise.resolve()
   let waiting = 0
   const allows = () => {
@@ -83,7 +85,7 @@ export function apiEvents(options: ApiEventsOptions): EventRecorder {
         return
       }
       const body = bodyOf(event, nodeName, new Date())
-      // The namespace of a malformed object may be half a character, which cannot be encoded as it is.
+      // The namespace of a malformed object may contain half a character, which cannot be encoded.
       const inPath = encodeURIComponent(Buffer.from(body.metadata.namespace).toString())
       const path = `/apis/events.k8s.io/v1/namespaces/${inPath}/events`
       waiting++

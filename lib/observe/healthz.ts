@@ -21,7 +21,7 @@ export interface NodeState {
 interface FamilyHealth {
   /** The date of the last successful sync; undefined before the first. */
   readonly updatedAt: number | undefined
-  /** Since when the oldest update waits; undefined when none does. */
+  /** The time since which the oldest update waits; undefined when none waits. */
   readonly pendingSince: number | undefined
 }
 
@@ -88,7 +88,9 @@ export class Health {
     return [...this.#families.values()].every(({ updatedAt }) => updatedAt !== undefined)
   }
 
-  /** For load balancers. It also tells whether this node should get new traffic (H04). */
+  /**
+   * The answer for load balancers. It also tells whether this node should get new traffic (H04).
+   */
   healthz(): HealthAnswer {
     const { expectsNode } = this.#options
     const node = this.#node
@@ -96,7 +98,9 @@ export class Health {
     return this.#answer(this.isHealthy && nodeEligible, { nodeEligible })
   }
 
-  /** For livenessProbes. A node that is being deleted is no reason for a restart (H05). */
+  /**
+   * The answer for livenessProbes. A node that is being deleted is no reason for a restart (H05).
+   */
   livez(): HealthAnswer {
     return this.#answer(this.isHealthy, {})
   }

@@ -5,7 +5,7 @@ import { ClientConnections, patience } from './client-connections.js'
 export interface HttpRequest {
   readonly method: string
   readonly path: string
-  /** What follows the question mark of the URL. */
+  /** The part of the URL after the question mark. */
   readonly query: string
   /** The body of a PUT; empty for other methods. */
   readonly body: string
@@ -53,7 +53,7 @@ export async function runHttpServer(
     } catch (error) {
       const message = `listen on ${host} port ${port}: ${messageOf(error)}`
       failed(message)
-      // A port that was open is ours: what failed later passes.
+      // A port that was open once is ours, so a later failure passes.
       if (failHard && !wasOpen) {
         const advice = 'free the port, choose another, or leave out --bind-address-hard-fail'
         throw new KernelError('busy', `${message}; ${advice}`, { cause: error })
@@ -64,8 +64,8 @@ export async function runHttpServer(
 }
 
 /**
- * 0.0.0.0 means both families, as in every program written in Go: on a node with IPv6 only, kubelet
- * asks for the health of this process there.
+ * 0.0.0.0 means both families, as in every program written in Go. On a node with IPv6 only, kubelet
+ * asks for the health of this process over IPv6.
  */
 async function listenFor(options: HttpServerOptions): Promise<Server> {
   if (options.host !== '0.0.0.0') return listen(options)
@@ -90,7 +90,7 @@ export function listen(options: {
   readonly port: number
   readonly handler: HttpHandler
   readonly ipv6Only?: boolean
-  /** How long a client may say nothing. */
+  /** How long a client may send nothing. */
   readonly idleMs?: number
   readonly clients?: ClientConnections | undefined
 }): Promise<Server> {
@@ -158,7 +158,7 @@ async function answer(
   reply.end(request.method === 'HEAD' ? undefined : result.body)
 }
 
-/** Undefined when it is too long. */
+/** Undefined when the body is too long. */
 async function readBody(request: IncomingMessage): Promise<string | undefined> {
   let body = ''
   // The rest stays unread: Node drops it once the answer is sent.

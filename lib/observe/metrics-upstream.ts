@@ -101,7 +101,7 @@ export const kernelModeMetrics: readonly MetricSpec[] = [
     labels: family,
     buckets: syncBuckets,
     modes: rules,
-    help: 'Time that a sync took which wrote everything',
+    help: 'Time of a sync that wrote everything',
   },
   {
     name: 'sync_partial_proxy_rules_duration_seconds',
@@ -109,7 +109,7 @@ export const kernelModeMetrics: readonly MetricSpec[] = [
     labels: family,
     buckets: syncBuckets,
     modes: rules,
-    help: 'Time that a sync took which wrote differences only',
+    help: 'Time of a sync that wrote only differences',
   },
   {
     name: 'sync_proxy_rules_iptables_restore_failures_total',

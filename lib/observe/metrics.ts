@@ -24,7 +24,7 @@ export interface MetricsOptions {
   readonly process?: boolean
   /** How many series of services one metric may have. Further ones are summed as `other`. */
   readonly maxServiceSeries?: number
-  /** A name is not in the table, so its number is lost. */
+  /** Called with a name that is not in the table, so its number is lost. */
   readonly onUnknown?: (name: string) => void
 }
 
@@ -36,7 +36,7 @@ export interface SeriesValue {
 
 /** One series of a counter or gauge. */
 export interface ReadSeries extends SeriesValue {
-  /** As in the tables, without the prefix. */
+  /** The name as in the tables, without the prefix. */
   readonly name: string
 }
 
@@ -117,7 +117,7 @@ export class Metrics implements Meter {
     })
   }
 
-  /** All series of these counters and gauges, after one look at what is counted. */
+  /** All series of these counters and gauges. `beforePage` runs once for all of them. */
   async readSeries(names: readonly string[]): Promise<readonly ReadSeries[]> {
     await this.#beforePage()
     const all: ReadSeries[] = []

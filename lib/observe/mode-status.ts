@@ -23,19 +23,19 @@ export interface ModeStatusOptions {
 interface FamilyStatus {
   syncs: number
   failed: number
-  /** Since when, and why the newest sync failed; undefined while syncs succeed. */
+  /** The time since which syncs fail, and the newest error; undefined while they succeed. */
   failing: { readonly since: number; readonly error: string } | undefined
   /** Service ports that the newest successful sync could not program. */
   left: { readonly since: number; readonly ports: readonly ServiceFailure[] } | undefined
 }
 
-/** What fails in the mode that runs, since when and why. */
+/** Collects what fails in the mode that runs, since when and why. */
 export class ModeStatus {
   readonly #options: ModeStatusOptions
   readonly #families = new Map<IpFamily, FamilyStatus>()
   #foreignChanges = 0
   #newest: { readonly at: number; readonly reason: string } | undefined
-  /** Families that are not written anew since the newest foreign change. */
+  /** Families that have not been written anew since the newest foreign change. */
   readonly #unrepaired = new Set<IpFamily>()
 
   constructor(options: ModeStatusOptions) {

@@ -11,7 +11,10 @@ export interface ObjectObserverOptions {
   readonly now: () => number
 }
 
-/** While the API server is away, four lists fail every few seconds. Each is logged this often. */
+/**
+ * One failure is logged once in this time: without an API server, four lists fail every few
+ * seconds.
+ */
 const repeatedFailureMs = 30_000
 
 /** Turns what happens to objects on their way to the tracker into log lines, metrics and events. */
@@ -51,7 +54,9 @@ export function repeatFilter(options: {
   }
 }
 
-/** A sink that logs each object before it hands it on: what the proxy has heard of, and when. */
+/**
+ * A sink that logs each object before it hands it on, so that the log shows when the proxy got it.
+ */
 export function loggedSink(sink: ObjectSink, log: Log): ObjectSink {
   return {
     upsert: (kind, raw) => {

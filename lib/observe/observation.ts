@@ -41,10 +41,10 @@ export class Observation {
   readonly #status: ModeStatus
   readonly #clients: ClientConnections
   readonly #services: ServiceHealth
-  /** Is told what the checks of endpoints find. */
+  /** Gets the results of endpoint checks. */
   readonly endpoints: EndpointHealth
   readonly #systemd: SystemdNotifier | undefined
-  /** The warnings that are Events already. */
+  /** The warnings that have been recorded as Events. */
   #recorded = new Set<string>()
 
   constructor(options: ObservationOptions) {
@@ -194,7 +194,7 @@ export class Observation {
   }
 }
 
-/** H03. */
+/** An update may wait two sync periods (H03). */
 function timeoutOf(syncPeriodMs: number): number {
   return 2 * syncPeriodMs
 }

@@ -30,7 +30,7 @@ export interface MetricsPages {
   readonly metrics: () => Promise<{ readonly type: string; readonly body: string }>
   /** kubernetes_healthcheck of /metrics/slis. */
   readonly slis: () => Promise<{ readonly type: string; readonly body: string }>
-  /** The whole configuration, and where its values came from. */
+  /** The whole configuration, and the origins of its values. */
   readonly configz: () => unknown
   /** What works and what fails, for `/healthz?verbose`. */
   readonly status: () => readonly StatusLine[]
@@ -72,7 +72,7 @@ export function metricsPages(pages: MetricsPages): HttpHandler {
   }
 }
 
-/** The query comes from a person: what is wrong with it is no failure of this program. */
+/** A person writes the query, so a wrong query is no failure of this program. */
 function answerOrAdvice(answer: () => unknown): HttpReply {
   try {
     return json(answer())

@@ -73,7 +73,7 @@ async function serve(options: ServersOptions, signal: AbortSignal, served: Serve
   let failHard = bindAddressHardFail && !takeover
   const work = async (address: string, inner: AbortSignal) => {
     await serveAt(address, { ...options, ...served, failHard }, inner)
-    // A proxy that works does not end because of an address that is new in the file.
+    // A running proxy does not end because of a new address in the file.
     failHard = false
   }
   await running.follow(served.address, work, signal)
@@ -151,7 +151,7 @@ function statusLines({ status, endpoints, running }: ServersOptions): readonly S
   return [...status.lines(), ...endpoints.lines(), ...configLines(running)]
 }
 
-/** What an operator has to know about the file of --config. */
+/** The state of the file of --config, for operators. */
 function configLines({ problem, waiting }: RunningConfig): readonly StatusLine[] {
   const file = problem === undefined ? 'valid' : `wrong, the last good one is in use: ${problem}`
   const changes = waiting.map(({ path, from, to }) => `${path} from ${quote(from)} to ${quote(to)}`)

@@ -33,7 +33,7 @@ interface Listener {
   readonly server: Server
 }
 
-/** The health-check node ports of Services (H11-H14). It keeps open exactly those in `set`. */
+/** The health-check node ports of Services (H11-H14). Exactly the ports given to `set` are open. */
 export class ServiceHealth {
   readonly #options: ServiceHealthOptions
   #targets: ReadonlyMap<string, HealthCheckTarget> = new Map()
@@ -110,7 +110,7 @@ export class ServiceHealth {
         ipv6Only: true,
         clients: this.#options.clients,
       })
-      // What goes wrong with one client is no reason to end; the port stays open.
+      // The port stays open after an error of one client.
       server.on('error', () => undefined)
       this.#open.set(key, { id, address, family, port, server })
       this.#failures.delete(key)
@@ -133,7 +133,7 @@ export class ServiceHealth {
   }
 }
 
-/** H12, for any path and method. */
+/** The answer of H12, for any path and method. */
 export function serviceAnswer(id: string, localEndpoints: number, isHealthy: boolean): HttpReply {
   const [namespace = '', name = ''] = id.split('/')
   const reply = json(

@@ -6,8 +6,8 @@ export interface Series {
 }
 
 /**
- * Knows the series of each Service. So the series of a removed service port are found without a
- * search through all, and their number is limited, which bounds the memory in a huge cluster.
+ * Knows the series of each Service. The series of a removed service port are found without a search
+ * through all. Their number is limited, which bounds the memory in a huge cluster.
  */
 export class ServiceSeries {
   readonly #limit: number
@@ -21,7 +21,7 @@ export class ServiceSeries {
 
   /**
    * The labels to count under: those given, or `other` for service and endpoint once the limit is
-   * reached. So sums over all series stay correct.
+   * reached. Sums over all series stay correct.
    */
   admit(metric: string, labels: Labels): Labels {
     const { service = '' } = labels

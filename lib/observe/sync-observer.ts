@@ -24,12 +24,12 @@ const quietMs = 1000
 export class SyncObserver {
   readonly #options: SyncObserverOptions
   readonly #syncedOnce = new Set<IpFamily>()
-  /** The service ports that failed in the last sync, with the reason that was told. */
+  /** The service ports that failed in the last sync, with the reason that was logged. */
   readonly #failed = new Map<IpFamily, ReadonlyMap<string, string>>()
   /** Why the last sync failed, if it did. */
   readonly #errors = new Map<IpFamily, string | undefined>()
   readonly #states = new Map<IpFamily, DesiredState>()
-  /** When a sync was last told at the usual level, in ms of `age`. */
+  /** When a sync was last logged at level info, in ms of `age`. */
   readonly #toldAt = new Map<IpFamily, number>()
   /** Trigger times of changes whose sync has not succeeded yet. */
   readonly #waiting = new Map<IpFamily, number[]>()
@@ -76,7 +76,7 @@ export class SyncObserver {
       const { error, detail } = report
       const fields = { mode, family, ms, error, ...(detail === undefined ? {} : { detail }) }
       const message = 'sync failed, the rules of the last good sync stay; will retry'
-      // The same again is no news; the metrics count it.
+      // The same error again is logged for debugging only; the metrics count it.
       if (this.#errors.get(family) === error) log.debug(fields, message)
       else log.error(fields, message)
       this.#errors.set(family, error)
@@ -120,9 +120,9 @@ export class SyncObserver {
     logAll('Removing service port', removed)
   }
 
-  /** Each once for a reason, not at every retry. */
+  /** Logs each service port once for each reason, not at every retry. */
   #logFailedServices({ family, outcome, failed }: SyncReport): void {
-    // A sync that failed as a whole does not know which service ports would.
+    // A sync that failed as a whole tells nothing about single service ports.
     if (outcome === 'failed') return
     const told = this.#failed.get(family)
     for (const { key, reason } of failed) {

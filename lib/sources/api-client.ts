@@ -4,7 +4,7 @@ import { messageOf, SourceError } from '../errors.js'
 import { limitSilence, Silence, type SilenceLimits } from './silence.js'
 import { parseRetryAfter } from './backoff.js'
 
-/** What a request needs besides its URL. */
+/** The headers and TLS options that a request needs besides its URL. */
 export interface Credentials extends TlsRequestOptions {
   readonly headers: Readonly<Record<string, string>>
 }
@@ -13,7 +13,7 @@ export interface Credentials extends TlsRequestOptions {
 export interface ClusterAccess {
   readonly server: string
   credentials(): Promise<Credentials>
-  /** The server refused the credentials, so the next ones are read again. */
+  /** The server refused the credentials. They are read again for the next request. */
   forget(): void
 }
 
@@ -23,9 +23,9 @@ export interface ApiRequest extends SilenceLimits {
   readonly query?: Readonly<Record<string, string>>
   /** Sent as JSON. */
   readonly body?: unknown
-  /** Without the head of an answer after this time, the request fails. */
+  /** The request fails if the head of the answer has not come after this time. */
   readonly headTimeoutMs: number
-  /** Without the whole body after this time, the request fails. */
+  /** The request fails if the whole body has not come after this time. */
   readonly totalTimeoutMs?: number
 }
 
@@ -36,7 +36,7 @@ export type ApiAnswer =
       readonly ok: false
       readonly status: number
       readonly message: string
-      /** From the header Retry-After, within reason, else 0. */
+      /** The wait that the header Retry-After asks for, within reason, else 0. */
       readonly retryAfterMs: number
     }
 
@@ -45,7 +45,7 @@ export interface AnsweredRequest {
   readonly method: string
   readonly status: number
   readonly host: string
-  /** Until the head of the answer. */
+  /** The time until the head of the answer came. */
   readonly seconds: number
 }
 
@@ -58,7 +58,7 @@ export const longestSignOfLifeMs = 15_000
 export class ApiClient {
   readonly #access: ClusterAccess
   readonly #userAgent: string
-  /** Under way, and shared by all requests that wait for a byte of this server. */
+  /** The question for a sign of life that is under way. All silent requests share it. */
   #asking: Promise<number | undefined> | undefined
   #answeredAt = -Infinity
   #answered: (request: AnsweredRequest) => void = () => undefined
@@ -107,14 +107,16 @@ export class ApiClient {
     await readJson(answer.body)
   }
 
-  /** When the server last gave a sign of life; undefined when it gives none. */
+  /** The time of the server's last sign of life; undefined when it gives none. */
   async #signOfLife(freshMs: number, signal: AbortSignal): Promise<number | undefined> {
     if (performance.now() - this.#answeredAt < freshMs) return this.#answeredAt
     this.#asking ??= this.#ask(freshMs, signal).finally(() => (this.#asking = undefined))
     return this.#asking
   }
 
-  /** Any answer is one, a refusal of the request or of the connection, too. */
+  /**
+   * Asks for a sign of life. Any answer is one, also a refusal of the request or of the connection.
+   */
   async #ask(freshMs: number, signal: AbortSignal): Promise<number | undefined> {
     const within = Math.min(longestSignOfLifeMs, freshMs / 2)
     const limits = { headTimeoutMs: within, idleTimeoutMs: within }
@@ -205,7 +207,7 @@ async function errorText(response: IncomingMessage, status: number): Promise<str
   return response.statusMessage || `status ${status}`
 }
 
-/** The text of a body, or more than so many characters of it. What is left ends with the connection. */
+/** The text of a body, up to a little more than so many characters. The rest is never read. */
 export async function beginningOf(body: IncomingMessage, characters: number): Promise<string> {
   let text = ''
   for await (const piece of body.setEncoding('utf8')) {

@@ -9,7 +9,7 @@ export interface ApiServerSourceOptions {
   readonly client: ApiClient
   /** Only this Node is followed (R10). */
   readonly nodeName: string
-  /** Ask for all objects at the begin of a watch, before lists are tried. */
+  /** Whether to ask for all objects at the beginning of a watch, before lists are tried. */
   readonly isStreamed?: boolean
   readonly timing?: Partial<ListWatchTiming>
   readonly random?: () => number
@@ -35,7 +35,7 @@ export function apiServerSource(options: ApiServerSourceOptions): Source {
   }
 }
 
-/** What the proxy of a node reads. */
+/** The objects that the proxy of a node reads. */
 export function selectionsFor(nodeName: string): readonly Selection[] {
   return [
     {

@@ -1,4 +1,4 @@
-/** Waiting times that double after each failure. Each is between half and all of its size. */
+/** Waiting times that double after each failure. Chance makes each shorter, by half at most. */
 export class Backoff {
   readonly #firstMs: number
   readonly #random: () => number
@@ -23,12 +23,12 @@ export class Backoff {
 
 /**
  * The longest wait that a server, or a proxy before it, can ask for. A node whose rules are out of
- * date must not sleep for an hour. Twice the longest wait that is chosen here without being asked:
- * a server that sheds load asks for seconds, and one small list a minute costs it nothing.
+ * date must not sleep for an hour. It is twice the longest wait that this program chooses by
+ * itself. A server that sheds load asks for seconds, and one small list a minute costs it nothing.
  */
 export const longestRetryAfterMs = 60_000
 
-/** The header Retry-After, seconds or a date, in ms from now; 0 where it says nothing sensible. */
+/** The header Retry-After, seconds or a date, in ms from now; 0 where it makes no sense. */
 export function parseRetryAfter(header: string | undefined, now: number): number {
   const text = header?.trim() ?? ''
   // Dates have letters. Date.parse alone takes "-5" and "1.5" for years and months.

@@ -30,7 +30,7 @@ export async function openCluster(
   if (kubeconfig === '') {
     return new FileAccess(master === '' ? inClusterSpec(deps.env) : bareSpec(master), deps.now)
   }
-  // The file of kubeadm names one that only kube-proxy's own pod has.
+  // The configuration of kubeadm names a kubeconfig that only kube-proxy's own pod has.
   if (deps.env['KUBERNETES_SERVICE_HOST'] !== undefined && !existsSync(kubeconfig)) {
     throw new ConfigError(
       `read kubeconfig ${kubeconfig}: no such file; in a pod leave clientConnection.kubeconfig ` +

@@ -4,18 +4,18 @@ import type { EndpointFailure } from '../state/endpoint-health.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { EndpointSliceObject } from '../state/objects.js'
 
-/** What a node should serve, read once. */
+/** The states that a node should serve, read once. */
 export interface NodeStates {
   /** One for each IP family asked for. */
   readonly states: readonly DesiredState[]
-  /** What was skipped or left out, and why. */
+  /** Texts about objects, or parts of them, that were left out, and why. */
   readonly warnings: readonly string[]
-  /** What the objects say about the endpoints of a Service, used here or not. */
+  /** The EndpointSlices of a Service, also with endpoints that are not used here. */
   readonly slicesOf: (namespace: string, name: string) => readonly EndpointSliceObject[]
   readonly zone: string | undefined
 }
 
-/** Objects go into the sink; `taken` is called once they are all there. */
+/** Objects go into the sink. The caller calls `taken` once all objects are there. */
 export interface Collected {
   readonly sink: TrackerSink
   readonly warnings: readonly string[]

@@ -5,7 +5,7 @@ const longestLine = 32 * 1024 * 1024
 
 const newline = 0x0a
 
-/** A line that is no JSON, or has no end. What it said is lost. */
+/** A line that is no JSON, or has no end. Its event is lost. */
 export class UnreadableLine extends SourceError {}
 
 /**

@@ -98,7 +98,7 @@ function textOrFile(source: Json, name: string, directory: string): TextOrFile |
   return file === undefined || file === '' ? undefined : { file: resolve(directory, file) }
 }
 
-/** The file goes before the text, as in other clients, because the file may be newer. */
+/** The file has precedence over the text, as in other clients, because the file may be newer. */
 function tokenOf(user: Json, directory: string): TextOrFile | undefined {
   const file = asString(user['tokenFile'])
   if (file !== undefined && file !== '') return { file: resolve(directory, file) }

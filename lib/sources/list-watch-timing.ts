@@ -9,24 +9,28 @@ export interface ListWatchTiming {
    */
   readonly askAfterMs: number
   /**
-   * After this silence the watch is resumed, even when the server lives: behind one address there
-   * may be several, and one of them, or what lies between, may hang. kube-proxy's client, which
-   * asks on the connection itself, gives up after 45 s. Servers send bookmarks only about once a
-   * minute, but where many nodes watch, Services and endpoints are never quiet for so long.
+   * After this silence the watch is resumed, even when the server answers other requests: there may
+   * be several servers behind one address, and one of them, or a device on the way, may hang.
+   * kube-proxy's client, which asks on the connection itself, gives up after 45 s. Servers send
+   * bookmarks only about once a minute. But where many nodes watch, Services and endpoints are
+   * never quiet for so long.
    */
   readonly idleTimeoutMs: number
-  /** The same for what is quiet in every cluster and urgent in none; longer than between bookmarks. */
+  /**
+   * The same for objects that are quiet in every cluster and never urgent. It is longer than the
+   * time between two bookmarks.
+   */
   readonly quietIdleTimeoutMs: number
   /** A page that takes longer counts as failed. */
   readonly pageTimeoutMs: number
   readonly firstRetryMs: number
-  /** While nothing listens at the address: attempts cost the server nothing. */
+  /** The longest wait while nothing listens at the address: attempts cost the server nothing. */
   readonly longestConnectRetryMs: number
-  /** While the server answers with errors: attempts add to its load. */
+  /** The longest wait while the server answers with errors: attempts add to its load. */
   readonly longestErrorRetryMs: number
   /** Time between two attempts to list an optional kind that is absent. */
   readonly absentRetryMs: number
-  /** A watch that lasted this long ends the growth of the waits before lists that a watch asked for. */
+  /** After a watch of this time, the waits before lists that a watch asked for are short again. */
   readonly soundWatchMs: number
 }
 

@@ -11,9 +11,9 @@ import { ListAgain, parseWatchEvent, Refusal, throwIfOlder } from './watch-event
 
 export interface ListWatchDeps extends RequestDeps {
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
-  /** Milliseconds that never jump. */
+  /** Milliseconds of a clock that nobody can set. */
   readonly now: () => number
-  /** Ask for all objects at the begin of a watch before a list is tried. */
+  /** Whether to ask for all objects at the beginning of a watch before a list is tried. */
   readonly isStreamed: boolean
 }
 
@@ -22,12 +22,12 @@ const gone = 410
 const invalid = 422
 const tooManyRequests = 429
 
-/** After so many refused watches in a row, none of which moved on, there is a new list. */
+/** After this many refused watches in a row without an event, there is a new list. */
 const refusalsOfOneVersion = 5
 
 /**
- * The version is newer than the server's own: the server was restored from a backup, or replaced.
- * It may never reach this version, so a new list is needed.
+ * Whether our version is newer than the server's own: the server was restored from a backup, or
+ * replaced. It may never reach this version, so a new list is needed.
  */
 const isVersionTooNew = (error: unknown) =>
   error instanceof Refusal &&
@@ -40,10 +40,10 @@ const reportedTypes = 8
 const successfulWatchMs = 1000
 
 /**
- * Keeps a sink up to date with one resource until the signal: a watch that begins with all objects,
- * or from servers that refuse this a list in pages, then a watch from the version of the list. The
- * watch is resumed after every interruption. When the server no longer has the version, all objects
- * come again. Failures are reported and retried. A list that fails removes no object (R01).
+ * Keeps a sink up to date with one resource until the signal. A watch begins with all objects. A
+ * server that refuses this sends a list in pages, and then a watch from the version of the list.
+ * The watch is resumed after every interruption. When the server no longer has the version, all
+ * objects come again. Failures are reported and retried. A list that fails removes no object (R01).
  */
 export class ListWatch {
   readonly #selection: Selection
@@ -51,7 +51,9 @@ export class ListWatch {
   readonly #requests: ObjectRequests
   readonly #sink: ObjectSink
   readonly #backoff: Backoff
-  /** Of its own, because the good events before a bad one reset the other: lists are expensive. */
+  /**
+   * Lists are expensive and wait by themselves: good events before a bad one reset the other waits.
+   */
   readonly #listBackoff: Backoff
   /** Unknown types of events that were reported. */
   readonly #reported = new Set<string>()
@@ -60,13 +62,13 @@ export class ListWatch {
   /** The watch resumes from here; undefined before a list and after a 410. */
   #version: string | undefined
   #pageSize: number
-  /** The server sends all objects at the begin of a watch, which costs it less than a list. */
+  /** Whether a watch begins with all objects, which costs the server less than a list. */
   #isStreamed: boolean
   /** The objects of a watch that has not sent all of them yet, as `namespace/name`. */
   #arriving: Set<string> | undefined
   /** Watches that the server has refused since an event came or a list ended. */
   #refusals = 0
-  /** A watch failed. The server may have come back with an older state. */
+  /** Whether a watch failed, so that the server may have come back with an older state. */
   #isDoubted = false
 
   constructor(selection: Selection, deps: ListWatchDeps, sink: ObjectSink) {
@@ -127,7 +129,7 @@ export class ListWatch {
     await sleep(Math.max(wait, error instanceof Refusal ? error.retryAfterMs : 0), signal)
   }
 
-  /** A server that cannot go on from this version, for whatever reason, may from a newer one. */
+  /** Whether the server cannot go on from this version, for any reason. A newer one may work. */
   #isStuck(error: unknown): boolean {
     if (this.#version === undefined || !(error instanceof Refusal)) return false
     if ([gone, tooManyRequests].includes(error.status) || isVersionTooNew(error)) return false
@@ -135,7 +137,7 @@ export class ListWatch {
     return error.status === badRequest || this.#refusals >= refusalsOfOneVersion
   }
 
-  /** One watch brings all objects, and then what changes. */
+  /** One watch brings all objects, and then the changes. */
   async #stream(signal: AbortSignal): Promise<void> {
     const { path } = this.#selection
     this.#arriving = new Set()
@@ -181,7 +183,7 @@ export class ListWatch {
     this.#complete(seen, version)
   }
 
-  /** All objects have come only now, so those that are not among them are gone. */
+  /** All objects have come, so known objects that are not among them are gone. */
   #complete(seen: Set<string>, version: string): void {
     for (const key of this.#known) {
       if (!seen.has(key)) this.#remove(key)
@@ -195,9 +197,9 @@ export class ListWatch {
   }
 
   /**
-   * A real server does not refuse to watch from a version that it has not reached yet, as after
-   * etcd was restored from a backup: it says nothing until it has. A list of one object tells
-   * where the server is, and cannot come from an outdated cache.
+   * After etcd was restored from a backup, the server may not have reached our version yet. It does
+   * not refuse a watch from there, but says nothing until it has. A list of one object tells the
+   * server's version, and cannot come from an outdated cache.
    */
   async #compareVersion(version: string, signal: AbortSignal): Promise<void> {
     const answer = await this.#requests.list(signal, { limit: '1' })
@@ -250,7 +252,7 @@ export class ListWatch {
     }
   }
 
-  /** Types are the server's to invent, so only the first few are remembered and reported. */
+  /** A server can invent types, so only the first few are remembered and reported. */
   #skipped(type: string): void {
     if (this.#reported.has(type) || this.#reported.size >= reportedTypes) return
     this.#reported.add(type)

@@ -67,7 +67,7 @@ function readYaml(
 ): void {
   const lineCounter = new LineCounter()
   const place = (offset: number) => `${file}:${lineCounter.linePos(offset).line}`
-  // Templates have maps for keys; the parser would warn of them on standard error, beside our own words.
+  // Templates have maps as keys. The parser would print warnings of its own about them.
   const options = { lineCounter, prettyErrors: false, merge: true, logLevel: 'error' } as const
   const documents = parseAllDocuments(text, options)
   if (!Array.isArray(documents)) return
@@ -85,7 +85,9 @@ function readYaml(
   }
 }
 
-/** One value of a manifest: an object, the items of a list, or what is wrong with it. */
+/**
+ * Reads one value of a manifest: gives its object, the items of a list, or what is wrong with it.
+ */
 export function readObject(
   value: unknown,
   place: string,

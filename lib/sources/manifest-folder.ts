@@ -24,7 +24,7 @@ const kinds: readonly ObjectKind[] = ['Node', 'ServiceCIDR', 'Service', 'Endpoin
 export class ManifestFolder implements Source {
   readonly #options: ManifestFolderOptions
   readonly #files = new Map<string, KnownFile>()
-  /** What the sink has, by kind/namespace/name; the text is for comparison. */
+  /** The objects that the sink has, by kind/namespace/name; the text is for comparison. */
   readonly #delivered = new Map<string, { object: ManifestObject<ObjectKind>; text: string }>()
   #isSynced = false
 

@@ -50,12 +50,12 @@ export async function followNodeAddresses(
   }
 }
 
-/** None where the system does not tell. */
+/** The addresses of this node; none where the system does not tell them. */
 export function nodeAddressesOrNone(deps: Partial<NodeAddressesDeps> = {}): readonly string[] {
   return readableAddresses(deps) ?? []
 }
 
-/** Undefined while the process has no descriptor to ask with: what was seen last goes on to hold. */
+/** Undefined while no file descriptor is left to ask with. The last addresses still hold then. */
 function readableAddresses(deps: Partial<NodeAddressesDeps>): readonly string[] | undefined {
   try {
     return nodeAddresses(deps)

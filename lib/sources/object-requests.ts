@@ -12,7 +12,7 @@ export interface Selection {
   readonly fieldSelector?: string
   /** The server may lack this kind or forbid to read it. Then there are no such objects. */
   readonly isOptional?: boolean
-  /** These objects seldom change, and no connection waits for it. */
+  /** These objects seldom change, and no connection waits for a change. */
   readonly isQuiet?: boolean
 }
 
@@ -25,7 +25,7 @@ export interface RequestDeps {
 type Accepted = Extract<ApiAnswer, { readonly ok: true }>
 type Query = Readonly<Record<string, string>>
 
-/** The part of a request that says which of the objects are meant. */
+/** The part of a request that selects objects. */
 export function selectorsOf({ labelSelector, fieldSelector }: Selection): Query {
   return {
     ...(labelSelector === undefined ? {} : { labelSelector }),
@@ -48,7 +48,7 @@ export class ObjectRequests {
     return this.#send('list', query, this.#deps.timing.pageTimeoutMs, signal)
   }
 
-  /** What changes from the version on that `begin` names. */
+  /** A watch. `begin` says from where on: from a version, or with all objects first. */
   watch(signal: AbortSignal, begin: Query): Promise<Accepted> {
     const query = {
       watch: 'true',

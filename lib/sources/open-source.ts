@@ -30,5 +30,5 @@ export async function openSource(options: SourceOptions): Promise<OpenedSource> 
   return { source: apiServerSource({ client, nodeName, isStreamed: isStreamed() }), client }
 }
 
-/** By the same variable as in all clients of Kubernetes. */
+/** The variable is the same in all clients of Kubernetes. */
 const isStreamed = () => process.env['KUBE_FEATURE_WatchListClient'] !== 'false'

@@ -3,8 +3,8 @@ import { asArray, asObject, asString, strings } from '../state/json.js'
 import type { ObjectKind, ObjectSink } from './source.js'
 
 /**
- * Names of pods by address, from EndpointSlices. The proxy itself does not need them, so they are
- * read here from the passing objects, and only if there is a page, or if connections are shown.
+ * Names of pods by address, from EndpointSlices. The proxy itself does not need them, so this class
+ * reads them from objects on their way, and only if there is a page or connections are shown.
  */
 export class PodNames {
   /** By `namespace/name` of the Service, then of the slice, then by address. */
@@ -19,7 +19,7 @@ export class PodNames {
     return new Map([...slices].flatMap((names) => [...names]))
   }
 
-  /** `namespace/name` of the pod with this address; empty where no slice tells. */
+  /** `namespace/name` of the pod with this address; empty where no slice has it. */
   at(ip: string): string {
     return this.#byAddress.get(ip)?.pod ?? ''
   }

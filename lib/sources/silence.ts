@@ -2,15 +2,15 @@ import type { IncomingMessage } from 'node:http'
 import { SourceError } from '../errors.js'
 
 export interface SilenceLimits {
-  /** Without a byte of the body for this time, the request fails. */
+  /** The request fails if no byte of the body comes for this time. */
   readonly idleTimeoutMs: number
-  /** After this silence the server is asked for a sign of life; never, when absent. */
+  /** After this silence the server is asked for a sign of life; if absent, never. */
   readonly askAfterMs?: number
 }
 
-/** Nothing came for too long. */
+/** The error of a request to which nothing came for too long. */
 export class Silence extends SourceError {
-  /** The server answered other requests meanwhile. It may just have had nothing to say. */
+  /** Whether the server answered other requests meanwhile. It may just have had nothing to send. */
   readonly isServerAlive: boolean
 
   constructor(what: string, phase: string, options: { ms: number; isServerAlive: boolean }) {
@@ -24,9 +24,9 @@ export class Silence extends SourceError {
 }
 
 /**
- * Ends a response that has gone silent. A quiet watch is silent, too, and over HTTP/1 a server
- * cannot be asked on a connection that it answers on; so `ask` does it on another. It resolves to
- * when the server last answered, or to undefined when it did not.
+ * Ends a response that is silent for too long. A quiet watch is silent, too, and over HTTP/1 the
+ * server cannot be asked on the connection of the watch, so `ask` asks on another one. `ask`
+ * resolves to the time of the server's last answer, or to undefined when it did not answer.
  */
 export function limitSilence(
   response: IncomingMessage,
@@ -56,7 +56,7 @@ export function limitSilence(
     isServerAlive = answeredAt !== undefined
     arm((answeredAt ?? performance.now()) + askAfterMs)
   }
-  // The socket starts the time anew at each byte, at no cost for the bytes of a busy watch.
+  // The socket restarts its timer at each byte, so the bytes of a busy watch cost nothing here.
   const silent = () => {
     const now = performance.now()
     if (socket.bytesRead !== heard) {

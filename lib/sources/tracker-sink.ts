@@ -8,7 +8,9 @@ import type { NodeObject } from '../state/objects.js'
 
 /** Is told about the objects that come in. */
 export interface SinkListener {
-  /** An object came, changed or went. `isComplete`: enough of them are known to begin. */
+  /**
+   * An object came, changed or went. `isComplete` says whether enough objects are known to begin.
+   */
   changed(kind: ObjectKind, isComplete: boolean): void
   /** An object cannot be used; its last good version stays in use. */
   malformed(kind: ObjectKind, identity: Identity, reason: string): void

@@ -6,11 +6,11 @@ import { identityOf } from '../state/parse-object.js'
 export interface WatchEvent {
   readonly change: 'upsert' | 'remove' | 'none'
   readonly object: unknown
-  /** Of the cluster after this event; undefined when the event does not say. */
+  /** The version of the cluster after this event; undefined when the event does not say. */
   readonly version: string | undefined
-  /** The type, when no release of Kubernetes known here sends it. */
+  /** The type, if it is not one that Kubernetes is known to send. */
   readonly unknownType?: string
-  /** All objects that were there when the watch began have come. */
+  /** Whether all objects that existed when the watch began have come. */
   readonly isLastOfAll?: boolean
 }
 
@@ -26,7 +26,7 @@ export class Refusal extends SourceError {
   }
 }
 
-/** What the watch said leads no further: the same version would bring the same again. */
+/** The watch cannot go on: the same version would bring the same event again. */
 export class ListAgain extends SourceError {
   constructor(path: string, why: string, options: { readonly cause?: unknown } = {}) {
     super(`watch ${path}: ${why}; all objects are listed again`)

@@ -61,7 +61,7 @@ t.test('a jump backwards counts from behind the jump', async (t) => {
 
 t.test('faults of a program are told by the name of the label', async (t) => {
   t.throws(() => new Assembler().jump('nowhere').finish(), /no label "nowhere"/)
-  t.throws(() => new Assembler().label('a').exit().label('a'), /"a" stands at two places/)
+  t.throws(() => new Assembler().label('a').exit().label('a'), /"a" is at two places/)
   t.throws(() => new Assembler().label('lonely').exit().finish(), /nothing jumps to label "lonely"/)
   t.throws(() => new Assembler().jump('end').label('end').finish(), /"end" is behind the end/)
   const far = new Assembler().jump('end')

@@ -7,7 +7,7 @@ import { printable } from '../../state/printable.js'
 import { printed } from '../shared-options.js'
 import { SourceError } from '../../errors.js'
 
-/** `check` and `diff`: what the proxies say about themselves at /healthz?verbose. */
+/** `check` and `diff`: the status that proxies report at /healthz?verbose. */
 
 interface Line {
   readonly name: string
@@ -41,11 +41,13 @@ export function addCheckCommand(program: Command): void {
 const aboutRules = /(?: syncs| service ports|^foreign changes)$/
 
 const diffNotes = `
-The proxies read their own rules again and again, repair what others changed, and tell of it here. To
-compare every rule now is for the node: \`kube-proxy diff\` there.
+The proxies read their own rules again and again, repair changes of others, and report them here. Only
+\`kube-proxy diff\` on the node compares every rule as it is now.
 ${exitCodes}`
 
-/** Adds `kubectl svcproxy diff`: what the kernels of the nodes lack, as their proxies found it. */
+/**
+ * Adds `kubectl svcproxy diff`: differences in the kernels of nodes, as their proxies found them.
+ */
 export function addDiffCommand(program: Command): void {
   const command = program
     .command('diff')
@@ -90,7 +92,7 @@ async function statusOf(proxy: RemoteProxy): Promise<readonly Line[]> {
   throw new SourceError(`${proxy.name} is of a version that tells nothing at /healthz?verbose`)
 }
 
-/** A line for each proxy, and below it what fails; with `wide` what works, too. */
+/** A line for each proxy, and below it the lines that fail; with `wide` the good ones, too. */
 function tableOf(statuses: readonly ProxyStatus[], isWide: boolean): string {
   const rows = statuses.map(({ node, pod, mode, isGood }) => [
     node,

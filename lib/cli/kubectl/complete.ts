@@ -1,7 +1,7 @@
 import { createPlugin } from './program.js'
 import { shapeOf, type CommandShape, type OptionShape } from '../command-shape.js'
 
-/** What kubectl expects as the last line: whether the shell may offer files beside the words. */
+/** The last line for kubectl. It says whether the shell may offer files, too. */
 const directives = { words: ':4', files: ':0' } as const
 
 /** Prints the answer to kubectl. */
@@ -10,8 +10,8 @@ export function runCompletion(typed: readonly string[]): void {
 }
 
 /**
- * The words that kubectl offers after `kubectl svcproxy`, each with what it means. `typed` are the
- * words so far; the last one is under way and may be empty.
+ * The words that kubectl offers after `kubectl svcproxy`, each with its meaning. `typed` are the
+ * words so far; the last one is unfinished and may be empty.
  */
 function completions(program: CommandShape, typed: readonly string[]): string {
   const [first = ''] = typed

@@ -28,7 +28,7 @@ export function addExplainCommand(program: Command): void {
 }
 
 async function explain(text: string, flags: ExplainFlags): Promise<void> {
-  if (flags.output === 'name') throw new ConfigError('-o name: a way has no name; json has it all')
+  if (flags.output === 'name') throw new ConfigError('-o name: a way has no name; use -o json')
   const kubectl = new Kubectl(flags)
   const namespace = await namespaceOf(kubectl, flags)
   const client = await clientOf(kubectl, flags.from, namespace)

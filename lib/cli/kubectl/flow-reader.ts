@@ -4,7 +4,7 @@ import { howToFollow } from '../../observe/flows/text.js'
 import { SourceError } from '../../errors.js'
 import type { FlowRecord, FlowsAnswer } from '../../observe/flows/answer.js'
 
-/** A connection, and the node whose proxy told of it. */
+/** A connection, and the node whose proxy reported it. */
 export interface RemoteFlow extends FlowRecord {
   readonly node: string
 }
@@ -15,7 +15,7 @@ export interface RemoteFlows {
   readonly leftOut: number
 }
 
-/** Reads the streams of several proxies, and goes on where it was. */
+/** Reads the streams of several proxies. Each call goes on where the last one ended. */
 export class FlowReader {
   readonly #query: URLSearchParams
   readonly #last = new Map<string, FlowsAnswer>()
@@ -24,7 +24,7 @@ export class FlowReader {
     this.#query = query
   }
 
-  /** What is new, the oldest first. */
+  /** The new lines of each proxy, the oldest first. */
   async read(proxies: readonly RemoteProxy[]): Promise<readonly Asked<RemoteFlows>[]> {
     return askAll(proxies, async (proxy) => this.#readOne(proxy))
   }
@@ -37,7 +37,7 @@ export class FlowReader {
       query.delete('limit')
     }
     const answer = answerIn(await this.#ask(proxy, query), proxy)
-    // A proxy that was restarted counts its lines anew.
+    // A proxy that was restarted numbers its lines anew.
     const isNew = before !== undefined && answer.next < before.next
     this.#last.set(proxy.pod, isNew ? { ...answer, next: 0 } : answer)
     return {
@@ -60,7 +60,7 @@ export class FlowReader {
 
 const isNotFound = (message: string) => /NotFound|could not find|404/.test(message)
 
-/** Another program may have the port. */
+/** Checks the answer, because another program may have the port. */
 function answerIn(text: string, proxy: RemoteProxy): FlowsAnswer {
   const parsed = parseJson(text)
   const answer = asObject(parsed)

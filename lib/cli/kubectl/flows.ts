@@ -20,22 +20,20 @@ interface FlowsFlags extends NamedFlags {
 }
 
 const usage = `
-The proxies must run with --flows. Each tells of the connections that its own node translated.
+The proxies must run with --flows. Each reports the connections that its own node translated.
 A line is printed for a connection when it is opened, and one at its end.`
 
 /** Adds `kubectl svcproxy flows`: the newest connections of one node or of all. */
 export function addFlowsCommand(program: Command): void {
   const command = program
     .command('flows')
-    .description('show connections to Services: who, to which endpoint, and what became of them')
+    .description('show connections to Services: their clients, endpoints and results')
     .argument('[service]', 'only those to svc/NAME[:PORT] or NAME[:PORT]')
     .option('--from <client>', 'only those from pod/NAME, an address or a CIDR')
-    .addOption(
-      new Option('--verdict <verdict>', 'only those that this became of').choices(verdicts),
-    )
+    .addOption(new Option('--verdict <verdict>', 'only those with this verdict').choices(verdicts))
     .option('-w, --watch', 'go on until it is stopped')
-    .addOption(new Option('--follow', 'the same').implies({ watch: true }))
-    .option('--limit <n>', 'how many of the newest lines of each node to begin with', '100')
+    .addOption(new Option('--follow', 'the same as --watch').implies({ watch: true }))
+    .option('--limit <n>', 'begin with this number of the newest lines of each node', '100')
   addNamedOptions(command, 'all-namespaces').addHelpText('after', usage).action(flows)
 }
 
@@ -52,7 +50,7 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
   const isOurs = ({ service: name }: RemoteFlow) =>
     service !== undefined || namespace === undefined || name.startsWith(`${namespace}/`)
   for (;;) {
-    // Looked for each time: a proxy may be replaced by another pod.
+    // The proxies are looked up each time, because another pod may have replaced one.
     const asking = findProxies(kubectl, flags, on).then((proxies) => reader.read(proxies))
     const asked = await unlessStopped(stop, asking)
     if (!asked) return
@@ -92,7 +90,7 @@ function printer(flags: FlowsFlags): (flow: RemoteFlow) => void {
   }
 }
 
-/** Each Service once. */
+/** Prints each Service once. */
 function namePrinter(): (flow: RemoteFlow) => void {
   const printed = new Set<string>()
   return ({ service }) => {

@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { ConfigError, KernelError, messageOf, SourceError } from '../../errors.js'
 import { runCommand, type RunCommand } from '../../kernel/command.js'
 
-/** The flags of kubectl that say which cluster, and as whom. They are handed on as they are. */
+/** The flags of kubectl that choose the cluster and the user. They are passed on unchanged. */
 export interface ClusterFlags {
   readonly kubeconfig?: string
   readonly context?: string
@@ -30,8 +30,8 @@ export function addClusterOptions(command: Command): Command {
 const longestRequestMs = 60_000
 
 /**
- * Reads from the API server by running kubectl. So the credentials, plug-ins, proxies and rights
- * are the caller's, whatever his kubeconfig says, and this program never sees a secret.
+ * Reads from the API server by running kubectl. So credentials, plug-ins, proxies and rights are
+ * those of the caller's kubeconfig, and this program never sees a secret.
  */
 export class Kubectl {
   readonly #flags: readonly string[]
@@ -50,7 +50,7 @@ export class Kubectl {
     this.#run = run
   }
 
-  /** GET of a path of the API. Throws SourceError with what kubectl says. */
+  /** GET of a path of the API. Throws SourceError with the message of kubectl. */
   async get(path: string): Promise<string> {
     return this.#read(['get', '--raw', path], `read ${path.split('?', 1)[0] ?? path}`)
   }
@@ -94,7 +94,7 @@ export class Kubectl {
 const flagOf = (name: string, value: string | undefined) =>
   value === undefined ? [] : [`--${name}=${value}`]
 
-/** What kubectl says, without the words that each of its errors begins with. */
+/** The message of kubectl, without the words with which all its errors begin. */
 function reasonIn(stderr: string): string {
   const lines = stderr.trim().split('\n')
   const last = lines.findLast((line) => /^(error|Error from server)/.test(line)) ?? lines.at(-1)

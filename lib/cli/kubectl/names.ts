@@ -23,7 +23,7 @@ export function addNamedOptions(command: Command, named: 'all-namespaces' | 'one
   return addProxyOptions(command)
 }
 
-/** The same without `name`, for what prints as the commands on a node do. */
+/** The format for commands that print as those on a node do. They do not know `name`. */
 export const outputOf = ({ output }: NamedFlags): OutputFlags =>
   output === undefined || output === 'name' ? {} : { output }
 
@@ -53,13 +53,13 @@ export function targetOf(text: string, namespace: string | undefined): string {
 export interface Client {
   /** `pod`, `node`, `outside`, an address or a CIDR. */
   readonly from: string
-  /** Its node, where it is a pod. */
+  /** The node of the client, if it is a pod. */
   readonly node: string | undefined
 }
 
 const podPrefix = /^(?:po|pods?)\//
 
-/** `pod/x` is its address and its node; everything else stays as it is. */
+/** For `pod/x` the address and the node of the pod; every other text stays as it is. */
 export async function clientOf(
   kubectl: Kubectl,
   from: string,

@@ -30,7 +30,10 @@ export function createPlugin(version: string): Command {
   return program
 }
 
-/** Runs the plug-in and returns its exit code. Without the files of the package it is told its version. */
+/**
+ * Runs the plug-in and returns its exit code. The caller gives the version where the files of the
+ * package are missing.
+ */
 export async function runPlugin(argv: readonly string[], version = versionText()): Promise<number> {
   // `kubectl svcproxy flows | head` closes the pipe early, which is not a failure.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {

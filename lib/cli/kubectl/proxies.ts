@@ -5,7 +5,7 @@ import { printable } from '../../state/printable.js'
 import { addClusterOptions, Kubectl, type ClusterFlags } from './kubectl.js'
 import type { WayToDaemon } from '../seen-node.js'
 
-/** Where the proxies of a cluster are. */
+/** The flags that say where the proxies of a cluster are. */
 export interface ProxyFlags extends ClusterFlags {
   readonly node?: string
   readonly proxyNamespace: string
@@ -64,7 +64,7 @@ interface Pod {
   readonly node: string
 }
 
-/** A pod that has no node yet, or that is going, is no proxy. */
+/** A pod without a node, or a pod that ends, is no proxy. */
 function podIn(item: unknown): readonly Pod[] {
   const pod = asObject(item)
   const [metadata, spec] = [asObject(pod?.metadata), asObject(pod?.spec)]
@@ -111,15 +111,15 @@ function adviceAbout(message: string): string {
   return '; get on pods/proxy is needed, see examples/kubectl/role.yaml'
 }
 
-/** The way to its answer, or why there is none. */
+/** The answer of a proxy, or why there is none. */
 export type Asked<Answer> =
   | { readonly proxy: RemoteProxy; readonly answer: Answer }
   | { readonly proxy: RemoteProxy; readonly error: string }
 
-/** So many are asked at a time: each is a process here and a connection of the API server. */
+/** This many are asked at a time: each is a process here and a connection of the API server. */
 const together = 8
 
-/** Asks each proxy. One that does not answer keeps nobody from the answers of the others. */
+/** Asks each proxy. If one does not answer, the others still do. */
 export async function askAll<Answer>(
   proxies: readonly RemoteProxy[],
   ask: (proxy: RemoteProxy) => Promise<Answer>,
@@ -142,7 +142,7 @@ export async function askAll<Answer>(
   return asked
 }
 
-/** The answers. Says on standard error who gave none, and throws if that is everybody. */
+/** Returns the answers and prints the errors of other proxies. Throws if no proxy answered. */
 export function answersOf<Answer>(
   asked: readonly Asked<Answer>[],
 ): readonly { readonly proxy: RemoteProxy; readonly answer: Answer }[] {

@@ -11,8 +11,8 @@ import type { RemoteProxy } from './proxies.js'
 import { selectorsOf, type Selection } from '../../sources/object-requests.js'
 
 /**
- * A node as its proxy sees it: the configuration and mode that the proxy tells, and the objects that
- * the API server tells the caller.
+ * A node as its proxy sees it: with the configuration and mode of the proxy, and with the objects
+ * that the API server shows to the caller.
  */
 export async function seeRemoteNode(kubectl: Kubectl, proxy: RemoteProxy): Promise<SeenNode> {
   const { config, mode: name } = await askDaemon(proxy)
@@ -21,7 +21,7 @@ export async function seeRemoteNode(kubectl: Kubectl, proxy: RemoteProxy): Promi
     throw new ConfigError(`${proxy.name} runs a mode unknown here, ${JSON.stringify(name)}`)
   const nodeName = proxy.node
   const [failing, ...lists] = await Promise.all([
-    // An older proxy does not know it.
+    // An older proxy has no such page.
     proxy.get('/failing-endpoints').catch(() => ''),
     ...selectionsFor(nodeName).map(async (selection) => ({
       selection,
@@ -50,7 +50,7 @@ async function itemsOf(kubectl: Kubectl, selection: Selection): Promise<readonly
   }
 }
 
-/** Those at which node ports answer. The node has others, too, which the API does not tell. */
+/** The addresses at which node ports answer. The API does not list the node's other addresses. */
 function addressesOf(node: unknown): readonly string[] {
   const status = asObject(asObject(node)?.status)
   return (asArray(status?.addresses) ?? []).flatMap((item) => {

@@ -18,14 +18,14 @@ interface TraceFlags extends NamedFlags {
 }
 
 const usage = `
-It waits for connections in the streams of the proxies, which must run with --flows, and shows what
-became of each. The rules that a packet went through are shown by \`kube-proxy trace\` on the node.`
+The command waits for connections in the streams of the proxies, which must run with --flows, and shows
+the result of each. \`kube-proxy trace\` on the node shows the rules that a packet went through.`
 
 /** Adds `kubectl svcproxy trace`: waits for the next connection to a Service. */
 export function addTraceCommand(program: Command): void {
   const command = program
     .command('trace')
-    .description('wait for connections to a Service and show what becomes of them')
+    .description('wait for connections to a Service and show their results')
     .argument('<service>', 'svc/NAME[:PORT] or NAME[:PORT]')
     .option('--from <client>', 'only those from pod/NAME, an address or a CIDR')
     .option('--count <n>', 'end after this number of connections', '1')
@@ -52,7 +52,7 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
   const reader = new FlowReader(new URLSearchParams(query))
   const stop = stopSignal()
   const seen = new Set<string>()
-  // The first question finds out where the streams are now.
+  // The first reading finds the present end of each stream.
   const [first] = answersOf(await reader.read(proxies))
   if (first)
     process.stderr.write(
@@ -65,7 +65,7 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
     if (!asked) return
     const fresh = answersOf(asked).flatMap(({ answer }) => answer.flows)
     for (const flow of fresh.sort(byTime)) {
-      // Some modes tell of the end only; others tell of both.
+      // Some modes report only the end of a connection; others report its beginning, too.
       const id = `${flow.node} ${flow.protocol} ${flow.client} ${flow.service}`
       if (seen.has(id) || seen.size >= count) continue
       seen.add(id)

@@ -24,7 +24,7 @@ export interface MapReference {
   readonly fd: number
 }
 
-/** A jump whose distance is known when all labels are. */
+/** A jump. Its distance is known once all labels are known. */
 interface PendingJump {
   readonly label: string
   readonly with: (offset: number) => Instruction
@@ -49,9 +49,9 @@ export class Assembler {
     return `${prefix} ${++this.#unique}`
   }
 
-  /** The place of the next instruction gets a name to jump to. */
+  /** Names the next instruction, so that a jump can lead to it. */
   label(name: string): this {
-    if (this.#labels.has(name)) throw new Error(`assemble: label "${name}" stands at two places`)
+    if (this.#labels.has(name)) throw new Error(`assemble: label "${name}" is at two places`)
     this.#labels.set(name, this.#lines.length)
     return this
   }
@@ -81,17 +81,17 @@ export class Assembler {
     return this.#add(atomically('add', 'u64', to, offset, value))
   }
 
-  /** The value becomes what was there before. */
+  /** Adds the value to a number in memory. The value's register then holds the old number. */
   fetchAndAdd(to: Register, offset: number, value: Register): this {
     return this.#add(atomically('fetch and add', 'u64', to, offset, value))
   }
 
-  /** The value, of 32 bits, and what was there change places. */
+  /** Swaps the value's register, of 32 bits, with a number in memory. */
   exchange(to: Register, offset: number, value: Register): this {
     return this.#add(atomically('exchange', 'u32', to, offset, value))
   }
 
-  /** The address of a place in the stack frame; offsets there are negative. */
+  /** Sets the register to an address in the stack frame; offsets in the frame are negative. */
   frameAddress(to: Register, offset: number): this {
     return this.set(to, 'frame').compute('add', to, offset)
   }

@@ -33,7 +33,7 @@ export function attachedPrograms(
 const mostMaps = 64
 const programInfoBytes = 80
 
-/** The maps that a program looks into; the caller closes them. For CAP_SYS_ADMIN only. */
+/** The maps that a program uses; the caller closes them. Needs CAP_SYS_ADMIN. */
 export function mapsOfProgram(
   calls: SystemCalls,
   program: number,
@@ -56,7 +56,7 @@ export function mapsOfProgram(
   }
 }
 
-/** Undefined when it was unloaded meanwhile. */
+/** The program with this number; undefined when it was unloaded meanwhile. */
 export function programFromId(calls: SystemCalls, id: number): ProgramInfo | undefined {
   let fd: number
   try {

@@ -4,7 +4,7 @@ import type { SystemCalls } from './system-calls.js'
 export class Attributes {
   readonly bytes: Buffer
   readonly #calls: Pick<SystemCalls, 'addressOf'>
-  /** Keeps what the kernel is pointed to from being collected. */
+  /** References to memory that the kernel reads or writes, so that it is not garbage-collected. */
   readonly #kept: Buffer[] = []
 
   constructor(calls: Pick<SystemCalls, 'addressOf'>, size: number) {
@@ -22,7 +22,7 @@ export class Attributes {
     return this
   }
 
-  /** Memory made by `nativeBytes`. */
+  /** The memory must come from `nativeBytes`. */
   pointer(at: number, memory: Buffer): this {
     this.#kept.push(memory)
     const address = this.#calls.addressOf(memory.buffer) + BigInt(memory.byteOffset)
@@ -36,7 +36,9 @@ export class Attributes {
   }
 }
 
-/** Memory of its own that never moves; small buffers of Node may be inside the heap. */
+/**
+ * Memory that never moves. A small buffer that Node makes may be in the heap, where it can move.
+ */
 export function nativeBytes(size: number): Buffer {
   return Buffer.from(new ArrayBuffer(size))
 }

@@ -2,7 +2,7 @@ import { Attributes, nativeCopy } from './attributes.js'
 import { run } from './commands.js'
 import type { SystemCalls } from './system-calls.js'
 
-/** `enum` of the kinds of types that are needed here. */
+/** Kinds of BTF types, as far as they are needed here. */
 const kinds = { int: 1, array: 3 } as const
 const signed = 1 << 24
 const magic = 0xeb9f
@@ -13,9 +13,9 @@ export const keyType = 1
 export const valueType = 3
 
 /**
- * What the kernel wants to know of the types of a map that belongs to sockets: its key is an `int`,
- * its value an array of bytes. Compilers write this format (BTF) next to a program; these are the
- * few bytes of it that matter, made by hand.
+ * Describes the types of a `per-socket` map, which the kernel asks for: the key is an `int`, the
+ * value an array of bytes. Compilers write this format (BTF) next to a program; the few bytes that
+ * matter are made by hand here.
  */
 export function typesOfSocketMap(valueBytes: number): Buffer {
   const names = Buffer.from('\0int\0char\0', 'latin1')

@@ -1,4 +1,4 @@
-/** Where programs of sockets hook in, with their numbers of `enum bpf_attach_type`. */
+/** Hooks for programs of sockets, with their numbers in `enum bpf_attach_type`. */
 export const hooks = {
   sock_ops: 3,
   connect4: 10,
@@ -14,10 +14,13 @@ export const hooks = {
 
 export type Hook = keyof typeof hooks
 
-/** A filter of one socket, which `setsockopt` attaches, hooks in nowhere else. */
+/** A `socket_filter` belongs to one socket. It has no hook: `setsockopt` attaches it. */
 export type ProgramKind = Hook | 'socket_filter'
 
-/** `enum bpf_prog_type`: what may be read there, and which helpers may be called. */
+/**
+ * The number in `enum bpf_prog_type`. It decides what a program may read and which helpers it
+ * calls.
+ */
 export function programType(hook: ProgramKind): number {
   const socketAddress = 18
   const socket = 9

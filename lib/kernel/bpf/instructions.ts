@@ -2,7 +2,7 @@
 
 export type Register = 'r0' | 'r1' | 'r2' | 'r3' | 'r4' | 'r5' | 'r6' | 'r7' | 'r8' | 'r9' | 'frame'
 
-/** What a second operand may be: a register, or a number of 32 bits that is sign-extended. */
+/** A second operand: a register, or a number of 32 bits that is sign-extended. */
 export type Operand = Register | number
 
 export type Size = 'u8' | 'u16' | 'u32' | 'u64'
@@ -98,7 +98,7 @@ export function store(size: Size, to: Register, offset: number, value: Operand):
   return instruction(kind | memory | sizes[size], { to: registers[to], offset, ...fields })
 }
 
-/** What is done in one step to a number in memory that other processors may change at the same time. */
+/** A change of a number in memory in one step, even if other processors change the same number. */
 export type AtomicOperation = 'add' | 'fetch and add' | 'exchange'
 
 const atomics: Readonly<Record<AtomicOperation, number>> = {
@@ -107,7 +107,7 @@ const atomics: Readonly<Record<AtomicOperation, number>> = {
   exchange: 0xe1,
 }
 
-/** Where the old number is fetched, it takes the place of the value. */
+/** An operation that fetches the old number puts it into the register of the value. */
 export function atomically(
   operation: AtomicOperation,
   size: 'u32' | 'u64',
@@ -165,7 +165,7 @@ export function exit(): Instruction {
 
 export const instructionBytes = 8
 
-/** As the kernel reads them, on a little-endian machine. */
+/** The instructions as the kernel reads them on a little-endian machine. */
 export function bytesOf(instructions: readonly Instruction[]): Buffer {
   const bytes = Buffer.alloc(instructions.length * instructionBytes)
   for (const [index, each] of instructions.entries()) {

@@ -4,11 +4,13 @@ import { run } from './commands.js'
 import { hooks, type Hook } from './hooks.js'
 import type { SystemCalls } from './system-calls.js'
 
-/** What holds a program at its hook of a cgroup, for as long as somebody has it open or pinned. */
+/**
+ * A link. It keeps a program at a hook of a cgroup as long as somebody has the link open or pinned.
+ */
 export interface LinkInfo {
   readonly id: number
   readonly programId: number
-  /** 0 after somebody detached it, or after its cgroup went. */
+  /** 0 after somebody detached the link, or after its cgroup was removed. */
   readonly cgroupId: bigint
   readonly hook: number
 }
@@ -24,13 +26,13 @@ export function createLink(
   return run(calls, 'createLink', attributes, `attach an eBPF program at ${link.hook}`)
 }
 
-/** The new program takes the place of the old one; no call is without one of them. */
+/** Replaces the program of a link in one step: one of the two runs at any moment. */
 export function updateLink(calls: SystemCalls, link: number, program: number): void {
   const attributes = new Attributes(calls, 16).u32(0, link).u32(4, program)
   run(calls, 'updateLink', attributes, 'replace the eBPF program of a link')
 }
 
-/** Takes the program away from its hook, whoever else has the link open. */
+/** Detaches the program from its hook, even if others have the link open. */
 export function detachLink(calls: SystemCalls, link: number): void {
   run(calls, 'detachLink', new Attributes(calls, 4).u32(0, link), 'detach an eBPF link')
 }
@@ -38,8 +40,8 @@ export function detachLink(calls: SystemCalls, link: number): void {
 const cgroupType = 3
 
 /**
- * Calls `visit` with every link that holds a program at a cgroup, whoever made it; the descriptor is
- * closed afterwards. The kernel tells them to CAP_SYS_ADMIN only.
+ * Calls `visit` with every link that keeps a program at a cgroup, also with links of other
+ * software. The descriptor is closed afterwards. Needs CAP_SYS_ADMIN.
  */
 export function forEachCgroupLink(
   calls: SystemCalls,
@@ -62,7 +64,7 @@ export function forEachCgroupLink(
   }
 }
 
-/** False where the kernel answers that there is none. */
+/** False where the kernel answers that it found nothing. */
 function isThere(work: () => number): boolean {
   try {
     work()

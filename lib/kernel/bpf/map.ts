@@ -13,15 +13,15 @@ export interface MapSpec {
   readonly kind: MapKind
   readonly keyBytes: number
   readonly valueBytes: number
-  /** 0 for what belongs to sockets. */
+  /** 0 for a `per-socket` map. */
   readonly entries: number
 }
 
 /**
- * `hash` takes memory as it fills, `recent` forgets what was used least, `mapped` is an array that
- * this process maps into its memory, `per-processor` is a hash with a value for each processor, which
- * are told one behind the other, `per-socket` goes with its socket, `ring` is what programs write to this
- * process: its entries are bytes.
+ * `hash` takes memory as it fills. `recent` drops the entry that was used least recently. `mapped`
+ * is an array in the memory of this process. `per-processor` is a hash with a value for each
+ * processor; the kernel returns them one behind the other. `per-socket` keeps a value with each
+ * socket. `ring` holds records that programs write to this process; its `entries` are bytes.
  */
 export type MapKind =
   'hash' | 'recent' | 'array' | 'mapped' | 'per-processor' | 'per-socket' | 'ring'
@@ -44,7 +44,7 @@ function isMapKind(name: string): name is MapKind {
 
 export type MapEntry = readonly [key: Uint8Array, value: Uint8Array]
 
-/** So many entries, and about so many bytes, go to the kernel in one call. */
+/** The most entries of one call. A call that lists a map also moves about `batchBytes` at most. */
 const batchSize = 4096
 const batchBytes = 2 ** 20
 const smallestBatch = 128
@@ -58,7 +58,7 @@ export class BpfMap {
   readonly #value: Buffer
   readonly #valueBytes: number
   readonly #element: Attributes
-  /** The kernel takes a key only, and refuses whatever else is set. */
+  /** For commands that take only a key: the kernel refuses them if another field is set. */
   readonly #keyOnly: Attributes
 
   private constructor(calls: SystemCalls, spec: MapSpec, fd: number) {
@@ -95,7 +95,7 @@ export class BpfMap {
     }
   }
 
-  /** A map that was found, by a pin say; it must be as the specification tells. */
+  /** A map that is open already, for instance by a pin. Throws if the specification differs. */
   static open(calls: SystemCalls, spec: MapSpec, fd: number): BpfMap {
     const info = nativeBytes(24)
     const attributes = new Attributes(calls, 16).u32(0, fd).u32(4, info.length).pointer(8, info)
@@ -109,7 +109,7 @@ export class BpfMap {
     return new BpfMap(calls, spec, fd)
   }
 
-  /** The number that the kernel gave it; no other map gets it while the kernel runs, or not for long. */
+  /** The kernel's number of this map. Another map gets the same number only after a long time. */
   get id(): number {
     const info = nativeBytes(8)
     const attributes = new Attributes(this.#calls, 16)
@@ -120,7 +120,7 @@ export class BpfMap {
     return info.readUInt32LE(4)
   }
 
-  /** A map of which only the number is known; undefined when it is of a kind unknown here. */
+  /** Opens a map by its number; undefined when this program does not know its kind. */
   static fromId(calls: SystemCalls, id: number): BpfMap | undefined {
     const action = `open eBPF map ${id}`
     const fd = run(calls, 'mapFromId', new Attributes(calls, 12).u32(0, id), action)
@@ -139,14 +139,16 @@ export class BpfMap {
     return undefined
   }
 
-  /** Adds or replaces; programs see the old value or the new one. What is missing at its end is 0. */
+  /**
+   * Adds or replaces an entry; programs see the old value or the new one. Zeros fill a short value.
+   */
   update(key: Uint8Array, value: Uint8Array): void {
     this.#key.set(key)
     this.#value.fill(0).set(value)
     run(this.#calls, 'update', this.#element, `write to eBPF map ${this.spec.name}`)
   }
 
-  /** False when it was not there. */
+  /** False when there was no such entry. */
   delete(key: Uint8Array): boolean {
     return this.#found('delete', key, this.#keyOnly)
   }
@@ -176,12 +178,12 @@ export class BpfMap {
     }
   }
 
-  /** Deletes what is there of these keys. */
+  /** Deletes the entries with these keys, as far as they exist. */
   deleteAll(keys: readonly Uint8Array[]): void {
     for (const key of keys) this.delete(key)
   }
 
-  /** All entries. What others change meanwhile may be left out, or told twice. */
+  /** All entries. An entry that others change meanwhile may be missing or come twice. */
   entries(): readonly (readonly [key: Buffer, value: Buffer])[] {
     const { keyBytes, name } = this.spec
     const valueBytes = this.#valueBytes
@@ -231,17 +233,19 @@ export class BpfMap {
   }
 }
 
-/** What the kernel reads and writes for one value. */
+/** The number of bytes that the kernel reads or writes for one value. */
 function bytesToldOf({ kind, valueBytes }: MapSpec): number {
   return kind === 'per-processor' ? valueBytes * possibleProcessors() : valueBytes
 }
 
-/** Processors that this machine may ever have: a map has a value for each, also while it is off. */
+/**
+ * Processors that this machine can ever have. A map has a value for each, also for one that is off.
+ */
 function possibleProcessors(): number {
   return countOf(readFileSync('/sys/devices/system/cpu/possible', 'utf8'))
 }
 
-/** Of a list such as `0-3,8`. */
+/** The number of processors in a list such as `0-3,8`. */
 function countOf(list: string): number {
   const ranges = list.trim().split(',')
   return ranges.reduce((sum, range) => {

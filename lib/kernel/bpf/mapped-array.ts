@@ -20,7 +20,9 @@ export class MappedArray {
     this.#words = calls.mapWords(map.fd, map.spec.valueBytes * map.spec.entries)
   }
 
-  /** Entries of whole words; the kernel rounds an entry of an array up to them anyway. */
+  /**
+   * Entries have whole words, because the kernel rounds the entries of an array up to words anyway.
+   */
   static create(
     calls: SystemCalls,
     spec: Pick<MapSpec, 'name' | 'entries'> & { readonly wordsPerEntry: number },
@@ -45,7 +47,7 @@ export class MappedArray {
     Atomics.store(this.#words, this.#at(entry, word), BigInt.asIntN(64, value))
   }
 
-  /** Every word of an entry, one after the other. */
+  /** Stores the words of an entry one after the other. */
   storeEntry(entry: number, words: BigInt64Array): void {
     const at = this.#at(entry, words.length - 1) - words.length + 1
     for (let word = 0; word < words.length; word++) {

@@ -6,12 +6,14 @@ const datagramCloseOnExec = 2 | 0x80000
 const socketLevel = 1
 const networkCookieOption = 71
 
-/** The kernel's number for the network namespace of this process, as programs are told it, too. */
+/**
+ * The kernel's number of the network namespace of this process. eBPF programs see the same number.
+ */
 export function networkCookie(): bigint {
   return cookieReader()()
 }
 
-/** For many namespaces: to bind the calls takes ten times as long as to make them. */
+/** Binds the calls once for many namespaces: binding takes ten times as long as calling. */
 export function cookieReader(): () => bigint {
   const library = koffi.load(null)
   const socket = library.func('int socket(int, int, int)')

@@ -9,7 +9,7 @@ export function pin(calls: SystemCalls, fd: number, path: string): void {
   run(calls, 'pin', attributes, `pin ${path}`)
 }
 
-/** The descriptor of what is pinned there; undefined when nothing is. */
+/** The descriptor of the object that is pinned at the path; undefined when there is none. */
 export function openPinned(calls: SystemCalls, path: string): number | undefined {
   const attributes = new Attributes(calls, 16).pointer(0, nativeText(path))
   try {

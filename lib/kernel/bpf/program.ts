@@ -8,7 +8,7 @@ import { instructionBytes } from './instructions.js'
 import type { SystemCalls } from './system-calls.js'
 
 export interface ProgramSpec {
-  /** For bpftool and for those who look for it; the kernel keeps 15 characters. */
+  /** The name that bpftool shows and that others search for; the kernel keeps 15 characters. */
   readonly name: string
   readonly hook: ProgramKind
   readonly code: Buffer
@@ -19,14 +19,14 @@ const logBytes = 256 * 1024
 const logTail = 2000
 const attempts = 100
 
-/** None of the helpers that are used here asks for a license of the GPL. */
+/** The helpers that are used here do not demand a GPL license. */
 const license = 'Apache-2.0'
 
 /** Returns the descriptor of a verified program. A KernelError has the verifier's words in `detail`. */
 export function loadProgram(calls: SystemCalls, spec: ProgramSpec): number {
   const first = tryLoad(calls, spec, undefined)
   if (first >= 0) return first
-  // Asked again with a log: writing one takes longer than verifying.
+  // Only the second attempt asks for a log: writing one takes longer than verifying.
   const log = nativeBytes(logBytes)
   const result = tryLoad(calls, spec, log)
   if (result >= 0) return result
@@ -50,7 +50,7 @@ function tryLoad(calls: SystemCalls, spec: ProgramSpec, log: Buffer | undefined)
   if (log) attributes.u32(24, 1).u32(28, log.length).pointer(32, log)
   for (let attempt = 1; ; attempt++) {
     const result = calls.bpf(commands.loadProgram, attributes.bytes)
-    // The verifier stops for a signal, and wants to be asked again.
+    // The verifier stops when a signal comes. The program is then loaded again.
     if (result !== -errnos.again || attempt === attempts) return result
   }
 }

@@ -1,20 +1,23 @@
 import { BpfMap } from './map.js'
 import type { SystemCalls } from './system-calls.js'
 
-/** In front of each record: its length, and two bits about it. */
+/** A head precedes each record: the record's length, and two bits about it. */
 const headBytes = 8
 const isBusy = 0x8000_0000
 const isDiscarded = 0x4000_0000
 const lengthMask = 0x3fff_ffff
 
-/** What programs write to this process, one record after the other, without a system call. Linux 5.8. */
+/** A ring of records that programs write and this process reads without system calls. Linux 5.8. */
 export class BpfRing {
   readonly map: BpfMap
   readonly #calls: SystemCalls
   readonly #bytes: number
-  /** How far this process has read; programs write no further than once around. */
+  /** The position up to which this process has read. Programs write at most one round beyond it. */
   readonly #position: BigInt64Array
-  /** A page that we write, one that programs write, and the records, twice so that none is cut at the end. */
+  /**
+   * The page that this process writes, the page that programs write, and the records. The kernel
+   * maps the records twice, so that none is cut at the end.
+   */
   readonly #memory: ArrayBuffer
   readonly #words: Int32Array
   readonly #written: number
@@ -33,7 +36,7 @@ export class BpfRing {
     this.#records = Buffer.from(this.#memory, 2 * pageBytes)
   }
 
-  /** `bytes`: a power of 2, and whole pages. */
+  /** `bytes` is a power of 2, and a multiple of the page size. */
   static create(calls: SystemCalls, name: string, bytes: number): BpfRing {
     const spec = { name, kind: 'ring', keyBytes: 0, valueBytes: 0, entries: bytes } as const
     const map = BpfMap.create(calls, spec)
@@ -45,10 +48,10 @@ export class BpfRing {
     }
   }
 
-  /** Visits what was written by now; the place of a record is used again after this. Returns how many. */
+  /** Visits the records written so far, whose place is free afterwards. Returns their number. */
   read(visit: (records: Buffer, start: number, end: number) => void): number {
     const first = this.#records.byteOffset
-    // The difference of the lower halves of two positions is that of the positions.
+    // The lower 32 bits of both positions are enough for their difference.
     let left = (Atomics.load(this.#words, this.#written) - (this.#read | 0)) >>> 0
     let count = 0
     let at = this.#read % this.#bytes

@@ -10,11 +10,13 @@ export interface SystemCalls {
   bpf(command: number, attributes: Uint8Array): number
   /** Maps an array of the kernel into this process, as words that only `Atomics` may touch. */
   mapWords(fd: number, bytes: number): BigInt64Array
-  /** The same, to read only. */
+  /** Maps memory of the kernel into this process, to read only. */
   mapReadOnly(fd: number, bytes: number): ArrayBuffer
   unmap(memory: ArrayBufferLike): void
   readonly pageBytes: number
-  /** Where memory is that the kernel reads or writes; it must not be garbage-collected meanwhile. */
+  /**
+   * The address of memory for the kernel. The caller keeps the memory from being garbage-collected.
+   */
   addressOf(memory: ArrayBufferLike): bigint
   close(fd: number): void
 }

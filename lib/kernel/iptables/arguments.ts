@@ -40,7 +40,7 @@ export interface RuleOption {
 /** Options whose one value is free text, so it may begin like an option. */
 const freeText = new Set(['--comment', '--log-prefix', '--nflog-prefix'])
 
-/** Arguments as options. What follows an option and is no option is a value of it. */
+/** Splits arguments into options. All arguments up to the next option are values of an option. */
 export function optionsOf(args: readonly string[]): readonly RuleOption[] {
   const options: RuleOption[] = []
   let isNot = false

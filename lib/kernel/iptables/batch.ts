@@ -37,12 +37,12 @@ export class Batch {
     return this.#line(table, '-A', chain, rule.text)
   }
 
-  /** At the head of the chain. */
+  /** Inserts the rule at the head of the chain. */
   prepend(table: Table, chain: string, rule: Rule): this {
     return this.#line(table, '-I', chain, rule.text)
   }
 
-  /** The first rule equal to this one; the batch fails where there is none. */
+  /** Deletes the first rule equal to this one; the batch fails where there is none. */
   delete(table: Table, chain: string, rule: Rule): this {
     return this.#line(table, '-D', chain, rule.text)
   }
@@ -60,7 +60,7 @@ export class Batch {
     return this
   }
 
-  /** Removes a chain. By then it must exist, be empty, and no rule may jump to it. */
+  /** Removes a chain. At this point it must exist and be empty, and no rule may jump to it. */
   deleteChain(table: Table, chain: string): this {
     this.#of(table).lines.push(`-X ${checkChain(chain)}`)
     this.#rules++

@@ -12,7 +12,7 @@ export function isSameRule(a: string, b: string): boolean {
 }
 
 /**
- * The options of a rule in one form: the tools print some of them in other words than they take
+ * The options of a rule in one form. The tools print some options differently from how they take
  * them, add defaults, and round probabilities.
  */
 export function canonicalOptions(text: string): readonly RuleOption[] {
@@ -23,12 +23,12 @@ export function canonicalOptions(text: string): readonly RuleOption[] {
 }
 
 function canonicalOption(given: RuleOption): readonly RuleOption[] {
-  // Anything may stand where an option does, also the name of a method.
+  // The name may be any text, also the name of a method.
   const rewrite = Object.hasOwn(rewrites, given.name) ? rewrites[given.name] : undefined
   if (!rewrite) return [given]
   const [value = ''] = given.values
   const made = rewrite(value)
-  // Without the option "not all addresses" would become "any".
+  // An option that matches all addresses is left out. Its negation stays, because it matches none.
   if (made.length === 0 && given.isNot) return [given]
   return made.map((one) => ({ ...one, isNot: given.isNot }))
 }
@@ -61,7 +61,7 @@ const rewrites: Readonly<Record<string, (value: string) => readonly RuleOption[]
   '--reject-with': (value) => [
     option('--reject-with', defaultRejects.includes(value) ? 'default' : value),
   ],
-  // What `recent` knows an address by unless a rule says otherwise.
+  // The defaults of `recent`: it stores the source address as a whole.
   '--rsource': () => [],
   '--mask': (value) => (isWholeMask(value) ? [] : [option('--mask', value)]),
 }
@@ -69,7 +69,9 @@ const rewrites: Readonly<Record<string, (value: string) => readonly RuleOption[]
 const isWholeMask = (value: string) =>
   value === '255.255.255.255' || value === 'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'
 
-/** One form for an address and its range of one; none for the range of all addresses. */
+/**
+ * One form for an address and for a range of one address. No option for the range of all addresses.
+ */
 function range(name: string, text: string): readonly RuleOption[] {
   const ip = parseIp(text)
   if (ip) return [option(name, `${ip.text}/${ip.family === 'IPv4' ? 32 : 128}`)]

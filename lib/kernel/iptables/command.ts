@@ -34,7 +34,7 @@ export const runProgram: Run = (file, args, options = {}) =>
         env: programEnvironment(),
       })
     } catch (cause) {
-      // Node throws at once where it cannot fork, for want of memory or processes.
+      // Node throws at once where it cannot fork, because memory or processes are used up.
       cannotRun(cause)
       return
     }
@@ -86,13 +86,13 @@ function startFailure(file: string, cause: unknown): IptablesError {
   return new IptablesError(kind, `run ${file}: ${reason}${advice}`, { cause })
 }
 
-/** Where the programs of an administrator are; the search path of other users leaves them out. */
+/** Folders of programs for administrators; the search path of other users leaves them out. */
 const adminFolders = ['/usr/sbin', '/sbin']
 
 type Environment = Readonly<Record<string, string | undefined>>
 
 /**
- * The environment of the programs that are started: messages in English, and found where
+ * The environment of started programs: they print in English, and are found in the folders where
  * scripts/setup finds them, so that `iptables` in /usr/sbin is never called "not installed".
  */
 export function programEnvironment(own: Environment = process.env): Environment {

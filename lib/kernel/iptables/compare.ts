@@ -1,7 +1,7 @@
 import { canonicalRule, isSameRule } from './canonical.js'
 import { commentOf, parseRule } from './parse.js'
 
-/** A rule as it should stand in a chain, and whose it is. */
+/** A rule that a chain should have, and its owner. */
 export interface WantedRule {
   readonly text: string
   readonly owner: string
@@ -19,11 +19,11 @@ export interface RuleDifference {
   readonly expected: string | undefined
   readonly found: string | undefined
   readonly owner: string
-  /** Of the wanted rule that is missing. */
+  /** The `item` of the wanted rule that is missing. */
   readonly item?: string
 }
 
-/** What a chain lacks and what it has too much; `saved` is undefined where there is no chain. */
+/** Rules that a chain lacks or has too many; `saved` is undefined where there is no chain. */
 export function compareChain(
   { rules, isOrdered }: ChainWish,
   saved: readonly string[] | undefined,
@@ -47,7 +47,7 @@ export function compareChain(
   return isOrdered ? orderDifference(rules, saved ?? []) : []
 }
 
-/** The first rule that does not stand where it should, though all are there. */
+/** The first rule at a wrong place, in a chain that has all rules. */
 function orderDifference(
   rules: readonly WantedRule[],
   saved: readonly string[],

@@ -45,7 +45,7 @@ export function isIptablesError(error: unknown, kind?: IptablesErrorKind): error
   return error instanceof IptablesError && (kind === undefined || error.kind === kind)
 }
 
-/** In this order: the first pattern found names the reason. */
+/** The first pattern that matches names the reason, so their order counts. */
 const reasons: readonly (readonly [RegExp, IptablesErrorKind])[] = [
   [/xtables lock|can't lock/i, 'locked'],
   [/you must be root|permission denied|operation not permitted/i, 'denied'],
@@ -66,7 +66,10 @@ const hints: Partial<Record<IptablesErrorKind, string>> = {
   unsupported: 'load the kernel module or install the iptables extension',
 }
 
-/** These files name what the legacy flavour holds; capabilities do not open them. */
+/**
+ * Files that name the tables of the legacy flavour. Only root may open them; capabilities do not
+ * help.
+ */
 const listsOfTables = /\/proc\/net\/ip6?_tables_names/
 const rootAlone = 'root alone may read this file; as root, `kube-proxy cleanup` removes these rules'
 

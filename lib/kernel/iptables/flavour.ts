@@ -28,7 +28,9 @@ export function programsOf(family: Family, backend?: Backend): Programs {
   return { command: stem, save: `${stem}-save`, restore: `${stem}-restore` }
 }
 
-/** `iptables v1.8.9 (nf_tables)`. Before 1.8 there were no brackets, and all versions are legacy. */
+/**
+ * Reads `iptables v1.8.9 (nf_tables)`. Versions before 1.8 print no brackets, and all are legacy.
+ */
 function parseVersion(
   text: string,
 ): { readonly version: Version; readonly backend: Backend } | undefined {
@@ -63,12 +65,12 @@ export async function findInstalled(
   }
 }
 
-/** How long a program stays with the backend it has found: to look again is to read every rule. */
+/** How long the found backend is used without another search, which reads every rule. */
 const staysMs = 60_000
 
 const found = new WeakMap<Run, { readonly backend: Backend; readonly atMs: number }>()
 
-/** As {@link backendInUse}, or what {@link stayWith} was told a moment ago. */
+/** The backend that {@link stayWith} was told in the last minute, else {@link backendInUse}. */
 export async function chooseBackend(run: Run): Promise<Backend | undefined> {
   const known = found.get(run)
   if (known && performance.now() - known.atMs < staysMs) return known.backend

@@ -19,8 +19,8 @@ export interface LockedRun {
 }
 
 /**
- * Runs a restore of iptables before 1.6.2, which takes no lock of its own, under both locks that
- * other programs of the time respect (IT47).
+ * Runs a restore of iptables before 1.6.2. It takes no lock of its own, so it runs under both locks
+ * that other programs of its time respect (IT47).
  */
 export async function runLocked(run: Run, wanted: LockedRun): Promise<CommandOutput> {
   const { file, args, options, waitSeconds } = wanted

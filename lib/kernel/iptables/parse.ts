@@ -19,7 +19,7 @@ export function parseRule(text: string): RuleSpec {
       if (args.length > 0) spec.jumpArgs = args
       break
     }
-    // Anything may stand where an option does, also the name of a method.
+    // The name may be any text, also the name of a method.
     const field = Object.hasOwn(fields, name) ? fields[name] : undefined
     if (field !== undefined) spec[field] = option.isNot ? not(value) : value
     else if (name === '-m') matches.push({ name: value, options: [] })

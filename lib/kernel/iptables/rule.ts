@@ -37,7 +37,7 @@ export interface RuleSpec {
   readonly matches?: readonly Match[]
   /** Chain or target; a rule without one only counts. */
   readonly jump?: string
-  /** Instead of `jump`: a chain whose end is the end of this chain, too. */
+  /** Instead of `jump`: a chain to go to for good. Its end is also the end of this chain. */
   readonly goto?: string
   /** Options of the target, already split into arguments. */
   readonly jumpArgs?: readonly string[]

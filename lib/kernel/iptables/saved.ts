@@ -21,7 +21,9 @@ export interface SavedVisitor {
   rule(table: Table, chain: string, rule: string): void
 }
 
-/** Reads the output of iptables-save piece by piece. Lines it does not know are skipped, they are comments. */
+/**
+ * Reads the output of iptables-save piece by piece. All other lines are comments and are skipped.
+ */
 export class SavedReader {
   readonly #visitor: SavedVisitor
   #table: Table | undefined

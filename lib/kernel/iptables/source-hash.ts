@@ -17,7 +17,7 @@ const first = 0x9e3779b1
 const second = 0x85ebca77
 
 /**
- * True for one of `count` parts of all clients: `index` tells which. The kernel has no match that
+ * Divides all clients into `count` parts and matches part `index`. The kernel has no match that
  * hashes an address, so a classic BPF program does.
  */
 export function sourceIn(
@@ -42,12 +42,12 @@ const folded = (bits: number): readonly Instruction[] => [
   [flipByX, 0, 0, 0],
 ]
 
-/** Whether a program is one of {@link sourceIn}; the others that there are compare addresses. */
+/** Whether {@link sourceIn} made the program. Our other programs compare addresses. */
 export function isSourceHash(bytecode: string): boolean {
   return bytecode.includes(`,${remainder} 0 0 `)
 }
 
-/** What the kernel would answer for a header, for `explain`; 0 is no match. */
+/** The kernel's answer for a header, for `explain`; 0 means no match. */
 export function runBytecode(text: string, header: Uint8Array): number {
   const [, ...lines] = text.split(',')
   const program = lines.map((line) => line.split(' ').map(Number))

@@ -50,7 +50,10 @@ export interface TrafficStats {
   readonly outBytes: bigint
 }
 
-/** Fallback to another server, and the client's port counts, as `mh` reads the two bits. */
+/**
+ * The two bits as `mh` reads them: take another server when one is unavailable, and hash the
+ * client's port, too.
+ */
 export const schedulerFlag = { fallback: 0x8, port: 0x10 } as const
 
 export const commands = {
@@ -184,7 +187,7 @@ export function parseRealServer(family: IpFamily, payload: Buffer): ListedRealSe
   const address = read.get(destinationAttribute.address)
   const port = read.get(destinationAttribute.port)
   if (!address || !port) return undefined
-  // Kernels since 3.18 can mix families by tunnels; without the attribute it is the server's.
+  // Kernels since 3.18 can mix families by tunnels. The server's family is the default.
   const own = read.get(destinationAttribute.family)
   if (own && familyOfNumber(u16(own)) !== family) return undefined
   return {

@@ -34,8 +34,8 @@ export interface DumpOptions<T> {
 /** Requests and dumps over netlink. Unit tests put a fake here. */
 export interface NetlinkChannel {
   /**
-   * Sends all messages of the writer in one system call and reads all answers, without waiting:
-   * the kernel works while `send` runs. Never throws for what the kernel refused.
+   * Sends all messages of the writer in one system call and reads all answers, without waiting: the
+   * kernel works while `send` runs. A refusal is part of the answer and is never thrown.
    */
   transact(writer: MessageWriter): Answer
   /** Sends one message that wants an acknowledgement; throws a KernelError when refused. */
@@ -56,14 +56,17 @@ export interface ChannelOptions extends SocketOptions {
 
 const outOfBuffer = 105
 const dumpAttempts = 5
-/** The next part of a dump is there at once, unless the kernel is short of memory. */
+/**
+ * After so many empty reads a dump is given up. The next part is there at once, unless the kernel
+ * is short of memory.
+ */
 const emptyReads = 2000
 
 export function openChannel(protocol: number, options: ChannelOptions = {}): NetlinkChannel {
   const openPipe = options.openPipe ?? openSocket
   const pipe = openPipe(protocol, options)
-  // Requests may come while a dump runs, so a dump has its own socket. It is opened here, so that it
-  // is in the same network namespace as the first.
+  // Requests may come while a dump runs, so dumps have their own socket. Both sockets are opened
+  // here, so that both are in the same network namespace.
   const dumpPipe = openPipe(protocol, options)
   let sequence = 1
   let dumps: Promise<unknown> = Promise.resolve()

@@ -8,7 +8,7 @@ const getFamily = 3
 const familyId = 1
 const familyName = 2
 
-/** The header generic netlink puts between netlink's and the attributes. */
+/** The header of generic netlink, between the header of netlink and the attributes. */
 export function genericHeader(command: number, version: number): Uint8Array {
   return Uint8Array.of(command, version, 0, 0)
 }
@@ -16,8 +16,8 @@ export function genericHeader(command: number, version: number): Uint8Array {
 export const genericHeaderBytes = 4
 
 /**
- * The message type of a generic netlink family. Asking also makes the kernel load the module
- * that offers it, where it may; a KernelError of kind `not-found` means there is none.
+ * The message type of a generic netlink family. The request also makes the kernel load the module
+ * of the family, if it may. A KernelError of kind `not-found` means that there is no such family.
  */
 export function resolveFamily(channel: NetlinkChannel, name: string): number {
   const writer = new MessageWriter(64).message(controlFamily, flags.ack, (message) => {

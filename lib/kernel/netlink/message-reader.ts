@@ -7,7 +7,7 @@ export interface Message {
   readonly type: number
   readonly flags: number
   readonly sequence: number
-  /** What follows the netlink header. A view into a buffer that the next receive overwrites. */
+  /** The bytes after the netlink header: a view into a buffer that the next receive overwrites. */
   readonly payload: Buffer
 }
 
@@ -63,7 +63,9 @@ export function forEachAttribute(
   }
 }
 
-/** The attributes by type; where a type repeats, the last one. For messages that are few. */
+/**
+ * The attributes by type; of a repeated type the last one. It allocates: use it for few messages.
+ */
 export function attributesOf(buffer: Buffer, from = 0): ReadonlyMap<number, Buffer> {
   const attributes = new Map<number, Buffer>()
   forEachAttribute(buffer, from, (type, start, end) => {

@@ -91,7 +91,7 @@ export class MessageWriter {
     return this
   }
 
-  /** An attribute whose content is attributes. */
+  /** An attribute that holds other attributes. */
   nest(type: number, body: (writer: this) => void): this {
     const start = this.#attribute(type | nestedBit, 0) - 4
     body(this)
@@ -104,7 +104,10 @@ export class MessageWriter {
     return this
   }
 
-  /** Returns what was written, valid until the next write. Sequence numbers start at `firstSequence`. */
+  /**
+   * Returns the written bytes, valid until the next write. Sequence numbers start at
+   * `firstSequence`.
+   */
   finish(firstSequence: number): Buffer {
     let sequence = firstSequence
     for (let at = 0; at < this.#length;) {
@@ -114,7 +117,7 @@ export class MessageWriter {
     return this.#buffer.subarray(0, this.#length)
   }
 
-  /** Forgets what was written and keeps the memory. */
+  /** Forgets the written messages and keeps the memory. */
   reset(): this {
     this.#length = 0
     this.#messages = 0

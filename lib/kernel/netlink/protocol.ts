@@ -1,6 +1,9 @@
 import { endianness } from 'node:os'
 
-/** The numbers of netlink itself, from linux/netlink.h. The families' own numbers live beside their users. */
+/**
+ * The numbers of netlink itself, from linux/netlink.h. Numbers of its families are beside the code
+ * that uses them.
+ */
 
 export const protocols = { route: 0, netfilter: 12, generic: 16 } as const
 
@@ -29,7 +32,7 @@ export function aligned(length: number): number {
   return (length + 3) & ~3
 }
 
-/** In the type of an attribute that holds others. */
+/** The bit in the type of an attribute that holds other attributes. */
 export const nestedBit = 0x8000
 
 /** Numbers in netlink messages have the byte order of the machine. */

@@ -31,7 +31,7 @@ export interface Libc {
   send(fd: number, data: Uint8Array, length: number, flags: number): number
   recv(fd: number, into: Uint8Array, length: number, flags: number): number
   close(fd: number): number
-  /** The error of the call made last. */
+  /** The error number of the last call. */
   errno(): number
 }
 

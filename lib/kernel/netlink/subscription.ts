@@ -4,23 +4,25 @@ import { openSocket, type OpenPipe, type SocketOptions } from './socket.js'
 
 export interface SubscriptionOptions extends SocketOptions {
   readonly groups: readonly number[]
-  /** How often the socket is looked at; each look costs a microsecond. */
+  /** The time between two looks at the socket; each look costs a microsecond. */
   readonly everyMs: number
   /** The payload is valid during the call only. */
   readonly onMessage: (message: Message) => void
-  /** The kernel dropped notifications: what they told about has to be read again. */
+  /** The kernel dropped notifications, so the caller has to read the objects again. */
   readonly onOverrun: () => void
   readonly openPipe?: OpenPipe
 }
 
-/** Other work runs after so many messages. */
+/** Other work runs after this many datagrams. */
 const datagramsPerLook = 256
 
-/** A socket that has joined multicast groups; it hears everything from the moment it exists. */
+/**
+ * A socket that has joined multicast groups. It gets every notification from the moment it exists.
+ */
 export interface Subscription {
   /**
-   * Hears nothing while `act` runs. The kernel writes a notification for each object of a transaction
-   * if anybody hears it, which takes longer than the transaction itself.
+   * Leaves the groups while `act` runs. As long as any socket listens, the kernel writes a
+   * notification for each object of a transaction, which takes longer than the transaction itself.
    */
   deaf<T>(act: () => Promise<T>): Promise<T>
   /** Delivers notifications until the signal, then closes the socket. */
@@ -36,7 +38,7 @@ export function subscribe(protocol: number, options: SubscriptionOptions): Subsc
   let isDeaf = false
   const look = () => {
     if (isDeaf) {
-      // Rights may have been taken away, and be given back.
+      // This process may have lost its rights, and may have them again.
       if (!pipe.hear(true)) return
       isDeaf = false
       options.onOverrun()

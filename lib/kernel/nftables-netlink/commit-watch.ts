@@ -12,9 +12,9 @@ const group = 7
 const everyMs = 500
 const tableAttribute = 1
 const genericBytes = 4
-/** Events arrive within a look or two; numbers older than this many commits are forgotten. */
+/** The numbers of this many own commits are kept. Events arrive within a look or two. */
 const ownMax = 4096
-/** The events of so many objects are more than a socket holds, and cost more than the transaction. */
+/** The events of so many commands overflow a socket, and cost more than the transaction. */
 const largeCommit = 1000
 
 export interface CommitWatchOptions {
@@ -23,21 +23,21 @@ export interface CommitWatchOptions {
   readonly generation: () => number
   /** Somebody else's transaction touched one of the tables. */
   readonly onForeign: () => void
-  /** Somebody else may have touched them: events were lost, so it is not known. */
+  /** Events were lost, so somebody else may have touched the tables. */
   readonly onUnclear: () => void
   readonly openPipe?: SubscriptionOptions['openPipe']
 }
 
 export interface CommitWatch {
-  /** Does a transaction of ours with so many commands, so that its events are known as such. */
+  /** Runs a transaction of ours, of so many commands, and recognises its events as our own. */
   around<T>(commit: () => Promise<T>, commands: number): Promise<T>
   run(signal: AbortSignal): Promise<void>
 }
 
 /**
- * Tells foreign transactions from our own. The kernel numbers transactions (generations), and
- * each event carries the lower half of its transaction's number: ours are the numbers that came
- * up while we were committing. Nothing is listed.
+ * Tells foreign transactions from our own without listing anything. The kernel numbers transactions
+ * (generations), and each event carries the lower half of its transaction's number. Our own numbers
+ * are those that came up while we were committing.
  */
 export function watchCommits(options: CommitWatchOptions): CommitWatch {
   const own = new Set<number>()
@@ -57,7 +57,7 @@ export function watchCommits(options: CommitWatchOptions): CommitWatch {
     options.onForeign()
   }
 
-  /** Undefined while the kernel does not tell: rights may be taken away and given back. */
+  /** Undefined while the kernel refuses to tell: rights may be taken away and given back. */
   const generation = () => {
     try {
       return options.generation()
@@ -71,7 +71,7 @@ export function watchCommits(options: CommitWatchOptions): CommitWatch {
     everyMs,
     onMessage,
     onOverrun: () => {
-      // A large transaction of ours overflows the socket; harmless if nobody else was there.
+      // A large transaction of ours overflows the socket: harmless if nobody else committed.
       const now = generation()
       if (now !== known) options.onUnclear()
       known = now ?? known
@@ -85,11 +85,11 @@ export function watchCommits(options: CommitWatchOptions): CommitWatch {
       try {
         return await (commands < largeCommit ? commit() : subscription.deaf(commit))
       } finally {
-        // What others commit after this look is heard; what they committed before makes another number.
+        // A commit of others before this look makes another number. A later one is an event.
         const after = options.generation()
         if (after === before + 1) remember(own, after & 0xffff)
         else if (after !== before) options.onUnclear()
-        // Where others committed before us, their events are still to be read.
+        // If others committed before us, their events are not read yet.
         if (before === known) known = after
       }
     },
@@ -112,7 +112,7 @@ function concerns(payload: Buffer, tables: readonly TableRef[]): boolean {
   return tables.some((table) => families[table.family] === payload[0] && table.name === text)
 }
 
-/** Counts the transactions of this network namespace, everybody's. Lists nothing. */
+/** The number of transactions in this network namespace so far, ours and foreign. Lists nothing. */
 export function readGeneration(channel: NetlinkChannel): number {
   const writer = new MessageWriter(32).message(messages.getGeneration, 0, (message) =>
     message.fixed(Uint8Array.of(0, 0, 0, 0)),

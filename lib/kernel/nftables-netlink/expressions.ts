@@ -28,7 +28,7 @@ const fullyRandom = 0x10
 const updateElement = 1
 const destinationPortOffset = 2
 const invertLookup = 1
-/** Behind the register that gets the hash of it. */
+/** The source address is loaded behind the register that gets its hash. */
 const sourceOffset = 16
 
 function expression(
@@ -105,7 +105,7 @@ export function loadAddressType(message: MessageWriter, field: 'saddr' | 'daddr'
   )
 }
 
-/** A number below that. A hash of the source needs registers 1 and 2. */
+/** Loads a number less than `below`. A hash of the source needs registers 1 and 2. */
 export function loadNumber(
   message: MessageWriter,
   family: NftFamily,
@@ -152,10 +152,10 @@ export function compare(message: MessageWriter, not: boolean, value: Uint8Array)
 export interface Lookup {
   /** A name, or the template of an anonymous set. */
   readonly set: string
-  /** Tells sets of one transaction apart that have the same template. */
+  /** Distinguishes sets of one transaction that have the same template. */
   readonly id?: number
   readonly not?: boolean
-  /** Where a map's value goes; 0 is the verdict. */
+  /** The register for the value of a map; 0 is the register of verdicts. */
   readonly into?: number
 }
 
@@ -211,7 +211,7 @@ export function masquerade(message: MessageWriter): void {
   expression(message, 'masq', (data) => data.be32(1, fullyRandom))
 }
 
-/** To a group of nfnetlink_log. */
+/** Logs the packet to a group of nfnetlink_log. */
 export function log(
   message: MessageWriter,
   { group, prefix }: { readonly group: number; readonly prefix?: string },
@@ -222,7 +222,7 @@ export function log(
   })
 }
 
-/** ICMP port unreachable. */
+/** Answers with ICMP port unreachable. */
 export function reject(message: MessageWriter, family: NftFamily): void {
   expression(message, 'reject', (data) => data.be32(1, 0).u8(2, family === 'ip' ? 3 : 4))
 }

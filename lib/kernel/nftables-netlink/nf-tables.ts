@@ -29,7 +29,7 @@ export class NfTables implements RulesetWriter {
     return new Promise((resolve) => resolve(this.#send(transaction, 'apply', true)))
   }
 
-  /** Without its end the kernel tries a batch and takes it back. */
+  /** The kernel tries a batch that has no end mark, and takes it back. */
   check(transaction: Transaction): Promise<void> {
     return new Promise((resolve) => {
       this.#send(transaction, 'try', false)
@@ -37,7 +37,9 @@ export class NfTables implements RulesetWriter {
     })
   }
 
-  /** Counts the transactions of this network namespace, everybody's (NF19 without listing). */
+  /**
+   * The number of transactions in this network namespace, ours and foreign (NF19 without listing).
+   */
   generation(): number {
     return readGeneration(this.#channel)
   }
@@ -90,7 +92,7 @@ export function openNfTables(): NfTables {
   return nfTables
 }
 
-/** The command the kernel stumbled over, as nft would write it. */
+/** The command that the kernel refused, as nft would write it. */
 function describe({ table }: Transaction, command: Command | undefined): string {
   if (!command) return ''
   return `, at: ${transactionText({ table, commands: [command] }).trim()}`

@@ -73,7 +73,7 @@ export const elementAttributes = {
 export const intervalEnd = 1
 export const generationId = 1
 
-/** A list's items, and the two parts of an expression. */
+/** The type of an item in a list, and the two parts of an expression. */
 export const listItem = 1
 export const expressionAttributes = { name: 1, data: 2 } as const
 /** A datum: bytes, or a verdict of a code and a chain. */
@@ -97,8 +97,8 @@ export function concatenatedType(types: readonly number[]): number {
 }
 
 /**
- * The register at a byte offset of a key: whole 16 bytes are counted from 1, parts of them are
- * 4-byte registers counted from 8.
+ * The register at a byte offset of a key. Registers of 16 bytes are counted from 1. Registers of 4
+ * bytes, for all other offsets, are counted from 8.
  */
 export function registerAt(offset: number): number {
   return offset % 16 === 0 ? 1 + offset / 16 : 8 + offset / 4
@@ -119,7 +119,7 @@ export const userDataTypes = {
   setComment: 7,
 } as const
 
-/** What nft calls the byte order of a set's key. */
+/** The numbers of nft for the byte order of a set's key. */
 export const byteOrders = { host: 1, network: 2 } as const
 
 /** A comment as nft stores it, with its closing zero. */

@@ -14,9 +14,9 @@ const immediateData = 2
 const natFlags = 7
 
 /**
- * Whether the kernel's expressions are those we would write for a rule: the same instructions in
- * the same order, each with every attribute we give it. The kernel adds attributes of its own
- * (counts, defaults), and anonymous sets get other names.
+ * Whether the kernel's expressions are those that we would write for a rule: the same instructions
+ * in the same order, each with every attribute that we give it. The kernel adds attributes of its
+ * own (counts, defaults). Names and elements of anonymous sets are not compared.
  */
 export function isSameRule(family: NftFamily, rule: Rule, listed: Buffer): boolean {
   const [ours, theirs] = [instructionsOf(expectedExpressions(family, rule)), instructionsOf(listed)]
@@ -56,7 +56,7 @@ function holds(name: string, ours: Buffer, theirs: Buffer): boolean {
     if (name === 'lookup' && type === lookupSet && isAnonymous(value)) {
       same &&= other !== undefined && isAnonymous(other)
     } else if (name === 'nat' && type === natFlags) {
-      // The kernel sets more of them, from what it was given.
+      // The kernel sets more flags by itself.
       const bits = value.readUInt32BE()
       same &&= other !== undefined && (other.readUInt32BE() & bits) === bits
     } else if (name === 'immediate' && type === immediateData) {

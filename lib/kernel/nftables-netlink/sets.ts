@@ -84,7 +84,7 @@ export function elementItem(family: NftFamily, element: Element, whole: boolean)
     })
 }
 
-/** Parts of a concatenation fill whole registers of 4 bytes; a key of one part is as long as it is. */
+/** Parts of a concatenation fill whole registers of 4 bytes; a single part has its own length. */
 function keyLength(family: NftFamily, { key }: NftSet): number {
   if (key.length === 1) return singleLength(family, key[0])
   return key.reduce((sum, type) => sum + (type === 'address' ? addressLength(family) : 4), 0)
@@ -104,7 +104,7 @@ export function keyBytes(family: NftFamily, { set, key }: Pick<Element, 'set' | 
   return bytes
 }
 
-/** The inverse: a key as `nft` prints it. */
+/** The inverse of {@link keyBytes}: a key as `nft` prints it. */
 export function keyText(family: NftFamily, set: NftSet, bytes: Buffer): string {
   const parts: string[] = []
   let at = 0
@@ -187,7 +187,9 @@ function numberedItem(index: number, value: WriteItem): WriteItem {
     })
 }
 
-/** An interval set holds where ranges begin and, as elements with a flag, where gaps begin. */
+/**
+ * The elements of an interval set are the starts of ranges and, with a flag, the starts of gaps.
+ */
 function prefixItems(family: NftFamily, prefixes: readonly Prefix[]): readonly WriteItem[] {
   const length = addressLength(family)
   const end = 1n << BigInt(length * 8)
@@ -205,7 +207,7 @@ function prefixItems(family: NftFamily, prefixes: readonly Prefix[]): readonly W
     message.nest(listItem, (item) => {
       if (isEnd) item.be32(elementAttributes.flags, intervalEnd)
       item.nest(elementAttributes.key, (key) => key.bytes(datum.value, numberBytes(length, at)))
-      // nft marks the range that has no end, to print it as one.
+      // nft marks the range that has no end, to print it as such.
       if (isOpen && index === edges.length - 1) {
         item.bytes(elementAttributes.userData, userData([userDataTypes.elementFlags, hostBytes(1)]))
       }

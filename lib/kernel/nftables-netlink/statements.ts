@@ -10,7 +10,7 @@ const localAddress = 2
 const connectionBits = { new: 8, dnat: 32 } as const
 const interfaceNameLength = 16
 
-/** What a statement needs in its own set, which has to be written before its rule. */
+/** The anonymous set that a statement needs. It has to be written before the statement's rule. */
 export function anonymousSetOf(statement: Statement): AnonymousSet | undefined {
   if (statement.kind === 'random-verdict') return { kind: 'verdicts', of: statement.verdicts }
   if (statement.kind === 'dnat' && statement.targets.length > 1) {
@@ -22,7 +22,7 @@ export function anonymousSetOf(statement: Statement): AnonymousSet | undefined {
   return undefined
 }
 
-/** Where the anonymous set of a statement was put. */
+/** The name and the number of a statement's anonymous set. */
 interface SetPlace {
   readonly set: string
   readonly id: number
@@ -80,7 +80,7 @@ export function writeStatement(
   }
 }
 
-/** What is done with a packet that fits. */
+/** A statement that does something with a packet that matches. */
 type Action = Exclude<
   Statement,
   {
@@ -158,7 +158,10 @@ function writeProtocol(message: MessageWriter, protocol: L4Protocol): void {
   code.compare(message, false, Uint8Array.of(protocolNumber(protocol)))
 }
 
-/** Whole bytes are compared as they are; other lengths need a mask. As nft does, so that it lists the same. */
+/**
+ * Prefixes of whole bytes are compared as they are; others need a mask. nft does the same, so it
+ * lists these rules like its own.
+ */
 function writePrefix(
   message: MessageWriter,
   family: NftFamily,

@@ -110,7 +110,7 @@ export class TableReader implements RulesetReader {
 }
 
 interface ListedElement {
-  /** The key's bytes, as a text of one character each. */
+  /** The key as a text, with one character for each byte. */
   readonly key: string
   readonly verdict: { readonly code: number; readonly chain: string } | undefined
   readonly target: Buffer | undefined

@@ -39,8 +39,9 @@ import { anonymousSetOf, writeStatement } from './statements.js'
 const listBytesMax = 60_000
 
 /**
- * Names a set that belongs to one rule, uniquely among all that table has. The kernel would do it
- * from a pattern, but reads the names of all other sets for each: half a minute for 20,000 rules.
+ * Makes a name for a set that belongs to one rule, unique in the table. The kernel can make names
+ * from a pattern, but then it reads the names of all other sets each time: half a minute for 20,000
+ * rules.
  */
 export type NameSet = () => string
 
@@ -52,13 +53,14 @@ export function uniqueSetNames(token: string): NameSet {
 /** One transaction as one datagram of netlink messages. */
 export interface WrittenTransaction {
   readonly messages: MessageWriter
-  /** Which command the message at an index belongs to; undefined for the frame. */
+  /** The command that the message at an index belongs to; undefined for the frame. */
   readonly origins: readonly (Command | undefined)[]
 }
 
 /**
- * Writes the messages of a transaction between the marks of a batch. Only the last command asks
- * for an acknowledgement; failures are told in any case. A batch that does not end is a trial.
+ * Writes the messages of a transaction between the marks of a batch. Only the last command asks for
+ * an acknowledgement; the kernel reports failures in any case. A batch without its end mark is a
+ * trial.
  */
 export function writeTransaction(
   { table, commands }: Transaction,
@@ -99,7 +101,7 @@ class TransactionWriting implements WrittenTransaction {
   readonly #header: Uint8Array
   readonly #nameSet: NameSet
   #lastSetId = 0
-  /** Whether messages ask the kernel to say that it took them. */
+  /** Whether messages ask for an acknowledgement. */
   acknowledges = false
 
   constructor(table: Table, nameSet: NameSet) {
@@ -161,7 +163,7 @@ class TransactionWriting implements WrittenTransaction {
     }
   }
 
-  /** Commands of one verb and one set. */
+  /** Writes commands of one verb and one set. */
   elements(commands: readonly ElementCommand[]): void {
     const [first] = commands
     if (!first) return

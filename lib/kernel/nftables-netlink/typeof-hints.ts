@@ -3,9 +3,8 @@ import { userData, userDataTypes } from './protocol.js'
 import { hostBytes } from './values.js'
 
 /**
- * What a `typeof` declaration leaves in the user data of a map. The kernel keeps it unread; `nft`
- * needs it to print the map, and to know how long the number in its key is. Kinds of expressions,
- * headers and their fields are numbers of nft's own.
+ * The description of a `typeof` map in its user data, in numbers of nft. The kernel does not read
+ * it; `nft` needs it to print the map, and to know how long the number in its key is.
  */
 const kinds = { payload: 7, concatenation: 13, random: 23 } as const
 const headers = { udp: 6, tcp: 8, sctp: 10, ip: 12, ip6: 13 } as const

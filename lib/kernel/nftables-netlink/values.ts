@@ -65,7 +65,7 @@ export function protocolName(number: number): string {
   return known?.[0] ?? String(number)
 }
 
-/** Registers of marks and states are numbers of this machine, not of the network. */
+/** Marks and states have the byte order of this machine, not of the network. */
 export function hostBytes(value: number): Buffer {
   const bytes = zeros(4)
   if (isLittleEndian) bytes.writeUInt32LE(value >>> 0)

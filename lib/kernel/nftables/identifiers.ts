@@ -2,7 +2,7 @@ import { KernelError } from '../../errors.js'
 
 /** Kernel limit of names, without the terminating zero. */
 const nameLengthMax = 255
-/** What `nft` accepts in a comment. */
+/** The longest comment that `nft` accepts. */
 const commentLengthMax = 127
 const interfaceNameMax = 15
 
@@ -15,8 +15,8 @@ export function checkedName(name: string): string {
 }
 
 /**
- * Any text made fit for the inside of `"…"`: nft knows no escape there, so quotes, backslashes
- * and everything outside printable ASCII become `?`, and what is too long is cut.
+ * Any text made fit for the inside of `"…"`: nft knows no escape there, so quotes, backslashes and
+ * everything outside printable ASCII become `?`, and a long text is cut.
  */
 export function safeComment(text: string): string {
   const printable = text.replace(/[^ !#-[\]-~]/g, '?')
@@ -25,7 +25,7 @@ export function safeComment(text: string): string {
     : printable
 }
 
-/** An interface name, from the configuration, as it may stand between quotes. */
+/** Returns the name of an interface if it may be written between quotes; throws otherwise. */
 export function checkedInterface(name: string): string {
   if (!/^[A-Za-z0-9_.@:-]+$/.test(name) || name.length > interfaceNameMax) {
     refuse('interface name', name)

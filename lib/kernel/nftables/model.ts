@@ -1,7 +1,7 @@
 /**
  * A small model of nftables: tables, chains, rules as expressions, sets, maps, elements, and the
- * commands that change them. No text inside: one writer turns it into `nft` input, another into
- * netlink messages, and both refuse names they cannot carry (see identifiers.ts).
+ * commands that change them. The model holds no text: one writer turns it into `nft` input, another
+ * into netlink messages. Both refuse names that they cannot write (see identifiers.ts).
  */
 
 export type NftFamily = 'ip' | 'ip6'
@@ -13,8 +13,8 @@ export interface Table {
 }
 
 /**
- * Type of one part of a key; `address` is ipv4_addr or ipv6_addr, as the table's family says, and
- * `number` what a rule drew by chance.
+ * The type of one part of a key. `address` is ipv4_addr or ipv6_addr, as the table's family says;
+ * `number` is a number that a rule has drawn.
  */
 export type KeyType = 'address' | 'inet_proto' | 'inet_service' | 'number'
 
@@ -25,9 +25,9 @@ export interface NftSet {
   readonly key: readonly KeyType[]
   /** Keys alone, or a map from keys to verdicts or to addresses with ports. */
   readonly holds: 'keys' | 'verdicts' | 'targets'
-  /** Of a map of targets: whose ports they are. */
+  /** For a map of targets: the protocol of their ports. */
   readonly protocol?: L4Protocol
-  /** Elements are added by rules and forgotten after that many seconds without an update. */
+  /** Rules add the elements. An element is dropped after this many seconds without an update. */
   readonly timeoutSeconds?: number
   readonly comment?: string
 }
@@ -41,7 +41,7 @@ export interface BaseHook {
 export interface Chain {
   readonly name: string
   readonly rules: readonly Rule[]
-  /** Where the kernel calls it; undefined for a chain that others jump to. */
+  /** The hook that calls the chain; undefined for a chain that others jump to. */
   readonly base?: BaseHook
   readonly comment?: string
 }
@@ -71,7 +71,9 @@ export type Statement =
   | { readonly kind: 'member'; readonly fields: readonly Field[]; readonly set: string }
   /** The address belongs to this host. */
   | { readonly kind: 'local'; readonly field: 'saddr' | 'daddr' }
-  /** The name of the interface a packet came in by, or, with `prefix`, how it begins. */
+  /**
+   * The name of the interface by which a packet came, or with `prefix` the beginning of that name.
+   */
   | {
       readonly kind: 'interface'
       readonly not: boolean
@@ -112,7 +114,9 @@ export type Statement =
   | { readonly kind: 'remember'; readonly set: string; readonly field: 'saddr' }
   | { readonly kind: 'verdict'; readonly verdict: Verdict }
   | { readonly kind: 'reject' }
-  /** The head of the packet goes to who listens to this group of nfnetlink_log, if anybody does. */
+  /**
+   * Sends the head of the packet to the listener of this group of nfnetlink_log, if there is one.
+   */
   | { readonly kind: 'log'; readonly group: number; readonly prefix?: string }
 
 /** How one of several is drawn: by chance (if absent), in turn, or by a hash of the source address. */
@@ -138,7 +142,7 @@ export interface Element {
   readonly verdict?: Verdict
   /** In maps of targets only. */
   readonly target?: DnatTarget
-  /** In sets with a timeout: the time left, where it is less than the whole. */
+  /** In sets with a timeout: the time left, if it is less than the timeout. */
   readonly expiresMs?: number
   readonly comment?: string
 }
@@ -146,7 +150,9 @@ export interface Element {
 export type Command = ObjectCommand | ElementCommand
 
 export type ObjectCommand =
-  /** Adding what exists is no error (unless it differs); deleting what does not exist is one. */
+  /**
+   * Adding an existing object is no error (unless it differs); deleting a missing one is an error.
+   */
   | { readonly do: 'add-table' | 'delete-table' }
   | { readonly do: 'add-chain' | 'flush-chain' | 'delete-chain'; readonly chain: Chain }
   | { readonly do: 'add-rule'; readonly chain: string; readonly rule: Rule }

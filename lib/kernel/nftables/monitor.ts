@@ -12,10 +12,10 @@ interface MonitorTimes {
 }
 
 const usualTimes: MonitorTimes = { tickMs: 500, restartMs: 5_000 }
-/** After this time the missing events of our last transaction are given up. */
+/** After this many looks, missing events of our last transaction are given up. */
 const lostTicks = 60
 
-/** Starts `nft monitor`, the seam at which tests enter a namespace. */
+/** Starts `nft monitor`. Tests pass a function that enters a namespace first. */
 export type StartMonitor = () => ChildProcess
 
 export interface MonitorOptions {
@@ -33,9 +33,9 @@ const startMonitor: StartMonitor = () =>
   })
 
 /**
- * Tells foreign transactions from our own where only the program works. `nft monitor` prints what
- * every transaction did, and when it ended. Each of ours accounts for one of them. The rest is
- * foreign, once none of ours is under way.
+ * Tells foreign transactions from our own where netlink cannot be used. `nft monitor` prints the
+ * changes and the end of every transaction. Each of our transactions accounts for one of the
+ * printed ones. The others are foreign, once none of ours is under way.
  */
 export class NftMonitor {
   readonly #options: MonitorOptions
@@ -52,7 +52,7 @@ export class NftMonitor {
     this.#mentions = options.tables.map(({ family, name }) => ` ${family} ${name}`)
   }
 
-  /** Does a transaction of ours and recognises its events as our own. */
+  /** Runs a transaction of ours and recognises its events as our own. */
   async around<T>(commit: () => Promise<T>): Promise<T> {
     this.#inFlight++
     try {
@@ -121,7 +121,7 @@ export class NftMonitor {
       before = now
       if (calmTicks === 0) continue
       if (this.#seen > this.#own) this.#options.onForeign()
-      // The program takes a while to print a large transaction. What it never prints was lost.
+      // The program takes a while to print a large transaction. Then missing events are lost.
       else if (this.#seen < this.#own && calmTicks < lostTicks) continue
       this.#seen = this.#own = calmTicks = 0
     }

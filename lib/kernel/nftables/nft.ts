@@ -5,9 +5,9 @@ import type { ClientReader, Remembered } from './reader.js'
 import { rememberedIn } from './remembered-json.js'
 import { transactionText } from './text.js'
 
-/** Gives transactions to the kernel. Two exist: the `nft` program and nf_tables netlink. */
+/** Gives transactions to the kernel. Two classes do so: with the `nft` program and over netlink. */
 export interface RulesetWriter {
-  /** What to call it in logs. */
+  /** The writer's name in logs. */
   readonly name: string
   /** Applies all commands, or throws a KernelError and applies none. Returns the bytes sent. */
   commit(transaction: Transaction): Promise<number>
@@ -69,7 +69,9 @@ export class Nft implements RulesetWriter, ClientReader {
   }
 }
 
-/** The rules in what `nft list chain` printed, one text each, however many lines it took. */
+/**
+ * The rules in the output of `nft list chain`: one text for each, also for a rule of several lines.
+ */
 export function listedRules(listing: string): readonly string[] {
   const lines = listing.split('\n').map((line) => line.trim())
   const start = lines.findIndex((line) => line.startsWith('chain '))
@@ -92,7 +94,7 @@ export async function dropTable(writer: RulesetWriter, { family, name }: TableRe
   await writer.commit({ table, commands: [{ do: 'add-table' }, { do: 'delete-table' }] })
 }
 
-/** The only place that reads messages of nft and the kernel. */
+/** Finds the kind of a failure in the messages of nft and the kernel. */
 function kindOf(stderr: string): KernelErrorKind {
   // Before 1.0.5 nft prints nothing when it may not read the ruleset.
   if (stderr.includes('Operation not permitted') || stderr.trim() === '') return 'denied'

@@ -8,11 +8,13 @@ export interface ClientReader {
   ): Promise<ReadonlyMap<string, readonly Remembered[]>>
 }
 
-/** Reads what the kernel holds for a comparison, in the background and in parts. */
+/** Reads the kernel's tables for a comparison, in the background and in parts. */
 export interface RulesetReader extends ClientReader {
   /** The rules of each chain of the table, by the chain's name. */
   chains(table: TableRef): Promise<ReadonlyMap<string, readonly ListedRule[]>>
-  /** What is in one set; throws a KernelError of kind `not-found` when there is no such set. */
+  /**
+   * The elements of one set; throws a KernelError of kind `not-found` when there is no such set.
+   */
   elements(table: TableRef, set: NftSet): Promise<ListedElements>
 }
 
@@ -25,12 +27,12 @@ export interface ListedElements {
   readonly size: number
   /** Whether the element is there with its verdict. */
   has(element: Element): boolean
-  /** Keys of elements that are none of these, as `nft` prints them. */
+  /** The keys of all elements that are not known, as `nft` prints them. */
   others(known: Iterable<Element>): readonly string[]
 }
 
 export interface Remembered {
   readonly address: string
-  /** The time it has left. */
+  /** The time that the entry has left. */
   readonly expiresMs: number
 }

@@ -3,7 +3,7 @@
 export interface VersionVerdict {
   readonly ok: boolean
   readonly seen: string
-  /** What to do about it; empty when ok. */
+  /** Advice for the user; empty when ok. */
   readonly fix: string
 }
 
@@ -12,7 +12,6 @@ export interface VersionVerdict {
  * before 1.0.3. Netlink does not need the program.
  */
 const leastNft = [1, 0, 3] as const
-/** What to ask for. */
 export const leastNftText = `${leastNft.join('.')} or newer`
 const nftFix = `install nftables ${leastNftText}`
 const leastKernel = [5, 13] as const

@@ -12,7 +12,7 @@ import type {
 } from './model.js'
 import { safeComment } from './identifiers.js'
 
-/** A rule as `nft list` would print it, near enough to be read by `nft`. */
+/** A rule nearly as `nft list` prints it; `nft` can read it. */
 export function ruleText(family: NftFamily, rule: Rule): string {
   const statements = rule.statements.map((statement) => statementText(family, statement))
   const comment = rule.comment === undefined ? '' : ` comment "${safeComment(rule.comment)}"`

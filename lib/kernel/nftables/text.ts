@@ -14,10 +14,10 @@ import type {
 } from './model.js'
 import { ruleText, targetText, verdictText } from './text-statements.js'
 
-/** Elements of one command: many elements make few commands, but long lines are hard to read. */
+/** The most elements of one command: many make few commands, but long lines are hard to read. */
 const elementsPerCommand = 256
 
-/** One line of input, and what it says: one command, or elements of one set. */
+/** One line of input, and its commands: one command, or elements of one set. */
 export interface CommandLine {
   readonly text: string
   readonly commands: readonly Command[]

@@ -4,7 +4,7 @@ import { maxAddressLength } from './socket-address.js'
 
 /** Larger than every datagram (65,507 bytes over IPv4), so none is cut off. */
 export const maxDatagram = 65_536
-/** Room for what may be put in front of a datagram. */
+/** Room for the bytes that `prefix` puts in front of a datagram. */
 const headroom = 128
 const dataStride = headroom + maxDatagram
 
@@ -69,12 +69,12 @@ export class DatagramBatch {
     return this.#data.address + index * dataStride + headroom
   }
 
-  /** After {@link DatagramBatch.receive}. */
+  /** The length of a received datagram. */
   length(index: number): number {
     return this.#headers.view.getUint32(index * headerSize + header.length, true)
   }
 
-  /** Puts bytes in front of a received datagram, and returns where it begins now. */
+  /** Puts bytes in front of a received datagram, and returns the address of the first. */
   prefix(index: number, bytes: Uint8Array): number {
     const start = index * dataStride + headroom - bytes.length
     this.#data.bytes.set(bytes, start)
@@ -93,8 +93,8 @@ export class DatagramBatch {
   }
 
   /**
-   * The local address that a received datagram was sent to, in the form that `prepare` takes.
-   * Empty when the socket did not tell destinations when the datagram came.
+   * The local address that a received datagram was sent to, in the form that `prepare` takes. Empty
+   * for a datagram that came before the socket told destinations.
    */
   destination(index: number): Uint8Array {
     const start = index * controlStride
@@ -119,7 +119,9 @@ export class DatagramBatch {
     return true
   }
 
-  /** Prepares one datagram whose bytes are in place. The kernel chooses an address that is empty. */
+  /**
+   * Prepares a datagram whose bytes are in place. The kernel chooses the source if `from` is empty.
+   */
   prepare(index: number, length: number, to: Uint8Array, from: Uint8Array = nowhere): void {
     this.#vectors.view.setUint32(index * vectorSize + vectorLength, length, true)
     this.#headers.view.setUint32(index * headerSize + header.nameLength, to.length, true)

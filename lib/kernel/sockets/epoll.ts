@@ -39,9 +39,9 @@ export class Epoll {
   }
 
   /**
-   * 0, or the negative error. Events carry the tag. By it a caller recognizes events of an earlier
-   * descriptor with the same number. Closing a descriptor removes it, unless a copy of it is open
-   * somewhere.
+   * Returns 0 or the negative error. Events carry the tag, so that a caller can recognize events of
+   * an earlier descriptor with the same number. A closed descriptor is removed, unless a copy of it
+   * is open somewhere.
    */
   add(fd: number, events: number, tag = 0): number {
     return this.#control(add, fd, events, tag)

@@ -14,7 +14,9 @@ export interface ListeningSocket {
 /** The state of a TCP socket that waits for connections. */
 const listenState = '0A'
 
-/** Of TCP sockets without a process that still send their last bytes, or their end. */
+/**
+ * States of TCP sockets that no process holds, and that still send their last bytes or their end.
+ */
 const farewellStates: ReadonlySet<string> = new Set(['04', '09', '0B'])
 const farewellPatienceMs = 1000
 const farewellPauseMs = 50
@@ -32,7 +34,9 @@ export async function listeningSockets(root = '/proc'): Promise<readonly Listeni
   return sockets
 }
 
-/** Resolves when clients of these ports have been told that their connections end, or soon. */
+/**
+ * Resolves when clients of these ports know that their connections have ended, or after a second.
+ */
 export async function farewellsSent(ports: ReadonlySet<number>): Promise<void> {
   const until = performance.now() + farewellPatienceMs
   while (performance.now() < until) {

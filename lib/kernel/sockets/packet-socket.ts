@@ -189,7 +189,10 @@ export class PacketServer {
     this.#libc.close(this.#fd)
   }
 
-  /** Whoever could not be accepted for want of descriptors still waits, and would be reported. */
+  /**
+   * Stops listening for a moment. A connection that cannot be accepted, because no descriptors are
+   * left, stays in the queue and would be reported again at once.
+   */
   #pause(): void {
     this.#watch.stop()
     this.#timer = setTimeout(() => this.#watch.start(), acceptAgainMs).unref()

@@ -12,7 +12,7 @@ export interface Pipe {
   readonly writeEnd: number
 }
 
-/** pipe2 and splice. */
+/** The system calls pipe2 and splice. */
 export class Pipes {
   readonly #libc: Libc
   readonly #fds: NativeMemory

@@ -32,7 +32,7 @@ export function familyOf(encoded: Uint8Array): number {
   return encoded.length === maxAddressLength ? addressFamilies.IPv6 : addressFamilies.IPv4
 }
 
-/** Reads what the kernel wrote at `offset`; undefined for another family. */
+/** Reads an address that the kernel wrote at `offset`; undefined if it is neither IPv4 nor IPv6. */
 export function decodeAddress(view: DataView, offset: number): SocketAddress | undefined {
   const family = view.getUint16(offset, true)
   const port = view.getUint16(offset + 2)

@@ -41,7 +41,7 @@ const option = {
   ipv6ReceivePacketInfo: 49,
 } as const
 
-/** The state of a TCP connection that is no more. */
+/** The state of a TCP connection that has ended. */
 const tcpClosed = 7
 
 export interface ListenOptions extends SocketAddress {
@@ -67,7 +67,7 @@ export class Sockets {
     this.#value = allocateNative(libc, 8)
   }
 
-  /** A bound socket, which listens if it is a stream socket. It is closed again when that fails. */
+  /** Opens a bound socket; a stream socket also listens. Closes the socket when a step fails. */
   listen(options: ListenOptions): number {
     const { ip, port, kind } = options
     const what = `listen on ${ip} port ${port}`
@@ -93,8 +93,9 @@ export class Sockets {
   }
 
   /**
-   * A socket with an address that is another machine's, for a connection in its name. Its port is
-   * the other one's, too, unless that is taken here. Needs NET_ADMIN or NET_RAW.
+   * Opens a socket with the address of another machine, for a connection in the name of that
+   * machine. The socket has the port of the other machine, too, unless this port is taken here.
+   * Needs NET_ADMIN or NET_RAW.
    */
   openAs(owner: SocketAddress, kind: SocketKind): number {
     const isIpv6 = owner.ip.includes(':')
@@ -112,9 +113,9 @@ export class Sockets {
     return result
   }
 
-  /** A socket that connects, or has connected. With `owner` it has its address. */
+  /** Opens a socket that connects or has connected, from the address of `owner` if there is one. */
   connected(kind: SocketKind, to: Uint8Array, owner?: SocketAddress): number {
-    // The same connection of the owner may have ended only just now.
+    // The same connection of the owner may have ended only just now; another port is free then.
     const owners = owner ? [owner, { ...owner, port: 0 }] : [undefined]
     let result = -errno.EADDRNOTAVAIL
     for (const each of owners) {
@@ -140,7 +141,9 @@ export class Sockets {
     return this.#libc.accept4(listener, address, this.#length.address, nonBlockingCloexec)
   }
 
-  /** The client of the last {@link Sockets.accept}. Formatting is costly, so it is not done there. */
+  /**
+   * The client of the last {@link Sockets.accept}, which does not format it because that is costly.
+   */
   peer(): SocketAddress {
     return decodeAddress(this.#address.view, 0) ?? { ip: '', port: 0 }
   }
@@ -158,8 +161,8 @@ export class Sockets {
   }
 
   /**
-   * Where an accepted TCP connection went before rules changed its destination. Undefined where
-   * the kernel does not track it.
+   * The destination of an accepted TCP connection before rules changed it. Undefined where the
+   * kernel does not track the connection.
    */
   originalDestination(fd: number, isIpv6: boolean): SocketAddress | undefined {
     const at = isIpv6 ? level.ipv6 : level.ip
@@ -170,7 +173,7 @@ export class Sockets {
     return result < 0 ? undefined : this.peer()
   }
 
-  /** Whether a TCP connection is no more: reset by either side, or given up by the kernel. */
+  /** Whether a TCP connection has ended: either side reset it, or the kernel gave it up. */
   isGone(fd: number): boolean {
     this.#length.view.setInt32(0, 1, true)
     const { address, bytes } = this.#value
@@ -198,7 +201,7 @@ export class Sockets {
     this.setOption(fd, level.tcp, option.tcpNoDelay, 1)
   }
 
-  /** Like Node: ten probes, one a second, after that time of silence. */
+  /** Sends ten probes, one a second, after this time of silence, as Node does. */
   keepAlive(fd: number, idleSeconds: number): void {
     this.setOption(fd, level.socket, option.keepAlive, 1)
     this.setOption(fd, level.tcp, option.tcpKeepIdle, idleSeconds)
@@ -206,7 +209,9 @@ export class Sockets {
     this.setOption(fd, level.tcp, option.tcpKeepCount, 10)
   }
 
-  /** The connection ends when the peer has not confirmed, or not taken, what it was sent so long. */
+  /**
+   * Ends the connection when the peer has not confirmed, or not accepted, sent bytes for this time.
+   */
   userTimeout(fd: number, ms: number): void {
     this.setOption(fd, level.tcp, option.tcpUserTimeout, ms)
   }

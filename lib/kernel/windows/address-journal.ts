@@ -18,8 +18,8 @@ export interface JournalEntry {
 }
 
 /**
- * The addresses that this program has put on interfaces, in a file. Windows has no mark for them, so
- * only what is written here, before it is added, is known as ours after a crash.
+ * A file of the addresses that this program has put on interfaces. Windows cannot mark them. Each
+ * is written here before it is added, so that it is known as ours after a crash.
  */
 export class AddressJournal {
   readonly #file: string
@@ -28,7 +28,7 @@ export class AddressJournal {
     this.#file = file
   }
 
-  /** Empty without a file. What is not an entry is left out. */
+  /** Empty without a file. Anything that is not an entry is left out. */
   read(): readonly JournalEntry[] {
     let text: string
     try {
@@ -40,7 +40,9 @@ export class AddressJournal {
     return Array.isArray(entries) ? entries.flatMap((entry) => entryOf(entry) ?? []) : []
   }
 
-  /** Throws a KernelError where the file cannot be written: then nothing may be added. */
+  /**
+   * Throws a KernelError where the file cannot be written. The caller then must not add anything.
+   */
   write(entries: readonly JournalEntry[]): void {
     const next = `${this.#file}.new`
     try {

@@ -3,7 +3,7 @@ import type { IpFamily } from '../../state/ip.js'
 /** An address that Windows shows. */
 export interface SeenAddress {
   readonly ip: string
-  /** It is a single address (/32, /128). */
+  /** Whether it is a single address (/32, /128). */
   readonly isSingle: boolean
 }
 
@@ -13,8 +13,11 @@ export interface AddressWriter {
   readonly name: string
   /** The addresses of the interface. */
   read(family: IpFamily): Promise<readonly SeenAddress[]>
-  /** Throws a KernelError; `exists` is one. That it does not throw proves nothing. */
+  /**
+   * Throws a KernelError, of kind `exists` for an existing address. Without an error the address
+   * may still be missing.
+   */
   add(family: IpFamily, ip: string): Promise<void>
-  /** Throws a KernelError; `not-found` is one. */
+  /** Throws a KernelError, of kind `not-found` for a missing address. */
   remove(family: IpFamily, ip: string): Promise<void>
 }

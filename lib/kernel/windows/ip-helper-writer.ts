@@ -32,8 +32,8 @@ export function openIpHelperWriter(helper: IpHelper, link: string): AddressWrite
 }
 
 /**
- * Over iphlpapi.dll. Addresses are no source of the node's own connections (SkipAsSource), and end
- * with the interface or with Windows itself.
+ * Uses iphlpapi.dll. The node's own connections do not take an added address as their source
+ * (SkipAsSource). An address ends with the interface or with Windows itself.
  */
 class IpHelperWriter implements AddressWriter {
   readonly name = 'iphlpapi'

@@ -7,7 +7,7 @@ import { KernelError, messageOf } from '../../errors.js'
 export interface IpHelper {
   /** The number (LUID) of the interface of this name. */
   luidOf(name: string): { readonly status: number; readonly luid: bigint }
-  /** Fills a row with what means "unchanged" to this release of Windows. */
+  /** Fills a row with the values that mean "unchanged" to this release of Windows. */
   initialize(row: Uint8Array): void
   create(row: Uint8Array): number
   delete(row: Uint8Array): number

@@ -8,13 +8,15 @@ export interface NetshDeps {
   readonly run: RunCommand
   /** The path of netsh.exe. */
   readonly program: string
-  /** What is read back comes from Windows itself: netsh speaks the language of the node. */
+  /**
+   * Addresses are read back from Windows itself, because netsh prints in the language of the node.
+   */
   readonly interfaces: () => NodeJS.Dict<NetworkInterfaceInfo[]>
 }
 
 /**
- * By `netsh`, where iphlpapi.dll cannot be called. Its exit code says little, and its words depend
- * on the language, so nothing here believes them.
+ * Uses `netsh`, where iphlpapi.dll cannot be called. The exit code of netsh says little, and its
+ * words depend on the language, so nothing here relies on them.
  */
 export function openNetshWriter(
   link: string,

@@ -7,7 +7,9 @@ import type { AddressWriter } from './address-writer.js'
 export interface WindowsAddressesDeps {
   /** The name of the interface that gets addresses. */
   readonly link: string
-  /** How the addresses of an interface are changed; undefined when there is none of that name. */
+  /**
+   * Opens the way to change addresses of an interface; undefined when there is none of that name.
+   */
   readonly openWriter: (link: string) => AddressWriter | undefined
   readonly journal: Pick<AddressJournal, 'read' | 'write'>
   /** Whether a socket can listen on an address: the proof that this machine has it. */
@@ -19,8 +21,8 @@ export interface WindowsAddressesDeps {
 const patience = { everyMs: 100, tries: 100 } as const
 
 /**
- * Addresses of an interface of Windows. What a writer says is not believed: the addresses are read
- * back, and a socket must be able to use them. The journal tells ours from others.
+ * Addresses of an interface of Windows. The report of a writer is not trusted: the addresses are
+ * read back, and a socket must be able to use them. The journal tells ours from others.
  */
 export class WindowsAddresses implements LinkAddresses {
   readonly whenDenied = 'run as a member of Administrators, or as a service of LocalSystem'
@@ -57,7 +59,7 @@ export class WindowsAddresses implements LinkAddresses {
     if (missing.length > 0) {
       const added = new Set(missing)
       const others = journal.read().filter((entry) => entry.link !== link || !added.has(entry.ip))
-      // Before anything is added: what is added and not written here would never be removed.
+      // The journal comes first: an address that it does not have would never be removed.
       journal.write([...others, ...missing.map((ip) => ({ ip, link }))])
     }
     const failed = new Map<string, KernelError>()
@@ -66,7 +68,7 @@ export class WindowsAddresses implements LinkAddresses {
       if (error) failed.set(ip, error)
     }
     await this.#readBack(writer, family, { ips, failed })
-    // What is there all the same is still ours.
+    // An address that is there despite its error is still ours.
     const after = await this.#single(link, family)
     this.#forget((entry) => failed.has(entry.ip) && entry.link === link && !after.has(entry.ip))
     return [...failed].map(([ip, error]) => ({ ip, error }))
@@ -94,7 +96,7 @@ export class WindowsAddresses implements LinkAddresses {
     return failures
   }
 
-  /** The interface belongs to the node. */
+  /** Removes nothing, because the interface belongs to the node. */
   tidy(): Promise<void> {
     return Promise.resolve()
   }

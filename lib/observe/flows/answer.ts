@@ -2,16 +2,16 @@ import { ConfigError } from '../../errors.js'
 import type { FlowFilter, FlowLog, KeptLine } from './flow-log.js'
 import { verdicts, type FlowVerdict } from './line.js'
 
-/** What `/flows` answers: the newest lines that the query asks for. */
+/** The answer of `/flows`: the newest lines that the query asks for. */
 export interface FlowsAnswer {
   readonly flows: readonly FlowRecord[]
-  /** For `after` of the next question. */
+  /** The value of `after` for the next query. */
   readonly next: number
   /** How many lines this proxy has not kept, because there were too many at a time. */
   readonly leftOut: number
 }
 
-/** A line as programs read it. Its fields stay what they are; docs/flows.md describes them. */
+/** A line as programs read it. Its fields are stable; docs/flows.md describes them. */
 export interface FlowRecord extends Omit<KeptLine, 'at' | 'number'> {
   /** RFC 3339, in UTC. */
   readonly time: string
@@ -19,7 +19,7 @@ export interface FlowRecord extends Omit<KeptLine, 'at' | 'number'> {
 
 const mostLines = 1000
 
-/** Throws a ConfigError for what makes no sense. */
+/** Throws a ConfigError for a query that makes no sense. */
 export function flowsAnswer(log: FlowLog, query: string): FlowsAnswer {
   const wanted = new URLSearchParams(query)
   const { lines, next, leftOut } = log.find(

@@ -1,6 +1,7 @@
 /**
- * Tells a new connection from a packet that is sent again, because nobody answers what is dropped:
- * TCP tries for about two minutes. As many are known as came in one to two minutes, up to a bound.
+ * Tells a new connection from a packet that is sent again. Nobody answers a dropped packet, so TCP
+ * sends it again for about two minutes. The attempts of the last one to two minutes are known, up
+ * to a bound.
  */
 export class Attempts {
   readonly #now: () => number
@@ -8,17 +9,17 @@ export class Attempts {
   #newer = new Set<string>()
   #turnAt: number
 
-  /** `now`: in milliseconds. */
+  /** `now` returns milliseconds. */
   constructor(now: () => number) {
     this.#now = now
     this.#turnAt = now() + turnMs
   }
 
-  /** Returns false for what was added a while ago. */
+  /** Returns false for an attempt that is known. */
   add(attempt: string): boolean {
     this.#turn()
     const isNew = !this.#newer.has(attempt) && !this.#older.has(attempt)
-    // What goes on is kept, however long it takes.
+    // An attempt that goes on stays known, however long it takes.
     this.#newer.add(attempt)
     return isNew
   }

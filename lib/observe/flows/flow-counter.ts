@@ -10,23 +10,23 @@ import type { Sampler } from './sampler.js'
 import type { SavedCounts } from './saved-counts.js'
 
 export interface FlowCounterOptions {
-  /** In ms since 1970, as the kernel's own times. */
+  /** The time in ms since 1970, as in the kernel's own times. */
   readonly now: () => number
   readonly sampler: Pick<Sampler, 'admits'>
   readonly line: (line: FlowLine) => void
-  /** How many endpoints are counted by themselves. */
+  /** How many endpoints are counted one by one; further ones are counted together. */
   readonly maxEndpoints: number
 }
 
-/** A connection that the table of the kernel still has, for the length of one reading. */
+/** A connection in the kernel's table. It is kept only while the table is read. */
 interface Listed extends FlowCounters {
   readonly counts: EndpointCounts
   readonly isOpen: boolean
 }
 
 /**
- * Counts the connections to Services. Their number comes from events; bytes and packets of those
- * that have ended, too, and those of the others from the kernel's table, when somebody asks.
+ * Counts the connections to Services. Events give their number, and the bytes and packets of those
+ * that have ended. The kernel's table gives bytes and packets of the others, when somebody asks.
  */
 export class FlowCounter implements FlowReader {
   readonly #options: FlowCounterOptions
@@ -37,7 +37,9 @@ export class FlowCounter implements FlowReader {
   #endpoints = 0
   /** By id, while the table of the kernel is read; undefined at other times. */
   #listing: Map<number, Listed> | undefined
-  /** Connections that began in this time and are in no event, are counted from the table. */
+  /**
+   * Connections that began in this time are counted from the table, unless an event told of them.
+   */
   #missed: { readonly since: number; readonly until: number } | undefined
 
   constructor(options: FlowCounterOptions) {
@@ -60,7 +62,7 @@ export class FlowCounter implements FlowReader {
 
   ended(flow: FlowMessage): void {
     this.#listing?.delete(flow.id)
-    // The table, as it was read before, may have it yet.
+    // A table that was read before may still have the connection, so its id stays known then.
     if (!this.#missed) this.#recent.forget(flow.id)
     const service = this.#table.find(flow)
     if (!service) return
@@ -91,9 +93,9 @@ export class FlowCounter implements FlowReader {
     })
   }
 
-  /** Events between this time and now may be lost. The next reading of the table finds out. */
+  /** Events between this time and now may be lost. The next listing counts their connections. */
   missed(since = this.#recent.since): void {
-    // The clock has whole milliseconds.
+    // The clock has whole milliseconds, and the current one counts, too.
     const until = this.#options.now() + 1
     this.#missed = { since: Math.min(since, this.#missed?.since ?? since), until }
     this.#recent.hold(true)
@@ -118,7 +120,7 @@ export class FlowCounter implements FlowReader {
     this.#listing?.set(flow.id, { counts, isOpen: flow.tcpState < closing, ...numbers })
   }
 
-  /** Every event that came while the table was read has been given to `ended`. */
+  /** The reading ends. Every event that came meanwhile has been given to `ended`. */
   endListing(): void {
     for (const { endpoints } of this.#services.values()) {
       for (const counts of endpoints.values()) {
@@ -135,7 +137,7 @@ export class FlowCounter implements FlowReader {
     this.#recent.hold(false)
   }
 
-  /** What has grown since the last call. */
+  /** The numbers that have grown since the last call. */
   take(): Omit<FlowNumbers, 'overruns'> {
     const grown: EndpointGrowth[] = []
     const open: FlowNumbers['open'][number][] = []
@@ -162,7 +164,7 @@ export class FlowCounter implements FlowReader {
     return { grown, open, gone, turnedAway }
   }
 
-  /** What the next process needs to go on counting. */
+  /** The numbers with which the next process goes on counting. */
   save(): SavedCounts {
     const counts: SavedCounts['counts'][number][] = []
     for (const { service, protocol, endpoints } of this.#services.values()) {
@@ -173,7 +175,7 @@ export class FlowCounter implements FlowReader {
     return { heardUntil: this.#recent.since, recent: this.#recent.ids(), counts }
   }
 
-  /** Goes on where another process has ended; before the first event. */
+  /** Goes on with the numbers of an earlier process. It is called before the first event. */
   resume({ recent, counts }: SavedCounts): void {
     for (const id of recent) this.#recent.add(id)
     for (const { service, protocol, endpoint, opened, ...ended } of counts) {
@@ -200,7 +202,7 @@ export class FlowCounter implements FlowReader {
     const key = `${service}/${protocol}`
     let counted = this.#services.get(key)
     if (!counted) {
-      // Nobody serves it yet; it is forgotten unless somebody will.
+      // No family serves this service port yet. It is forgotten unless one will.
       const nothing = { families: 0, refused: 0, dropped: 0, endpoints: new Map() }
       counted = { service, protocol, isGone: true, ...nothing }
       this.#services.set(key, counted)
@@ -234,10 +236,10 @@ export class FlowCounter implements FlowReader {
   }
 }
 
-/** From TIME_WAIT on nothing is carried any more. */
+/** From this TCP state on, TIME_WAIT, a connection carries nothing any more. */
 const closing = 7
 
-/** What the metrics call everything that has no place of its own. */
+/** The name in the metrics for all endpoints beyond the bound. */
 const other = 'other'
 
 interface CountedService {
@@ -268,7 +270,7 @@ function addTo(sum: FlowCounters, more: FlowCounters): void {
 class EndpointCounts {
   opened = 0
   readonly ended = noCounters()
-  /** Of connections that the kernel still had when its table was read. */
+  /** The numbers of connections that the kernel still had when its table was read. */
   living = noCounters()
   open = 0
   readonly endpoint: string
@@ -278,7 +280,9 @@ class EndpointCounts {
     this.endpoint = endpoint
   }
 
-  /** Undefined when nothing has grown. A connection that ended unseen takes nothing away again. */
+  /**
+   * Undefined when nothing has grown. A connection that ended without an event subtracts nothing.
+   */
   take(): (FlowCounters & { readonly opened: number }) | undefined {
     const before = this.#reported
     const now = { opened: this.opened, ...noCounters() }

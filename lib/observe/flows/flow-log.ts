@@ -1,10 +1,10 @@
 import { addressOf, cidrContains, cidrOf, parseCidr, parseIp, type Cidr } from '../../state/ip.js'
 import type { FlowLine, FlowVerdict } from './line.js'
 
-/** A line as it is kept: numbered, and with the names that were known then. */
+/** A kept line: it has a number, and the names of pods that were known when it came. */
 export interface KeptLine extends FlowLine {
   readonly number: number
-  /** `namespace/name`; empty where nothing tells. */
+  /** `namespace/name`; empty where it is not known. */
   readonly clientPod: string
   readonly endpointPod: string
 }
@@ -19,7 +19,7 @@ export interface FlowFilter {
 
 export interface FoundLines {
   readonly lines: readonly KeptLine[]
-  /** Ask with it for what comes next. */
+  /** The number with which to ask for the lines after these. */
   readonly next: number
   /** How many lines were not kept so far, because there were too many. */
   readonly leftOut: number
@@ -55,12 +55,12 @@ export class FlowLog {
         endpointPod: this.#podAt(addressOf(line.endpoint)),
       })
     }
-    // Not one by one, because each removal moves all that is left.
+    // Old lines are removed many at a time, because each removal moves all lines that are left.
     if (this.#lines.length > 2 * this.#limit) this.#lines = this.#lines.slice(-this.#limit)
     this.#changed()
   }
 
-  /** The newest `limit` lines after that number. */
+  /** The newest `limit` lines that fit the filter, after the line of number `after`. */
   find(filter: FlowFilter, after: number, limit: number): FoundLines {
     const fits = matcherOf(filter)
     const found: KeptLine[] = []
@@ -91,7 +91,7 @@ function isNamed(whole: string, wanted: string): boolean {
   return wantedName === name && (wantedPort === undefined || wantedPort === port)
 }
 
-/** Of an address or a CIDR; undefined where it is neither. */
+/** The range of an address or a CIDR; undefined where the text is neither. */
 export function rangeOf(text: string): Cidr | undefined {
   const ip = parseIp(text)
   return ip ? cidrOf(ip, ip.family === 'IPv4' ? 32 : 128) : parseCidr(text)

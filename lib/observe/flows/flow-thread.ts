@@ -10,7 +10,7 @@ export type FlowReport = Extract<
   { readonly kind: 'ready' | 'failed' | 'warning' | 'lines' }
 >
 
-/** The thread that reads connections, and what it has not answered yet. */
+/** The thread that reads connections, and the questions that it has not answered yet. */
 export class FlowThread {
   readonly #worker: Worker
   readonly #waiting = new Map<number, (answer: FromFlowThread | undefined) => void>()
@@ -49,7 +49,7 @@ export class FlowThread {
     return answer?.kind === 'numbers' ? answer : undefined
   }
 
-  /** Resolves when everything that was heard is kept. */
+  /** Resolves when the thread has saved its numbers. */
   async stop(): Promise<void> {
     await this.#ask({ kind: 'stop' })
     await this.#worker.terminate()

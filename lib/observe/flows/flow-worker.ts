@@ -11,7 +11,7 @@ import type { FlowThreadSettings, FromFlowThread, ToFlowThread } from './message
 import { Sampler } from './sampler.js'
 import { loadCounts, saveCounts } from './saved-counts.js'
 
-/** The thread sleeps so long between two looks, so that a burst of connections is one look. */
+/** The pause between two looks, so that a burst of connections is read in one look. */
 const lookEveryMs = 50
 const saveEveryMs = 10_000
 const linesEveryMs = 200
@@ -30,9 +30,11 @@ function post(message: FromFlowThread): void {
 }
 
 let lines: FlowLine[] = []
-/** Of the last look: to ask the clock for each connection takes longer than to count it. */
+/**
+ * The time of the last look. To ask the clock for each connection takes longer than to count it.
+ */
 let lookedAt = Date.now()
-// What is left out after the last line of a burst is told, too.
+// `postSoon` also reports the lines that are left out after the last line of a burst.
 const sampler = new Sampler(linesPerSecond, () => lookedAt, postSoon)
 const counter = new FlowCounter({
   now: () => lookedAt,
@@ -61,14 +63,14 @@ let events: FlowEvents | undefined
 let overruns = 0
 let isChanged = false
 
-/** Gives what has come to the counter; returns whether that was anything. */
+/** Gives new events to the counter; returns whether there were any. */
 function look(): boolean {
   lookedAt = Date.now()
   if (!events) return false
   const { count, isWhole } = events.read(counter)
   if (count > 0) isChanged = true
   if (!isWhole) {
-    // What was lost may have begun after this look.
+    // A lost event may be of a connection that began after this look.
     lookedAt = Date.now()
     overruns++
     counter.missed()
@@ -81,7 +83,10 @@ const refusals =
 const refusalsEveryMs = 250
 let openRefusalsAt = 0
 
-/** What rules have refused or dropped. The group may be another's for a while, as during a take-over. */
+/**
+ * Counts connections that rules refused or dropped. Another process may hold the group for a while,
+ * as during a take-over.
+ */
 function lookAtRefusals(): void {
   if (!refusals || performance.now() < openRefusalsAt) return
   lookedAt = Date.now()
@@ -128,7 +133,7 @@ async function save(): Promise<void> {
 
 let hasStarted = false
 
-/** Once the Services are known. */
+/** Starts to read, once the Services are known. */
 async function start(): Promise<void> {
   hasStarted = true
   lookAtRefusals()
@@ -141,11 +146,11 @@ async function hear(): Promise<void> {
   if (saved) counter.resume(saved)
   const { onlyTranslated } = settings
   events = await FlowEvents.open({ receiveBufferBytes, ringBytes, onlyTranslated })
-  // Other connections were opened before anybody was asked to count, or have been counted.
+  // Older connections began before counting started, or an earlier process has counted them.
   lookedAt = Date.now()
   counter.missed(saved?.heardUntil ?? settings.startedAt)
   const wait = events.whenReadable(lookOn)
-  // While connections come, a timer is less work than to be woken.
+  // While connections come, a timer costs less than to be woken for each.
   function lookOn(): void {
     const hasCome = look()
     if (counter.isMissing) void list()
@@ -159,7 +164,9 @@ async function hear(): Promise<void> {
   post({ kind: 'ready', resumed: saved !== undefined, hasRing: events.hasRing })
 }
 
-/** Messages are handled one after the other: numbers come after the Services they are about. */
+/**
+ * Messages are handled one after the other, so numbers come after the Services that they are about.
+ */
 let previous = Promise.resolve()
 parentPort?.on('message', (message: ToFlowThread) => {
   previous = previous
@@ -172,7 +179,7 @@ parentPort?.on('message', (message: ToFlowThread) => {
 async function handle(message: ToFlowThread): Promise<void> {
   switch (message.kind) {
     case 'services':
-      // Connections that have come so far were to the Services of before.
+      // Connections that came so far belong to the Services as they were before.
       look()
       if (hasStarted) lookAtRefusals()
       counter.change(message)

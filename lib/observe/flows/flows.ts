@@ -10,24 +10,25 @@ import { ServedPorts } from './served-ports.js'
 
 export interface FlowsOptions {
   /**
-   * `counts`: the kernel's connections are counted; `shows`: something else counts them;
-   * `told`: the mode carries connections itself and tells of them.
+   * With `counts` the connections that the kernel tracks are counted here. With `shows` they are
+   * only shown, because something else counts them. With `told` the mode carries connections itself
+   * and reports them.
    */
   readonly kernel: 'counts' | 'shows' | 'told'
-  /** Connections to Services have their destination changed by NAT. */
+  /** Whether NAT changes the destination of connections to Services. */
   readonly onlyTranslated: boolean
   readonly stateFile: string
-  /** Rules log here what they refuse; undefined where they do not. */
+  /** The group to which rules log what they refuse; undefined where they do not. */
   readonly refusalGroup: number | undefined
   readonly meter: Meter
   readonly log: Log
-  /** The pod that has an address, as `namespace/name`; empty where nothing tells. */
+  /** The pod that has an address, as `namespace/name`; empty where it is not known. */
   readonly podAt: (ip: string) => string
 }
 
-/** What becomes of connections to Services on this node: numbers, and the newest ones by themselves. */
+/** The connections to Services on this node: their numbers, and the newest ones themselves. */
 export class Flows {
-  /** What `kube-proxy flows` and the page show. */
+  /** The lines that `kube-proxy flows` and the page show. */
   readonly lines: FlowLog
   readonly #options: FlowsOptions
   readonly #ports = new ServedPorts()
@@ -64,7 +65,7 @@ export class Flows {
     this.#isServing = true
   }
 
-  /** The mode tells of connections that it carries, and of how many it does not tell. */
+  /** The mode reports connections that it carries, and how many it leaves out of the report. */
   told(lines: readonly FlowLine[], leftOut: number): void {
     const kept = lines.filter(() => this.#sampler.admits())
     this.lines.add(kept, leftOut + this.#sampler.takeLeftOut())
@@ -84,7 +85,7 @@ export class Flows {
     return this.#reading
   }
 
-  /** Until the signal; then what was heard last is kept for the next process. */
+  /** Runs until the signal. Then it saves the last numbers for the next process. */
   async run(signal: AbortSignal): Promise<void> {
     await aborted(signal)
     await this.#thread?.stop()
@@ -137,7 +138,7 @@ export class Flows {
         log.error({ error: report.reason }, 'connections to Services are not counted any more')
         break
       case 'warning':
-        log.warn({ error: report.reason }, 'could not read the connections that the kernel tracks')
+        log.warn({ error: report.reason }, 'numbers of connections to Services may be incomplete')
         break
       case 'lines':
         this.lines.add(report.lines, report.leftOut)

@@ -1,17 +1,17 @@
 import type { Protocol } from '../../state/names.js'
 
-/** What became of a connection; docs/flows.md describes the fields, which are stable. */
+/** The result of a connection; docs/flows.md describes the fields, which are stable. */
 export const verdicts = ['forwarded', 'refused', 'dropped', 'no-endpoints'] as const
 export type FlowVerdict = (typeof verdicts)[number]
 
 /** One line of the stream of connections. */
 export interface FlowLine {
-  /** When, in ms since 1970. */
+  /** The time, in ms since 1970. */
   readonly at: number
   /** A connection has one line when it is opened and one at its end, or only the second. */
   readonly event: 'opened' | 'ended'
   readonly verdict: FlowVerdict
-  /** For people; empty where the verdict says it all. */
+  /** The reason in words; empty where the verdict says enough. */
   readonly why: string
   readonly protocol: Protocol
   /** `ip:port`, as this node saw it. */
@@ -22,7 +22,7 @@ export interface FlowLine {
   readonly address: string
   /** `ip:port`; empty where there is none. */
   readonly endpoint: string
-  /** At its end, where it is known. */
+  /** Only at the end of a connection, and only if it is known. */
   readonly durationMs?: number
   readonly bytesToEndpoint?: number
   readonly bytesToClient?: number

@@ -21,21 +21,21 @@ export interface ServedPort {
 
 export interface ServedChanges {
   readonly set: readonly ServedPort[]
-  /** Ids. */
+  /** The ids of removed service ports. */
   readonly removed: readonly string[]
-  /** By family, where they are new: the addresses of this node, on which node ports answer. */
+  /** The addresses of this node on which node ports answer, for each family where they are new. */
   readonly localAddresses: readonly (readonly [IpFamily, readonly string[]])[]
 }
 
 export interface FlowThreadSettings {
-  /** Connections that the kernel tracks are told of; else only what rules refuse. */
+  /** Whether the kernel tells of the connections it tracks, too; if not, only of refused ones. */
   readonly hearsConnections: boolean
-  /** Where numbers are kept over a restart; empty: nowhere. */
+  /** The file that keeps numbers over a restart; empty if none does. */
   readonly stateFile: string
   readonly onlyTranslated: boolean
   /** When counting begins, in ms since 1970; the thread listens a moment later. */
   readonly startedAt: number
-  /** Rules log here what they refuse; undefined where they do not. */
+  /** The group to which rules log what they refuse; undefined where they do not. */
   readonly refusalGroup: number | undefined
 }
 
@@ -44,11 +44,11 @@ export type ToFlowThread =
   | { readonly kind: 'numbers'; readonly id: number }
   | { readonly kind: 'stop'; readonly id: number }
 
-/** What one endpoint of a service port has got since the last report. */
+/** The traffic of one endpoint of a service port since the last report. */
 export interface EndpointGrowth extends FlowCounters {
   readonly service: string
   readonly protocol: Protocol
-  /** `ip:port`; `other` for those above the bound. */
+  /** `ip:port`; `other` for all endpoints beyond the bound. */
   readonly endpoint: string
   readonly opened: number
 }
@@ -67,11 +67,11 @@ export interface TurnedAway extends Omit<OpenNow, 'open'> {
 export interface FlowNumbers {
   readonly grown: readonly EndpointGrowth[]
   readonly open: readonly OpenNow[]
-  /** Service ports that are gone, with their last connection. */
+  /** Service ports that are gone and have no open connection any more. */
   readonly gone: readonly Omit<OpenNow, 'open'>[]
   /** Connections that rules refused or dropped since the last report. */
   readonly turnedAway: readonly TurnedAway[]
-  /** Times that the kernel had more to tell than there was room for. */
+  /** How often the kernel lost events for lack of room. */
   readonly overruns: number
 }
 

@@ -1,16 +1,19 @@
 /**
- * The connections of the last moments. With them it is known which of the connections that the
- * kernel lists have been counted already. Usually nobody asks, so each is only noted down, and
- * looked up in the time around a reading of the kernel's table that counts.
+ * The ids of the newest connections. They tell which connections in the kernel's table have been
+ * counted already. Usually nobody asks, so an id is only noted. Ids are looked up only around a
+ * reading of the table that counts connections.
  */
 export class RecentIds {
   readonly #now: () => number
   #older: Notes
   #newer: Notes
-  /** Those of both notes; undefined while nothing is looked up. */
+  /** The ids of both notes; undefined while no id is looked up. */
   #known: Set<number> | undefined
   #isHeld = false
-  /** An id that was added while it was held may be told once more, as long as it is in the notes. */
+  /**
+   * For so many turns after a hold ids are looked up: the kernel may report these connections
+   * again.
+   */
   #turnsToKnow = 0
 
   constructor(now: () => number) {
@@ -19,7 +22,7 @@ export class RecentIds {
     this.#newer = new Notes(now() + 1)
   }
 
-  /** Returns false for an id that was added a moment ago, where ids are looked up. */
+  /** Returns false for an id that was added a moment ago, if ids are looked up now. */
   add(id: number): boolean {
     this.#turn()
     if (this.#known?.has(keyOf(id))) return false
@@ -34,7 +37,7 @@ export class RecentIds {
     this.#newer.add(endOf(id >>> 0))
   }
 
-  /** All ids that were added since this time are known, in ms since 1970. */
+  /** The time, in ms since 1970, since which all added ids are known. */
   get since(): number {
     this.#turn()
     return this.#older.from
@@ -48,7 +51,7 @@ export class RecentIds {
     if (isHeld) this.#known ??= new Set(this.ids())
   }
 
-  /** As signed numbers of 32 bits; `add` takes them, too. */
+  /** All known ids, as signed numbers of 32 bits; `add` takes them, too. */
   ids(): readonly number[] {
     const ids = new Set<number>()
     for (const notes of [this.#older, this.#newer]) notes.replay(ids)
@@ -57,9 +60,9 @@ export class RecentIds {
 
   #turn(): void {
     if (this.#isHeld) return
-    // The clock has whole milliseconds, and what began in this one may have been heard before.
+    // The clock has whole milliseconds, and the current one may be in the older notes, too.
     const now = this.#now() + 1
-    // A clock that was set back starts anew.
+    // New notes begin, too, if the clock was set back.
     if (now >= this.#newer.from && now - this.#newer.from < turnMs) return
     const unused = this.#older
     this.#older = this.#newer
@@ -72,12 +75,12 @@ export class RecentIds {
 /** V8 keeps a signed number of 32 bits in place, and others as objects. */
 const keyOf = (id: number) => id | 0
 
-/** Notes have ids without a sign; what has one is the end of a connection. */
+/** Notes hold an id as a positive number, and the end of its connection as a negative one. */
 const endOf = (id: number) => -1 - id
 
-/** Begins and ends in their order, in memory that is used again. */
+/** Begins and ends of connections in their order, in memory that is used again. */
 class Notes {
-  /** When they begin. */
+  /** The time at which these notes begin. */
   from: number
   #entries = new Float64Array(1024)
   #count = 0

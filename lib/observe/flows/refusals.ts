@@ -16,11 +16,13 @@ export interface Refusal {
   /** `ip:port` */
   readonly client: string
   readonly destination: string
-  /** Of TCP: the number of the first byte, which is the same when a packet is sent again. */
+  /**
+   * The TCP sequence number, which is the same when a packet is sent again; 0 for other protocols.
+   */
   readonly sequence: number
 }
 
-/** Hears what rules refuse or drop. Another program, or the process before this one, may have the group. */
+/** Reads packets that rules refuse or drop. Another program or process may have the group. */
 export class Refusals {
   readonly #group: number
   readonly #attempts = new Attempts(() => performance.now())
@@ -35,7 +37,7 @@ export class Refusals {
     this.#log ??= openPacketLog(this.#group)
   }
 
-  /** What has come. `overruns`: how often there was more than room. */
+  /** Reports new refusals. `overruns` says how often packets were lost for lack of room. */
   read(refused: (refusal: Refusal) => void): { readonly overruns: number } {
     if (!this.#log) return { overruns: 0 }
     for (const { bytes, prefix } of this.#log.read()) {
@@ -51,19 +53,19 @@ export class Refusals {
   }
 }
 
-/** Where addresses stand in the header of IP, and how long that is. */
+/** Offsets in the IP header. */
 const places = {
   IPv4: { protocol: 9, source: 12, destination: 16 },
   IPv6: { protocol: 6, source: 8, destination: 24 },
 } as const
 
-/** What others log to this group is not ours to tell. */
+/** Prefixes of our own rules. Packets that others log to this group are skipped. */
 const reasons: ReadonlySet<string> = new Set(['', ...Object.values(dropReasons)])
 
 const attemptOf = ({ protocol, client, destination, sequence }: Refusal) =>
   `${protocol} ${client} ${destination} ${sequence}`
 
-/** From the IP header on. Undefined for what is cut too short to have ports. */
+/** Reads a packet from its IP header on. Undefined for a packet that is cut before its ports. */
 export function refusalIn(bytes: Buffer, reason: string): Refusal | undefined {
   const first = bytes[0] ?? 0
   const family = first >> 4 === 4 ? 'IPv4' : first >> 4 === 6 ? 'IPv6' : undefined

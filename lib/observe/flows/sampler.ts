@@ -7,14 +7,14 @@ export class Sampler {
   #passed = 0
   #leftOut = 0
 
-  /** `now`: in milliseconds. `isLeftOut` is called for each that may not pass. */
+  /** `now` returns milliseconds. `isLeftOut` is called for each line that may not pass. */
   constructor(perSecond: number, now: () => number, isLeftOut: () => void = () => undefined) {
     this.#perSecond = perSecond
     this.#now = now
     this.#isLeftOut = isLeftOut
   }
 
-  /** Whether this one may pass. */
+  /** Whether the next line may pass. */
   admits(): boolean {
     const second = Math.floor(this.#now() / 1000)
     if (second !== this.#second) this.#passed = 0

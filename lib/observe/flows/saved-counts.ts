@@ -4,7 +4,7 @@ import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import type { EndpointGrowth } from './messages.js'
 
-/** Numbers that the next process goes on with. */
+/** Numbers with which the next process goes on. */
 export interface SavedCounts {
   /** Connections after this time are in `recent`, or have not been counted. */
   readonly heardUntil: number
@@ -25,12 +25,12 @@ async function kernelIdentity(): Promise<string> {
 export async function saveCounts(file: string, saved: SavedCounts): Promise<void> {
   await mkdir(dirname(file), { recursive: true, mode: 0o700 })
   const text = JSON.stringify({ version, kernel: await kernelIdentity(), ...saved })
-  // The next process finds either file whole.
+  // The next process finds the old file or the new one, never half of one.
   await writeFile(`${file}.new`, text, { mode: 0o600 })
   await rename(`${file}.new`, file)
 }
 
-/** Undefined when there are none, or when they are those of another kernel. */
+/** Undefined when there are no numbers, or when they are of another kernel. */
 export async function loadCounts(file: string): Promise<SavedCounts | undefined> {
   const text = await readFile(file, 'utf8').catch(() => undefined)
   if (text === undefined) return undefined

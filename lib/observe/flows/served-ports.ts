@@ -6,7 +6,7 @@ import type { ServedChanges, ServedPort } from './messages.js'
 export class ServedPorts {
   readonly #last = new Map<IpFamily, DesiredState>()
 
-  /** Costs what has changed, not what there is. */
+  /** The cost grows with the changes, not with the number of Services. */
   changes(states: readonly DesiredState[]): ServedChanges {
     const set: ServedPort[] = []
     const removed: string[] = []

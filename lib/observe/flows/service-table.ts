@@ -16,7 +16,10 @@ export class ServiceTable<Counted> {
     this.#create = create
   }
 
-  /** Returns what is no longer served. Its connections are still found until others take its place. */
+  /**
+   * Returns the ports that are no longer served. Their connections are still found until other
+   * ports take their addresses.
+   */
   change({ set, removed, localAddresses }: ServedChanges): readonly Counted[] {
     const gone: Counted[] = []
     for (const id of removed) {
@@ -40,7 +43,7 @@ export class ServiceTable<Counted> {
     return nodePort && this.#local[family].has(destinationKey) ? nodePort.counted : undefined
   }
 
-  /** Forgets the addresses of what is gone. */
+  /** Forgets the addresses of a port that is gone. */
   drop(counted: Counted): void {
     for (const places of [this.#byAddress, this.#byNodePort]) {
       for (const [key, ports] of places) {

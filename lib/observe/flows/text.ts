@@ -3,7 +3,7 @@ import type { FlowRecord } from './answer.js'
 
 /** Connections as a table for people, line by line. */
 
-/** What to do about a proxy without a stream. */
+/** Advice for a proxy that has no stream of connections. */
 export const howToFollow = 'start it with --flows, or set flows.enabled in its configuration'
 
 const columns = [
@@ -48,7 +48,7 @@ const green = '\u001b[32m'
 const red = '\u001b[31m'
 const verdictColumn = columns.findIndex(([name]) => name === 'VERDICT')
 
-/** The pod where it is known, and the place, too, where there is room. */
+/** The pod if it is known. Where there is room, the address follows. */
 function named(place: string, pod: string, isWide: boolean): string {
   if (pod === '') return place
   return isWide ? `${pod} (${place})` : pod

@@ -6,7 +6,7 @@ import { beginningOf } from '../../sources/api-client.js'
 import { Backoff, parseRetryAfter } from '../../sources/backoff.js'
 import type { Log, Meter } from '../../modes/mode.js'
 
-/** What became of a batch. `failed`: it is worth another try after `waitMs`. */
+/** The result of sending a batch. A `failed` one is worth another try after `waitMs`. */
 export type Outcome =
   | { readonly kind: 'sent'; readonly rejected: number }
   | { readonly kind: 'refused' }
@@ -22,13 +22,13 @@ export interface DeliveryOptions {
   readonly timeoutMs: number
 }
 
-/** The answers that OTLP/HTTP calls worth another try. */
+/** The statuses after which OTLP/HTTP wants another try. */
 const passing = new Set([429, 502, 503, 504])
 const longestWaitMs = 60_000
 /** The answer of a collector has a few bytes. */
 const longestAnswer = 16_384
 
-/** Sends batches to one path of a collector, and says once when they do not arrive. */
+/** Sends batches to one path of a collector, and logs once when they do not arrive. */
 export class Delivery {
   readonly #options: DeliveryOptions
   readonly #url: URL
@@ -66,9 +66,7 @@ export class Delivery {
         return { kind: 'sent', rejected: rejectedIn(answer.text) }
       }
       if (!passing.has(status)) {
-        this.#fails(
-          `it answers ${status}, and no other answer is expected; what it was sent is lost`,
-        )
+        this.#fails(`it answers ${status}, so the batch is not sent again and is lost`)
         return { kind: 'refused' }
       }
       this.#fails(`it answers ${status}`)
@@ -107,7 +105,7 @@ export class Delivery {
 interface Answer {
   readonly status: number
   readonly retryAfterMs: number
-  /** Its begin. */
+  /** The beginning of the body. */
   readonly text: string
 }
 
@@ -128,7 +126,7 @@ async function post(url: URL, body: string, signal: AbortSignal): Promise<Answer
   return { status: response.statusCode ?? 0, retryAfterMs, text }
 }
 
-/** A collector may take a part of a batch. */
+/** The number of refused lines: a collector may take only a part of a batch. */
 export function rejectedIn(text: string): number {
   const count = Number(asObject(asObject(parseJson(text))?.partialSuccess)?.rejectedLogRecords)
   return Number.isSafeInteger(count) && count > 0 ? count : 0

@@ -12,7 +12,7 @@ export interface ExporterOptions {
   /** The setting `flows.otlp.endpoint`. */
   readonly endpoint: string
   readonly sender: Sender
-  /** What was not sent yet waits there; it forgets the oldest lines when there are too many. */
+  /** The lines wait here until they are sent. The oldest are forgotten when there are too many. */
   readonly lines: FlowLog
   readonly metrics: Pick<Metrics, 'count' | 'readSeries'>
   readonly log: Log
@@ -26,17 +26,18 @@ interface Pace {
   readonly random: () => number
 }
 
-/** At 200 lines a second these are two batches. */
+/** In this time 200 lines a second make two batches. */
 const linesEveryMs = 5_000
 const numbersEveryMs = 30_000
-/** A batch has some 300 KB. */
+/** So many lines have some 300 KB. */
 const mostInBatch = 512
 /** How long the last lines may take when the proxy ends. */
 const lastMs = 2_000
 
 /**
- * Sends the stream of connections and the numbers of Services to an OpenTelemetry collector. Nothing
- * waits for it: it reads what others keep anyway, and what they forget meanwhile is counted as lost.
+ * Sends the stream of connections and the numbers of Services to an OpenTelemetry collector.
+ * Nothing else waits for it. It reads lines that are kept anyway, and counts those that were
+ * forgotten meanwhile as lost.
  */
 export class Exporter {
   readonly #options: ExporterOptions
@@ -60,7 +61,10 @@ export class Exporter {
     this.#numbers = new Delivery({ ...to, signal: 'metrics' })
   }
 
-  /** Until the signal. Numbers are read once `isCounting`, when those of the last process are known. */
+  /**
+   * Runs until the signal. Numbers follow after `isCounting`, once those of the last process are
+   * known.
+   */
   async run(isCounting: Promise<void>, stop: AbortSignal): Promise<void> {
     await Promise.all([
       this.#repeat(() => this.#sendLines(stop), stop),
@@ -70,7 +74,7 @@ export class Exporter {
     ])
   }
 
-  /** Sends what is left, once. */
+  /** Sends the lines that are left, once. */
   async end(): Promise<void> {
     await this.#sendLines(AbortSignal.timeout(lastMs))
   }
@@ -85,7 +89,7 @@ export class Exporter {
     }
   }
 
-  /** Returns how long to wait then. */
+  /** Returns how long to wait before the next batch. */
   async #sendLines(stop: AbortSignal): Promise<number> {
     const { lines, sender } = this.#options
     for (;;) {
@@ -111,7 +115,7 @@ export class Exporter {
     for (let at = 0; at < points.length && !stop.aborted; at += mostInBatch) {
       const batch = metricsOf(sender, points.slice(at, at + mostInBatch))
       const outcome = await this.#numbers.send(batch, stop)
-      // The next reading has all of it.
+      // Nothing is lost, because the next reading has all sums again.
       if (outcome.kind === 'failed') return outcome.waitMs
     }
     return this.#pace.numbersEveryMs

@@ -1,11 +1,11 @@
 import type { FlowRecord } from '../flows/answer.js'
 
 /**
- * OTLP 1 as JSON, as far as it is needed here. Whole numbers of 64 bits are texts in it, and unknown
- * fields may be left out.
+ * OTLP 1 as JSON, as far as it is needed here. In OTLP, whole numbers of 64 bits are texts, and
+ * fields that are not known may be left out.
  */
 
-/** What every batch says about who sends it. */
+/** The sender, which every batch names. */
 export interface Sender {
   readonly node: string
   readonly mode: string
@@ -18,12 +18,12 @@ export interface Point {
   readonly metric: number
   readonly labels: Readonly<Record<string, string>>
   readonly value: number
-  /** Since when it is counted, and when it was read; in ms since 1970. */
+  /** The time since which it is counted, and the time of the reading, in ms since 1970. */
   readonly since: number
   readonly at: number
 }
 
-/** Our metrics as OpenTelemetry names them. Prometheus makes our names of these again. */
+/** Our metrics and their names in OpenTelemetry. Prometheus turns those back into our names. */
 export const exported: readonly ExportedMetric[] = [
   { own: 'service_connections_total', name: 'connections', unit: '{connection}', grows: true },
   { own: 'service_active_connections', name: 'active_connections', unit: '{connection}' },
@@ -43,7 +43,7 @@ export interface ExportedMetric {
   readonly own: string
   readonly name: string
   readonly unit: string
-  /** It only grows; the others go up and down. */
+  /** True for a number that only grows. Other numbers go up and down. */
   readonly grows?: true
 }
 
@@ -82,7 +82,7 @@ export function metricsOf(sender: Sender, points: readonly Point[]): object {
 /** AGGREGATION_TEMPORALITY_CUMULATIVE */
 const cumulative = 2
 
-/** A double has no room for nanoseconds since 1970. */
+/** As a text, because a double has no room for nanoseconds since 1970. */
 const nanosOf = (ms: number) => `${Math.round(ms)}000000`
 
 function resourceOf({ node, mode, version }: Sender) {
@@ -97,7 +97,7 @@ function resourceOf({ node, mode, version }: Sender) {
 
 const scopeOf = ({ version }: Sender) => ({ scope: { name: 'kube-proxy-ts', version } })
 
-/** INFO, and WARN for what did not reach an endpoint. */
+/** INFO, and WARN for a connection that did not reach an endpoint. */
 const severityOf = ({ verdict }: FlowRecord) =>
   verdict === 'forwarded'
     ? { severityNumber: 9, severityText: 'INFO' }
@@ -107,7 +107,7 @@ function bodyOf({ verdict, event, client, clientPod, service }: FlowRecord): str
   return `${verdict}: ${clientPod || client || 'a client'} to ${service}, ${event}`
 }
 
-/** The fields of the stream under their names. What is empty is left out. */
+/** The fields of the stream under their names. Empty fields are left out. */
 function attributesOf({ time: _, ...fields }: FlowRecord): readonly object[] {
   return Object.entries(fields).flatMap(([key, value]: [string, string | number]) =>
     value === '' ? [] : [attribute(`flow.${key}`, value)],

@@ -3,14 +3,14 @@ import { exported, type Point } from './form.js'
 
 interface Known {
   readonly since: number
-  /** What it was at that time. */
+  /** The value at that time. */
   readonly base: number
   readonly last: number
 }
 
 /**
- * Makes sums per Service of the numbers per endpoint. Those that grow are counted from the first
- * reading of this process on: a number that was kept from the process before would be counted twice.
+ * Adds up the numbers of endpoints to sums of Services. A sum that grows is counted from the first
+ * reading of this process on: numbers kept from the process before would be counted twice.
  */
 export class Sums {
   #known: ReadonlyMap<string, Known> | undefined
@@ -35,7 +35,7 @@ export class Sums {
     const grows = exported[metric]?.grows === true
     if (!before) return { since: at, base: grows ? value : 0 }
     const known = before.get(key)
-    // What was not there at the last reading, or has begun anew, was 0 then.
+    // A sum that was missing at the last reading, or has begun anew since, was 0 then.
     return known && (known.last <= value || !grows) ? known : { since: this.#lastAt, base: 0 }
   }
 }
@@ -47,7 +47,7 @@ interface Reading {
   readonly at: number
 }
 
-/** Without the endpoint. Not every metric has all of them. */
+/** The labels of a sum, without the endpoint. Not every metric has all of them. */
 const pointLabels = ['service', 'protocol', 'direction'] as const
 
 function labelsOf(texts: readonly string[]): Point['labels'] {

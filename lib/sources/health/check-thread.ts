@@ -4,7 +4,7 @@ import { aborted } from '../../async.js'
 import type { CheckReport, CheckTarget, TargetChanges } from './messages.js'
 
 export interface CheckThreadOptions {
-  /** Everything to check now; a new thread is told all of it. */
+  /** All endpoints to check now. A new thread is told all of them. */
   readonly targets: () => Iterable<CheckTarget>
   readonly reported: (report: CheckReport) => void
   readonly ended: (reason: string) => void
@@ -13,9 +13,9 @@ export interface CheckThreadOptions {
 const restartMs = 5_000
 
 /**
- * The thread that checks. It starts with the first target, so a node without checks does not have
- * it. A thread of its own, because a large sync holds up its thread for longer than a check may
- * take: endpoints that answered in time would seem to fail.
+ * Runs the thread that checks. The thread starts with the first target, so a node without checks
+ * has none. Checks have their own thread, because a large sync holds up its thread for longer than
+ * a check may take: endpoints that answered in time would seem to fail.
  */
 export class CheckThread {
   readonly #options: CheckThreadOptions
@@ -37,7 +37,7 @@ export class CheckThread {
     this.#remove.push(id)
   }
 
-  /** Sends what was set and removed. */
+  /** Sends the targets that were set and removed. */
   flush(): void {
     const changes = { set: this.#set, remove: this.#remove }
     this.#set = []

@@ -1,9 +1,12 @@
 import { connect, type IncomingHttpHeaders } from 'node:http2'
 import { good, type Conversation, type Outcome } from './outcome.js'
 
-/** Neither compressed nor long: an empty HealthCheckRequest asks for the server as a whole. */
+/**
+ * A message that is not compressed and has no bytes: an empty HealthCheckRequest asks for the
+ * server as a whole.
+ */
 const emptyMessage = Buffer.from([0, 0, 0, 0, 0])
-/** The head of a message and one field with a small number. */
+/** No answer is longer: it has the head of a message and one field with a small number. */
 const longestAnswer = 64
 
 /** Asks `grpc.health.v1.Health/Check`, in clear text. */
@@ -48,7 +51,7 @@ export function askGrpcHealth(host: string): Conversation {
 
 const states = ['UNKNOWN', 'SERVING', 'NOT_SERVING', 'SERVICE_UNKNOWN']
 
-/** What a HealthCheckResponse says; undefined while bytes are missing. */
+/** Reads a HealthCheckResponse; undefined while bytes are missing. */
 export function grpcAnswer(bytes: Buffer): Outcome | undefined {
   if (bytes.length < emptyMessage.length) return undefined
   const length = bytes.readUInt32BE(1)

@@ -7,7 +7,7 @@ import type { IpFamily } from '../../state/ip.js'
 import type { PersistentMap } from '../../state/persistent-map.js'
 import type { Tracker } from '../../state/tracker.js'
 
-/** What became of the endpoints of one service port. */
+/** The health of the endpoints of one service port. */
 export interface PortHealth {
   readonly port: ServicePortName
   readonly family: IpFamily
@@ -21,7 +21,7 @@ export interface PortHealth {
 export interface HealthListener {
   /** Endpoints of this service port fail now, or work again. */
   turned(health: PortHealth, turns: readonly EndpointTurn[]): void
-  /** Its endpoints are another set now; `undefined`: none of them is checked any more. */
+  /** The set of checked endpoints has changed; `undefined`: none is checked any more. */
   followed(key: string, health: PortHealth | undefined): void
   counted(counts: CheckCounts): void
   /** The thread that checks has ended; another one starts soon. */
@@ -31,7 +31,7 @@ export interface HealthListener {
 export interface EndpointTurn {
   /** `Endpoint.key` */
   readonly endpoint: string
-  /** undefined: it works again. */
+  /** Why the endpoint fails; undefined if it works again. */
   readonly reason: string | undefined
 }
 
@@ -52,8 +52,8 @@ interface CheckedPort {
 }
 
 /**
- * Keeps the thread that checks at what the newest states ask for, and takes what it finds back into
- * the tracker. From there on a failing endpoint is a matter of the state, like one that is not ready.
+ * Tells the thread that checks what the newest states ask for, and puts its results into the
+ * tracker. From then on the state knows which endpoints fail, as it knows which are not ready.
  */
 export class HealthChecks {
   readonly #options: HealthChecksOptions
@@ -87,7 +87,7 @@ export class HealthChecks {
   }
 
   synced(): void {
-    // What the kernel has does not matter to a check.
+    // Checks do not depend on the rules in the kernel.
   }
 
   /** Checks until the signal. */
@@ -127,7 +127,7 @@ export class HealthChecks {
     this.#options.listener.followed(id, healthOf(checked))
   }
 
-  /** An endpoint that comes back later begins without a past. */
+  /** Forgets the endpoint. If it comes back, its checks begin anew. */
   #drop(id: string, checked: CheckedPort, endpoint: string): void {
     checked.targets.delete(endpoint)
     this.#owners.delete(`${id} ${endpoint}`)
@@ -140,7 +140,7 @@ export class HealthChecks {
     const byPort = new Map<CheckedPort, EndpointTurn[]>()
     for (const { id, reason } of turns) {
       const owner = this.#owners.get(id)
-      // It left while its answer was under way.
+      // The endpoint left while its result was under way.
       if (!owner) continue
       const { checked, endpoint } = owner
       const isTurn = checked.failing.has(endpoint) !== (reason !== undefined)

@@ -1,8 +1,8 @@
 import { good, type Outcome } from './outcome.js'
 
 /**
- * The request of a check. The path was read with care: it has no space and no control character, so
- * it cannot be a second line or a second request.
+ * The request of a check. The path has been checked: it has no space and no control character, so
+ * it cannot add a second line or a second request.
  */
 export function httpRequest(path: string, host: string): string {
   return (
@@ -15,8 +15,9 @@ export function httpRequest(path: string, host: string): string {
 export const longestStatusLine = 256
 
 /**
- * What an answer says, from its first bytes; undefined while more is needed. As for a probe of the
- * kubelet 200-399 is good. A redirect is not followed: whoever answers with it works.
+ * Reads the outcome from the first bytes of an answer; undefined while more are needed. The
+ * statuses 200-399 are good, as for a probe of the kubelet. A redirect is not followed: an endpoint
+ * that redirects works.
  */
 export function httpAnswer(head: string): Outcome | undefined {
   const end = head.indexOf('\n')

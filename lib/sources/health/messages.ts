@@ -4,25 +4,25 @@ import type { EndpointCheck } from '../../state/endpoint-check.js'
 
 /** An endpoint of one service port to check. */
 export interface CheckTarget {
-  /** Unique: service port and endpoint. */
+  /** A unique text, made of service port and endpoint. */
   readonly id: string
   readonly ip: string
   readonly port: number
   readonly check: EndpointCheck
-  /** Why it fails; undefined: it works. A new thread goes on from there. */
+  /** Why the endpoint fails; undefined if it works. A new thread goes on from there. */
   readonly reason: string | undefined
 }
 
 export interface TargetChanges {
   readonly set: readonly CheckTarget[]
-  /** Ids. */
+  /** The ids of targets to forget. */
   readonly remove: readonly string[]
 }
 
-/** An endpoint that works now, or fails now for a reason, or for another one. */
+/** An endpoint that works again, begins to fail, or fails for another reason. */
 export interface Turn {
   readonly id: string
-  /** undefined: it works. */
+  /** Why the endpoint fails; undefined if it works. */
   readonly reason: string | undefined
 }
 

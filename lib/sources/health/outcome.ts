@@ -1,7 +1,10 @@
 import type { Socket } from 'node:net'
 import type { CheckTarget } from './messages.js'
 
-/** What one check found. `unknown`: this node could not check, which says nothing of the endpoint. */
+/**
+ * The result of one check. `unknown` means that this node could not check, so nothing is known
+ * about the endpoint.
+ */
 export type Outcome =
   { readonly kind: 'good' } | { readonly kind: 'bad' | 'unknown'; readonly reason: string }
 
@@ -9,13 +12,13 @@ export const good: Outcome = { kind: 'good' }
 
 export const closedTooSoon: Outcome = { kind: 'bad', reason: 'closed before an answer' }
 
-/** The time of a check is over. */
+/** The outcome of a check whose time is over. */
 export function late({ timeoutMs }: CheckTarget['check'], isConnected: boolean): Outcome {
   const what = isConnected ? 'no answer' : 'no connection'
   return { kind: 'bad', reason: `${what} within ${timeoutMs} ms` }
 }
 
-/** Errors because this process or node is short of something. */
+/** Errors that mean that this process or this node is short of something. */
 const ownShortages: ReadonlySet<string> = new Set([
   ...['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM', 'EADDRNOTAVAIL'],
 ])
@@ -32,5 +35,7 @@ export function refusal(code: string): Outcome {
   return { kind: ownShortages.has(code) ? 'unknown' : 'bad', reason: words[code] ?? code }
 }
 
-/** Talks to a connected endpoint until it knows. What it tells after the first time is not heard. */
+/**
+ * Talks to a connected endpoint until the outcome is known. Only the first call of `told` counts.
+ */
 export type Conversation = (socket: Socket, told: (outcome: Outcome) => void) => void

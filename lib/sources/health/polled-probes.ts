@@ -9,14 +9,14 @@ import type { CheckTarget } from './messages.js'
 import type { Libc } from '../../kernel/sockets/libc.js'
 
 const mostIdle = 64
-/** AF_UNSPEC */
+/** An address of family AF_UNSPEC. To connect to it ends a connection. */
 const nobody = new Uint8Array(16)
 
 interface Attempt {
   readonly target: CheckTarget
   readonly fd: number
   readonly address: Uint8Array
-  /** Milliseconds that it may still take. */
+  /** Milliseconds that the check may still take. */
   left: number
   isConnected: boolean
   head: string
@@ -25,17 +25,18 @@ interface Attempt {
 
 export interface PolledDeps {
   readonly libc: Libc
-  /** Milliseconds that never jump. */
+  /** Milliseconds of a clock that nobody can set. */
   readonly now: () => number
-  /** Calls back soon: at the next of the moments at which all checks begin. */
+  /** Calls back at the next turn, at which all checks begin. */
   readonly soon: (then: () => void) => void
-  /** The usual time between two such moments. */
+  /** The usual time between two turns. */
   readonly turnMs: number
 }
 
 /**
- * Checks by TCP and HTTP on sockets by number. Nothing waits for an event: all checks under way are
- * looked at together, many times a second. That costs a third of sockets of Node (`npm run bench -- health`).
+ * Checks by TCP and HTTP, on sockets that are plain numbers. No check waits for an event: all
+ * running checks are looked at together, many times a second. This takes a third of the time of
+ * sockets of Node (`npm run bench -- health`).
  */
 export class PolledProbes {
   readonly #deps: PolledDeps
@@ -77,7 +78,7 @@ export class PolledProbes {
 
   #look(): void {
     const { now, soon, turnMs } = this.#deps
-    // Time during which this thread was held up is not the endpoint's.
+    // Time in which this thread was held up does not count against the endpoint.
     const passed = Math.min(now() - this.#lookedAt, 2 * turnMs)
     this.#lookedAt = now()
     for (const attempt of this.#attempts) {
@@ -93,7 +94,7 @@ export class PolledProbes {
   #lookAt(attempt: Attempt): Outcome | undefined {
     const { target, fd, address } = attempt
     if (!attempt.isConnected) {
-      // Asked again, the kernel says what became of the connection.
+      // A second call of connect tells how the first one ended.
       const connected = this.#sockets.connect(fd, address)
       if (connected === -errno.EALREADY || connected === -errno.EINPROGRESS) return undefined
       if (connected < 0) return refusal(errnoName(connected))
@@ -125,9 +126,10 @@ export class PolledProbes {
   }
 
   /**
-   * A reset leaves nothing behind, and stops an endpoint that would send for ever. A socket that is
-   * connected to nobody sends one as well, and serves again: that is a quarter of the cost of a check.
-   * One that never was connected may keep an error for the next check, so it is closed.
+   * Ends the connection with a reset, which leaves nothing behind and stops an endpoint that would
+   * send for ever. A socket that connects to nobody sends a reset, too, and can be used again,
+   * which saves a quarter of the cost of a check. A socket that was never connected may keep an
+   * error for the next check, so it is closed.
    */
   #leave({ fd, address, isConnected }: Attempt): void {
     const family = familyOf(address)

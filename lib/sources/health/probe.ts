@@ -17,16 +17,16 @@ export function probe({ ip, port, check }: CheckTarget): Promise<Outcome> {
       clearTimeout(timer)
       clearImmediate(lastTurn)
       // A reset leaves nothing behind, and stops an endpoint that would send for ever. Node would
-      // let a socket that still connects wait for that.
+      // delay the reset of a socket that still connects.
       if (isConnected && check.kind !== 'grpc') socket.resetAndDestroy()
       else socket.destroy()
       resolve(outcome)
     }
     const timer = setTimeout(() => {
-      // A thread that was held up reads only now that the endpoint has answered in time.
+      // If this thread was held up, it reads an answer that came in time before this runs.
       lastTurn = setImmediate(() => tell(late(check, isConnected)))
     }, check.timeoutMs)
-    // After the end nothing that goes wrong matters any more, but it must be listened to.
+    // Errors after the end do not matter, but they need a listener.
     socket.on('error', (error: NodeJS.ErrnoException) =>
       tell(refusal(error.code ?? messageOf(error))),
     )

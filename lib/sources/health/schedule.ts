@@ -5,9 +5,9 @@ import type { Turns } from './turns.js'
 export interface ScheduleDeps {
   readonly probe: (target: CheckTarget) => Promise<Outcome>
   readonly turned: (turn: Turn) => void
-  /** Milliseconds that never jump. */
+  /** Milliseconds of a clock that nobody can set. */
   readonly now: () => number
-  /** From 0 up to 1. */
+  /** A number from 0 up to 1. */
   readonly random: () => number
   readonly turns: Pick<Turns, 'wait' | 'cancel'>
   /** How many checks run at a time. */
@@ -17,20 +17,21 @@ export interface ScheduleDeps {
 interface Entry {
   readonly target: CheckTarget
   isFailing: boolean
-  /** Why it fails, as told last. */
+  /** The reason that was reported last. */
   reason: string | undefined
   /** Outcomes in a row that speak against `isFailing`. */
   streak: number
   isGone: boolean
-  /** When it is due, and what happens then. */
+  /** The turn at which it is due, and the call at that turn. */
   turn: number
   readonly begin: () => void
 }
 
 /**
- * Decides when each endpoint is checked, and what its answers mean. The first checks are spread over
- * an interval, and every interval is up to a fiftieth shorter, so that the checks of many endpoints, or
- * of many nodes, do not go on together once they met. Checks above the limit wait for their turn.
+ * Decides when each endpoint is checked, and what its answers mean. The first checks are spread
+ * over an interval. Every interval is up to a fiftieth shorter, so that checks of many endpoints,
+ * or of many nodes, that fall together once do not stay together. Checks above the limit wait for
+ * their turn.
  */
 export class Schedule {
   readonly #deps: ScheduleDeps
@@ -68,7 +69,7 @@ export class Schedule {
     this.#entries.delete(id)
   }
 
-  /** Checks since the last call. */
+  /** The number of checks since the last call, by outcome. */
   takeCounts(): CheckCounts {
     const counts = this.#counts
     this.#counts = { good: 0, bad: 0, unknown: 0 }
@@ -108,7 +109,7 @@ export class Schedule {
     const reason = outcome.kind === 'bad' ? outcome.reason : undefined
     if (entry.isFailing === (outcome.kind === 'bad')) {
       entry.streak = 0
-      // Whoever looks for the cause wants that of now.
+      // People who look for the cause need the newest reason.
       if (reason !== entry.reason) this.#tell(entry, reason)
       return
     }

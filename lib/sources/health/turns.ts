@@ -1,14 +1,14 @@
 export interface TurnsDeps {
-  /** Milliseconds that never jump. */
+  /** Milliseconds of a clock that nobody can set. */
   readonly now: () => number
-  /** Calls back after so many milliseconds; returns how to prevent that. */
+  /** Calls back after so many milliseconds; returns a function that cancels this. */
   readonly timer: (ms: number, then: () => void) => () => void
   readonly turnMs: number
 }
 
 /**
- * Calls back at turns of the clock, all that is due at one of them together. One timer serves them
- * all: timers of their own for thousands of checks are objects that live just long enough to be
+ * Calls back at turns of the clock; all calls that are due at one turn come together. One timer
+ * serves them all: thousands of timers, one for each check, would live just long enough to be
  * expensive to collect.
  */
 export class Turns {
@@ -24,7 +24,10 @@ export class Turns {
     this.#deps = deps
   }
 
-  /** At the last turn before so many milliseconds have passed, or at the next one. Returns which. */
+  /**
+   * Calls back at the last turn before so many milliseconds have passed, or else at the next turn.
+   * Returns that turn.
+   */
   wait(ms: number, then: () => void): number {
     const { now, turnMs } = this.#deps
     const at = now()
@@ -36,7 +39,7 @@ export class Turns {
     return turn
   }
 
-  /** Forgets what {@link Turns.wait} was told. */
+  /** Cancels a call of {@link Turns.wait}. */
   cancel(turn: number, then: () => void): void {
     const due = this.#due.get(turn)
     if (due?.delete(then) === true && due.size === 0) this.#due.delete(turn)

@@ -1,4 +1,6 @@
-/** The thread that checks endpoints. It is told what to check, and tells what has changed. */
+/**
+ * The thread that checks endpoints. Messages tell it what to check; it reports what has changed.
+ */
 import { parentPort } from 'node:worker_threads'
 import { PolledProbes } from './polled-probes.js'
 import { probe } from './probe.js'
@@ -8,11 +10,14 @@ import type { CheckReport, CheckTarget, TargetChanges, Turn } from './messages.j
 import type { Libc } from '../../kernel/sockets/libc.js'
 import type { Outcome } from './outcome.js'
 
-/** Enough for 10,000 endpoints of which a tenth never answers; few descriptors in any process. */
+/** Enough for 10,000 endpoints of which a tenth never answers; few descriptors for any process. */
 const mostAtATime = 256
-/** Checks begin, and are looked at, only so often: to wake up costs more than a check. */
+/**
+ * The time between two turns, at which checks begin and are read: a wake-up costs more than a
+ * check.
+ */
 const turnMs = 50
-/** Endpoints that go together, such as those of a dead node, are told together. */
+/** Endpoints that fail together, such as those of a dead node, are reported together. */
 const tellAfterMs = 20
 const countEveryMs = 1000
 
@@ -36,7 +41,7 @@ const turns = new Turns({
   turnMs,
 })
 
-/** Sockets of Node do the same for three times the price, and also where system calls cannot be made. */
+/** Sockets of Node take three times as long, but work also where system calls cannot be made. */
 async function createProbe(): Promise<(target: CheckTarget) => Promise<Outcome>> {
   const { loadLibc } = await import('../../kernel/sockets/libc.js')
   const libc = await loadLibc().catch((): Libc | undefined => undefined)

@@ -28,7 +28,10 @@ await t.test('trace follows a connection to the endpoint that IPVS chose', (t) =
       const rules = story.hops.map(({ where, rule }) => `${where}: ${rule}`).join('\n')
       t.match(rules, /ip nat KUBE-SERVICES: .*--match-set KUBE-CLUSTER-IP dst,dst/)
       t.match(rules, /ip filter KUBE-PROXY-FIREWALL|ip filter INPUT|ip filter KUBE-/)
-      t.match(story.afterwards[0], /^IPVS gave it to 10\.244\.1\.21:8080; its state there is /)
+      t.match(
+        story.afterwards[0],
+        /^IPVS sent it to 10\.244\.1\.21:8080; the state of the connection is /,
+      )
       t.match(story.afterwards[1], /expects the answer from 10\.244\.1\.21:8080/)
       t.comment(`${rules}\n${story.destination}\n${story.afterwards.join('\n')}`)
       const after = await world.exec('node', ['iptables-save', '-t', 'raw'])
