@@ -112,7 +112,7 @@ t.test('explain, flows, top, trace, check and diff from afar', { skip }, async (
   t.equal(explained.code, 0, explained.stderr)
   t.match(
     explained.stderr,
-    /^This is the plan of the proxy of node node-1\. Only the node can tell/,
+    /^This is the plan of the proxy of node node-1\. Only the node can tell .* explain default\/web --from 10\.244\.1\.7`/,
   )
   t.match(
     explained.stdout,
@@ -127,6 +127,7 @@ t.test('explain, flows, top, trace, check and diff from afar', { skip }, async (
   })()
   t.match(await traced, {
     code: 0,
+    stderr: /kubectl exec .* trace default\/web`/,
     stdout: /endpoint +default\/web-0 \(10\.244\.1\.1:8080\)\n +verdict +forwarded/,
   })
   stop.abort()

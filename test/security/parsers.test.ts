@@ -90,7 +90,7 @@ const parsers = {
   'page-command': { parse: parsePageCommand, throws: () => false },
   'saved-counts': {
     parse: async (text) => {
-      await saveCounts(file, { heardUntil: 1, recent: [], counts: [] })
+      await saveCounts(file, { heardUntil: 1, recent: [], counts: [], turnedAway: [] })
       // Only those of this kernel are looked into.
       const { version, kernel } = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>
       writeFileSync(file, JSON.stringify({ ...asObject(parseJson(text)), version, kernel }))

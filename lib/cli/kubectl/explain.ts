@@ -2,6 +2,7 @@ import { Option, type Command } from 'commander'
 import { addNamedOptions, clientOf, namespaceOf, outputOf, targetOf } from './names.js'
 import { ConfigError } from '../../errors.js'
 import { explainSeen } from '../explain.js'
+import { printable } from '../../state/printable.js'
 import { protocols } from '../../state/names.js'
 import { findProxies } from './proxies.js'
 import { Kubectl } from './kubectl.js'
@@ -35,15 +36,17 @@ async function explain(text: string, flags: ExplainFlags): Promise<void> {
   const node = flags.node ?? client.node
   const [proxy] = await findProxies(kubectl, flags, node)
   if (!proxy) return
+  const target = targetOf(text, namespace)
+  const asked = printable(`explain ${target} --from ${client.from}`)
   const why = node === undefined ? '; --node or --from pod/NAME chooses another' : ''
   process.stderr.write(
-    `This is the plan of ${proxy.name}${why}. ${onNode(proxy, 'explain', 'whether its kernel agrees')}\n`,
+    `This is the plan of ${proxy.name}${why}. ${onNode(proxy, asked, 'whether its kernel agrees')}\n`,
   )
   const seen = await seeRemoteNode(kubectl, proxy)
   const question = { from: client.from, ...outputOf(flags) }
   const { protocol } = flags
   await explainSeen(
-    targetOf(text, namespace),
+    target,
     protocol === undefined ? question : { ...question, protocol },
     seen,
     false,

@@ -56,7 +56,7 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
   const [first] = answersOf(await reader.read(proxies))
   if (first)
     process.stderr.write(
-      `${onNode(first.proxy, `trace ${text.replace(/^\w+\//, '')}`, 'the rules on the way')}\n`,
+      `${onNode(first.proxy, `trace ${printable(service)}`, 'the rules on the way')}\n`,
     )
   process.stderr.write(`waiting for a connection to ${printable(service)} …\n`)
   const end = performance.now() + seconds * 1000

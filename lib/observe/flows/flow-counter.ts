@@ -1,9 +1,17 @@
 import type { FlowCounters, FlowMessage } from '../../kernel/flow-message.js'
 import type { FlowReader } from '../../kernel/flow-events.js'
 import type { Protocol } from '../../state/names.js'
+import { addTo, EndpointCounts, noCounters } from './endpoint-counts.js'
 import type { FlowLine } from './line.js'
+import { outcomeOf } from './outcome.js'
 import { ServiceTable } from './service-table.js'
-import type { EndpointGrowth, FlowNumbers, ServedChanges, ServedPort } from './messages.js'
+import type {
+  EndpointGrowth,
+  FlowNumbers,
+  ServedChanges,
+  ServedPort,
+  TurnedAway,
+} from './messages.js'
 import type { Refusal } from './refusals.js'
 import { RecentIds } from './recent-ids.js'
 import type { Sampler } from './sampler.js'
@@ -72,6 +80,7 @@ export class FlowCounter implements FlowReader {
     const durationMs = startedAt > 0 ? Math.max(0, this.#options.now() - startedAt) : undefined
     this.#options.line({
       ...this.#line(service, flow, 'ended'),
+      ...outcomeOf(flow),
       ...(durationMs === undefined ? {} : { durationMs: Math.round(durationMs) }),
       ...(flow.hasCounters ? { bytesToEndpoint, bytesToClient } : {}),
     })
@@ -81,14 +90,14 @@ export class FlowCounter implements FlowReader {
   refused(refusal: Refusal): void {
     const service = this.#table.find(refusal)
     if (!service) return
-    const { client, destination: address, reason: why } = refusal
+    const { at, client, destination: address, reason: why } = refusal
     const isDropped = why !== ''
     if (isDropped) service.dropped++
     else service.refused++
     if (!this.#options.sampler.admits()) return
     const verdict = isDropped ? 'dropped' : 'no-endpoints'
     this.#options.line({
-      ...{ at: this.#options.now(), event: 'ended', verdict, why },
+      ...{ at, event: 'ended', verdict, why },
       ...{ protocol: service.protocol, client, service: service.service, address, endpoint: '' },
     })
   }
@@ -152,9 +161,12 @@ export class FlowCounter implements FlowReader {
         if (growth) grown.push({ service, protocol, endpoint: counts.endpoint, ...growth })
       }
       open.push({ service, protocol, open: isOpen })
-      const { refused, dropped } = counted
-      if (refused + dropped > 0) turnedAway.push({ service, protocol, refused, dropped })
-      counted.refused = counted.dropped = 0
+      const { refused, dropped, reported } = counted
+      if (refused + dropped > reported.refused + reported.dropped) {
+        const grown = { refused: refused - reported.refused, dropped: dropped - reported.dropped }
+        turnedAway.push({ service, protocol, ...grown })
+      }
+      counted.reported = { refused, dropped }
       if (!counted.isGone || isOpen > 0) continue
       gone.push({ service, protocol })
       this.#services.delete(key)
@@ -167,22 +179,29 @@ export class FlowCounter implements FlowReader {
   /** The numbers with which the next process goes on counting. */
   save(): SavedCounts {
     const counts: SavedCounts['counts'][number][] = []
-    for (const { service, protocol, endpoints } of this.#services.values()) {
+    const turnedAway: TurnedAway[] = []
+    for (const { service, protocol, endpoints, refused, dropped } of this.#services.values()) {
       for (const { endpoint, opened, ended } of endpoints.values()) {
         counts.push({ service, protocol, endpoint, opened, ...ended })
       }
+      if (refused + dropped > 0) turnedAway.push({ service, protocol, refused, dropped })
     }
-    return { heardUntil: this.#recent.since, recent: this.#recent.ids(), counts }
+    return { heardUntil: this.#recent.since, recent: this.#recent.ids(), counts, turnedAway }
   }
 
   /** Goes on with the numbers of an earlier process. It is called before the first event. */
-  resume({ recent, counts }: SavedCounts): void {
+  resume({ recent, counts, turnedAway }: SavedCounts): void {
     for (const id of recent) this.#recent.add(id)
     for (const { service, protocol, endpoint, opened, ...ended } of counts) {
       const known = this.#serviceOf(service, protocol)
       const own = this.#named(known, endpoint, endpoint)
       own.opened += opened
       addTo(own.ended, ended)
+    }
+    for (const { service, protocol, refused, dropped } of turnedAway) {
+      const known = this.#serviceOf(service, protocol)
+      known.refused += refused
+      known.dropped += dropped
     }
   }
 
@@ -203,7 +222,8 @@ export class FlowCounter implements FlowReader {
     let counted = this.#services.get(key)
     if (!counted) {
       // No family serves this service port yet. It is forgotten unless one will.
-      const nothing = { families: 0, refused: 0, dropped: 0, endpoints: new Map() }
+      const reported = { refused: 0, dropped: 0 }
+      const nothing = { families: 0, ...reported, reported, endpoints: new Map() }
       counted = { service, protocol, isGone: true, ...nothing }
       this.#services.set(key, counted)
     }
@@ -248,50 +268,9 @@ interface CountedService {
   /** How many families serve it. */
   families: number
   isGone: boolean
-  /** Since the last report. */
   refused: number
   dropped: number
+  /** What of them was in the last report. */
+  reported: { readonly refused: number; readonly dropped: number }
   readonly endpoints: Map<string | number, EndpointCounts>
-}
-
-const fields = ['bytesToEndpoint', 'bytesToClient', 'packetsToEndpoint', 'packetsToClient'] as const
-
-const noCounters = (): FlowCounters => ({
-  ...{ bytesToEndpoint: 0, bytesToClient: 0, packetsToEndpoint: 0, packetsToClient: 0 },
-})
-
-function addTo(sum: FlowCounters, more: FlowCounters): void {
-  sum.bytesToEndpoint += more.bytesToEndpoint
-  sum.bytesToClient += more.bytesToClient
-  sum.packetsToEndpoint += more.packetsToEndpoint
-  sum.packetsToClient += more.packetsToClient
-}
-
-class EndpointCounts {
-  opened = 0
-  readonly ended = noCounters()
-  /** The numbers of connections that the kernel still had when its table was read. */
-  living = noCounters()
-  open = 0
-  readonly endpoint: string
-  #reported = { opened: 0, ...noCounters() }
-
-  constructor(endpoint: string) {
-    this.endpoint = endpoint
-  }
-
-  /**
-   * Undefined when nothing has grown. A connection that ended without an event subtracts nothing.
-   */
-  take(): (FlowCounters & { readonly opened: number }) | undefined {
-    const before = this.#reported
-    const now = { opened: this.opened, ...noCounters() }
-    for (const field of fields) {
-      now[field] = Math.max(before[field], this.ended[field] + this.living[field])
-    }
-    this.#reported = now
-    const growth = { opened: now.opened - before.opened, ...noCounters() }
-    for (const field of fields) growth[field] = now[field] - before[field]
-    return growth.opened > 0 || fields.some((field) => growth[field] > 0) ? growth : undefined
-  }
 }

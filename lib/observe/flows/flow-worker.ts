@@ -9,7 +9,7 @@ import type { FlowLine } from './line.js'
 import { Refusals } from './refusals.js'
 import type { FlowThreadSettings, FromFlowThread, ToFlowThread } from './messages.js'
 import { Sampler } from './sampler.js'
-import { loadCounts, saveCounts } from './saved-counts.js'
+import { loadCounts, saveCounts, type SavedCounts } from './saved-counts.js'
 
 /** The pause between two looks, so that a burst of connections is read in one look. */
 const lookEveryMs = 50
@@ -92,7 +92,11 @@ function lookAtRefusals(): void {
   lookedAt = Date.now()
   try {
     refusals.open()
-    overruns += refusals.read((refusal) => counter.refused(refusal)).overruns
+    const { overruns: more } = refusals.read((refusal) => {
+      counter.refused(refusal)
+      isChanged = true
+    })
+    overruns += more
   } catch (error) {
     if (openRefusalsAt === 0) post({ kind: 'warning', reason: messageOf(error) })
     openRefusalsAt = performance.now() + 20 * refusalsEveryMs
@@ -136,14 +140,15 @@ let hasStarted = false
 /** Starts to read, once the Services are known. */
 async function start(): Promise<void> {
   hasStarted = true
-  lookAtRefusals()
-  if (refusals) setInterval(lookAtRefusals, refusalsEveryMs).unref()
-  if (settings.hearsConnections) await hear()
-}
-
-async function hear(): Promise<void> {
   const saved = settings.stateFile === '' ? undefined : await loadCounts(settings.stateFile)
   if (saved) counter.resume(saved)
+  lookAtRefusals()
+  if (refusals) setInterval(lookAtRefusals, refusalsEveryMs).unref()
+  if (settings.hearsConnections) await hear(saved)
+  setInterval(() => void save(), saveEveryMs).unref()
+}
+
+async function hear(saved: SavedCounts | undefined): Promise<void> {
   const { onlyTranslated } = settings
   events = await FlowEvents.open({ receiveBufferBytes, ringBytes, onlyTranslated })
   // Older connections began before counting started, or an earlier process has counted them.
@@ -160,7 +165,6 @@ async function hear(): Promise<void> {
   lookOn()
   isChanged = true
   await list()
-  setInterval(() => void save(), saveEveryMs).unref()
   post({ kind: 'ready', resumed: saved !== undefined, hasRing: events.hasRing })
 }
 

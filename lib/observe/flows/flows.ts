@@ -46,7 +46,7 @@ export class Flows {
     if (kernel === 'told' && refusalGroup === undefined) return
     const settings = {
       hearsConnections: kernel !== 'told',
-      stateFile: kernel === 'counts' ? stateFile : '',
+      stateFile,
       onlyTranslated,
       refusalGroup,
       startedAt: Date.now(),

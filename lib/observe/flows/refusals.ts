@@ -7,6 +7,8 @@ import { Attempts } from './attempts.js'
 
 /** The first packet of a connection that a rule has refused or dropped. */
 export interface Refusal {
+  /** When it was heard of, in ms since 1970. */
+  readonly at: number
   /** Why a policy drops it; empty where the Service has no endpoints. */
   readonly reason: string
   readonly family: IpFamily
@@ -40,9 +42,12 @@ export class Refusals {
   /** Reports new refusals. `overruns` says how often packets were lost for lack of room. */
   read(refused: (refusal: Refusal) => void): { readonly overruns: number } {
     if (!this.#log) return { overruns: 0 }
-    for (const { bytes, prefix } of this.#log.read()) {
+    const packets = this.#log.read()
+    // Some have come since this look began.
+    const at = Date.now()
+    for (const { bytes, prefix } of packets) {
       const refusal = reasons.has(prefix) ? refusalIn(bytes, prefix) : undefined
-      if (refusal && this.#attempts.add(attemptOf(refusal))) refused(refusal)
+      if (refusal && this.#attempts.add(attemptOf(refusal))) refused({ ...refusal, at })
     }
     return { overruns: this.#log.takeOverruns() }
   }
@@ -62,11 +67,11 @@ const places = {
 /** Prefixes of our own rules. Packets that others log to this group are skipped. */
 const reasons: ReadonlySet<string> = new Set(['', ...Object.values(dropReasons)])
 
-const attemptOf = ({ protocol, client, destination, sequence }: Refusal) =>
+const attemptOf = ({ protocol, client, destination, sequence }: Omit<Refusal, 'at'>) =>
   `${protocol} ${client} ${destination} ${sequence}`
 
 /** Reads a packet from its IP header on. Undefined for a packet that is cut before its ports. */
-export function refusalIn(bytes: Buffer, reason: string): Refusal | undefined {
+export function refusalIn(bytes: Buffer, reason: string): Omit<Refusal, 'at'> | undefined {
   const first = bytes[0] ?? 0
   const family = first >> 4 === 4 ? 'IPv4' : first >> 4 === 6 ? 'IPv6' : undefined
   if (!family) return undefined

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { readlinkSync } from 'node:fs'
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import type { EndpointGrowth } from './messages.js'
+import type { EndpointGrowth, TurnedAway } from './messages.js'
 
 /** Numbers with which the next process goes on. */
 export interface SavedCounts {
@@ -10,9 +10,14 @@ export interface SavedCounts {
   readonly heardUntil: number
   readonly recent: readonly number[]
   readonly counts: readonly EndpointGrowth[]
+  readonly turnedAway: readonly TurnedAway[]
 }
 
 const version = 1
+
+/** Files of older versions have no `turnedAway`. */
+type Saved = Omit<SavedCounts, 'turnedAway'> &
+  Partial<SavedCounts> & { readonly version: number; readonly kernel: string }
 
 /** Numbers belong to one start of the machine and one network namespace. */
 async function kernelIdentity(): Promise<string> {
@@ -36,7 +41,8 @@ export async function loadCounts(file: string): Promise<SavedCounts | undefined>
   if (text === undefined) return undefined
   try {
     const parsed: unknown = JSON.parse(text)
-    const { kernel, ...saved } = parsed as SavedCounts & { version: number; kernel: string }
+    const { kernel, ...kept } = parsed as Saved
+    const saved = { ...kept, turnedAway: kept.turnedAway ?? [] }
     if (saved.version !== version || kernel !== (await kernelIdentity())) return undefined
     return isSaved({ ...saved }) ? saved : undefined
   } catch {
@@ -44,25 +50,29 @@ export async function loadCounts(file: string): Promise<SavedCounts | undefined>
   }
 }
 
-const numbers = [
-  ...(['opened', 'bytesToEndpoint', 'bytesToClient'] as const),
-  ...(['packetsToEndpoint', 'packetsToClient'] as const),
-]
-const texts = ['service', 'protocol', 'endpoint'] as const
+const ofEndpoint = {
+  numbers: ['opened', 'bytesToEndpoint', 'bytesToClient', 'packetsToEndpoint', 'packetsToClient'],
+  texts: ['service', 'protocol', 'endpoint'],
+}
+const ofService = { numbers: ['refused', 'dropped'], texts: ['service', 'protocol'] }
 
-function isSaved({ heardUntil, recent, counts }: Readonly<Record<string, unknown>>): boolean {
+function isSaved(saved: Readonly<Record<string, unknown>>): boolean {
+  const { heardUntil, recent, counts, turnedAway } = saved
   return (
     Number.isFinite(heardUntil) &&
     Array.isArray(recent) &&
     recent.every(Number.isInteger) &&
-    Array.isArray(counts) &&
-    counts.every(isCount)
+    areCounts(counts, ofEndpoint) &&
+    areCounts(turnedAway, ofService)
   )
 }
 
-function isCount(value: unknown): boolean {
-  if (typeof value !== 'object' || value === null) return false
-  const each: Readonly<Record<string, unknown>> = { ...value }
-  const isNumber = (name: string) => typeof each[name] === 'number' && each[name] >= 0
-  return numbers.every(isNumber) && texts.every((name) => typeof each[name] === 'string')
+function areCounts(all: unknown, { numbers, texts }: typeof ofService): boolean {
+  const isCount = (value: unknown) => {
+    if (typeof value !== 'object' || value === null) return false
+    const each: Readonly<Record<string, unknown>> = { ...value }
+    const isNumber = (name: string) => typeof each[name] === 'number' && each[name] >= 0
+    return numbers.every(isNumber) && texts.every((name) => typeof each[name] === 'string')
+  }
+  return Array.isArray(all) && all.every(isCount)
 }

@@ -1,6 +1,8 @@
 import t from 'tap'
 import { FlowMessage } from '../../../lib/kernel/flow-message.js'
 import { FlowCounter } from '../../../lib/observe/flows/flow-counter.js'
+import type { FlowLine } from '../../../lib/observe/flows/line.js'
+import type { Refusal } from '../../../lib/observe/flows/refusals.js'
 
 /** A new flow of UDP from 127.0.0.1:34115 to 10.96.1.0:53, as a kernel told of it. */
 const bytes = Buffer.from(
@@ -15,15 +17,17 @@ function flow(): FlowMessage {
 }
 
 function begin(now: () => number) {
-  const sampler = { admits: () => false }
-  const counter = new FlowCounter({ now, sampler, line: () => undefined, maxEndpoints: 10 })
-  const port = { id: 'IPv4 dns', family: 'IPv4', service: 'default/dns', protocol: 'UDP' } as const
-  counter.change({
-    set: [{ ...port, port: 53, addresses: ['10.96.1.0'], nodePort: 0 }],
-    ...{ removed: [], localAddresses: [] },
+  const lines: FlowLine[] = []
+  const sampler = { admits: () => true }
+  const line = (one: FlowLine) => lines.push(one)
+  const counter = new FlowCounter({ now, sampler, line, maxEndpoints: 10 })
+  const place = { family: 'IPv4', port: 53, addresses: ['10.96.1.0'], nodePort: 0 } as const
+  const set = (['UDP', 'TCP'] as const).map((protocol) => {
+    return { id: protocol, service: 'default/dns', protocol, ...place }
   })
+  counter.change({ set, removed: [], localAddresses: [] })
   const opened = () => counter.take().grown.reduce((sum, each) => sum + each.opened, 0)
-  return { counter, opened }
+  return { counter, opened, lines }
 }
 
 /** The table is being read; the message is about a connection that began before. */
@@ -56,5 +60,46 @@ t.test('what ends while the table is read is not counted by it once more', (t) =
   counter.listed(message)
   counter.endListing()
   t.equal(opened(), 1)
+  t.end()
+})
+
+t.test('the line of the end tells what the client saw, as far as packets do', (t) => {
+  const { counter, lines } = begin(() => 1_000_000)
+  const tcp = { protocol: 6, hasCounters: true, packetsToEndpoint: 1, bytesToEndpoint: 60 }
+  const ends: readonly (readonly [Partial<FlowMessage>, FlowLine['verdict'], string])[] = [
+    [{ ...tcp, packetsToClient: 1, bytesToClient: 40 }, 'refused', 'ECONNREFUSED'],
+    [{ ...tcp, packetsToClient: 0, bytesToClient: 0 }, 'refused', 'no answer'],
+    [{ ...tcp, packetsToClient: 1, bytesToClient: 60 }, 'forwarded', ''],
+    [{ ...tcp, packetsToClient: 5, bytesToClient: 900 }, 'forwarded', ''],
+    [{ ...tcp, hasCounters: false }, 'forwarded', ''],
+    [{ hasCounters: true }, 'forwarded', ''],
+  ]
+  for (const [numbers] of ends) counter.ended(Object.assign(flow(), numbers))
+  t.same(
+    lines.map(({ verdict, why }) => [verdict, why]),
+    ends.map(([, ...told]) => told),
+  )
+  t.end()
+})
+
+t.test('what was refused and dropped is kept, and told with the time when it was heard', (t) => {
+  const before = begin(() => 1_000_000)
+  const refusal: Refusal = {
+    ...{ at: 1_000_250, reason: '', family: 'IPv4', protocol: 17, sequence: 0 },
+    ...{ destinationKey: flow().destinationKey, destinationPort: 53 },
+    ...{ client: '192.0.2.7:40000', destination: '10.96.1.0:53' },
+  }
+  before.counter.refused(refusal)
+  before.counter.take()
+  before.counter.refused(refusal)
+  before.counter.refused({ ...refusal, reason: 'no local endpoint' })
+  t.same(new Set(before.lines.map(({ at }) => at)), new Set([1_000_250]))
+  const dns = { service: 'default/dns', protocol: 'UDP' }
+  t.same(before.counter.take().turnedAway, [{ ...dns, refused: 1, dropped: 1 }])
+  const after = begin(() => 1_001_000)
+  after.counter.resume(before.counter.save())
+  after.counter.refused(refusal)
+  t.same(after.counter.take().turnedAway, [{ ...dns, refused: 3, dropped: 1 }])
+  t.same(after.counter.take().turnedAway, [])
   t.end()
 })

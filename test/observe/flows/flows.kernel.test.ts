@@ -243,6 +243,18 @@ t.test('the stream tells of every connection what its client saw', { skip }, asy
   await kubeProxy('cleanup')
 })
 
+t.test('what rules refuse is counted on over a restart in userspace mode', { skip }, async (t) => {
+  const errors = async () => (await numbersOf('default/empty:http'))?.errors ?? 0
+  for (const counted of [4, 8]) {
+    const daemon = await startProxy(t, flagsOf('userspace'))
+    await untilHeard()
+    await visits(4, '10.96.0.11')
+    t.equal(await until(errors, (number) => number >= counted), counted)
+    await daemon.end('SIGTERM')
+  }
+  await kubeProxy('cleanup')
+})
+
 t.test('FL01: userspace mode tells of the connections that it carries', { skip }, async (t) => {
   await startServers(t)
   const daemon = await startProxy(t, flagsOf('userspace'))

@@ -1,0 +1,42 @@
+import type { FlowCounters } from '../../kernel/flow-message.js'
+
+const fields = ['bytesToEndpoint', 'bytesToClient', 'packetsToEndpoint', 'packetsToClient'] as const
+
+export const noCounters = (): FlowCounters => ({
+  ...{ bytesToEndpoint: 0, bytesToClient: 0, packetsToEndpoint: 0, packetsToClient: 0 },
+})
+
+export function addTo(sum: FlowCounters, more: FlowCounters): void {
+  sum.bytesToEndpoint += more.bytesToEndpoint
+  sum.bytesToClient += more.bytesToClient
+  sum.packetsToEndpoint += more.packetsToEndpoint
+  sum.packetsToClient += more.packetsToClient
+}
+
+/** What one endpoint of a service port has got. */
+export class EndpointCounts {
+  opened = 0
+  readonly ended = noCounters()
+  /** Of connections that the kernel still had when its table was read. */
+  living = noCounters()
+  open = 0
+  readonly endpoint: string
+  #reported = { opened: 0, ...noCounters() }
+
+  constructor(endpoint: string) {
+    this.endpoint = endpoint
+  }
+
+  /** Undefined when nothing has grown. A connection that ended unseen takes nothing away again. */
+  take(): (FlowCounters & { readonly opened: number }) | undefined {
+    const before = this.#reported
+    const now = { opened: this.opened, ...noCounters() }
+    for (const field of fields) {
+      now[field] = Math.max(before[field], this.ended[field] + this.living[field])
+    }
+    this.#reported = now
+    const growth = { opened: now.opened - before.opened, ...noCounters() }
+    for (const field of fields) growth[field] = now[field] - before[field]
+    return growth.opened > 0 || fields.some((field) => growth[field] > 0) ? growth : undefined
+  }
+}
