@@ -96,6 +96,20 @@ t.test('endpoints are used round robin', async (t) => {
     t.equal(made.pick('', [first])?.key, 'b')
     t.ok(a && b && made.pick('', [first, made.pick('', [first])!]), 'rather twice than not at all')
   })
+
+  t.test('an endpoint that leads back here does not stand for those that were tried', async (t) => {
+    const ownFrontends = { has: (_: string, { key }: { key: string }) => key === 'back' }
+    const endpoints = targets('back', 'a')
+    const deps = { now: () => 0, random: () => 0.999, passiveHealth: false, ownFrontends }
+    const made = new Balancer(deps, { endpoints, affinityMs: undefined })
+    const picked = [made.pick(''), made.pick('', endpoints), made.pick('', endpoints)]
+    t.same(
+      picked.map((each) => each?.key),
+      ['a', 'a', 'a'],
+    )
+    const alone = new Balancer(deps, { endpoints: targets('back'), affinityMs: undefined })
+    t.equal(alone.pick(''), undefined)
+  })
 })
 
 t.test('affinity keeps a client at its endpoint', async (t) => {
