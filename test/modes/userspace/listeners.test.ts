@@ -74,6 +74,16 @@ t.test('US34: ports in use are skipped, and failures are reported', async (t) =>
   t.same(await listeners.ensure(spec ? [spec] : []), [], 'a closed listener gives its port back')
 })
 
+t.test('a socket that no descriptor is left for is given back to be closed', async (t) => {
+  const spec = specOf('a', 'TCP')
+  const { key, protocol, address } = spec
+  const given = { key, protocol, address, port: 20_000, descriptor: 99 }
+  const { listeners } = createListeners(t, { from: 20_000, to: 20_000 }, 1)
+  listeners.receive([given])
+  t.match(await listeners.ensure([spec]), [{ code: 'EMFILE' }])
+  t.same(listeners.unused(), [given])
+})
+
 function specOf(name: string, protocol: 'TCP' | 'UDP'): ListenerSpec {
   return {
     key: `IPv4 default/${name}/${protocol} cluster`,
@@ -119,7 +129,11 @@ async function neighbours(t: Test): Promise<readonly [number, number]> {
   }
 }
 
-function createListeners(t: Test, range?: { readonly from: number; readonly to: number }) {
+function createListeners(
+  t: Test,
+  range?: { readonly from: number; readonly to: number },
+  descriptors = 1000,
+) {
   const closed: string[] = []
   const lost: string[] = []
   const listeners = new Listeners(
@@ -128,7 +142,7 @@ function createListeners(t: Test, range?: { readonly from: number; readonly to: 
       dataPath: 'net',
       passiveHealth: false,
       accessLog: 'none',
-      descriptors: DescriptorBudget.allocate(1000),
+      descriptors: DescriptorBudget.allocate(descriptors),
       range,
       meter,
     },

@@ -197,17 +197,17 @@ export class Listeners {
   ): readonly ListenerSpec[] {
     return specs.flatMap((spec) => {
       const { key } = spec
+      if (!this.descriptors.tryListen()) {
+        failures.push({ key, code: 'EMFILE', message: listenAdvice })
+        return []
+      }
       const given = this.#takeGiven(spec)
       const isFromRange = this.#ports !== undefined && spec.port === 0
       const port = given?.port ?? (isFromRange ? this.#ports.take(avoid) : spec.port)
       if (port === undefined) {
+        this.descriptors.stopListening()
         const message = 'no port of --proxy-port-range is free; widen the range'
         failures.push({ key, code: 'ERANGE', message })
-        return []
-      }
-      if (!this.descriptors.tryListen()) {
-        this.#ports?.release(port)
-        failures.push({ key, code: 'EMFILE', message: listenAdvice })
         return []
       }
       this.#listeners.set(key, { spec, port, isOpen: false })
