@@ -3,12 +3,14 @@ import { once } from 'node:events'
 import { connect, createServer } from 'node:net'
 import t from 'tap'
 import { KernelError } from '../../../lib/errors.js'
+import { loadLibc } from '../../../lib/kernel/sockets/libc.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { Listeners } from '../../../lib/modes/userspace/listeners/listeners.js'
 import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath/data-path.js'
 import type { Test } from 'tap'
 
 const host = '127.0.0.1'
+const copyCloseOnExec = 1030
 const meter = { count() {}, gauge() {}, observe() {}, forget() {} }
 
 t.test('many listeners at once: each opens, gets its new endpoints, and closes', async (t) => {
@@ -82,6 +84,27 @@ t.test('a socket that no descriptor is left for is given back to be closed', asy
   listeners.receive([given])
   t.match(await listeners.ensure([spec]), [{ code: 'EMFILE' }])
   t.same(listeners.unused(), [given])
+})
+
+t.test('the range and the ports that Services choose do not mix', async (t) => {
+  const port = (await neighbours(t))[1]
+  const { listeners } = createListeners(t, { from: port, to: port })
+  const fixed = { ...specOf('fixed', 'UDP'), port }
+  t.same(await listeners.ensure([specOf('a', 'TCP'), fixed]), [])
+  await listeners.close([fixed.key])
+  t.match(await listeners.ensure([specOf('b', 'UDP')]), [{ code: 'ERANGE' }], 'it has one user')
+})
+
+t.test('a port that a Service chose is taken over, whatever the range', async (t) => {
+  const [outside, port] = await neighbours(t)
+  const spec = { ...specOf('a', 'TCP'), port, endpoints: [await answering(t, 'here')] }
+  const old = createListeners(t).listeners
+  t.same(await old.ensure([spec]), [])
+  const libc = await loadLibc()
+  const { listeners } = createListeners(t, { from: outside, to: outside })
+  listeners.receive(await old.give((descriptor) => libc.fcntl(descriptor, copyCloseOnExec, 0)))
+  t.same(await listeners.ensure([spec]), [])
+  t.equal(await ask(port), 'here')
 })
 
 function specOf(name: string, protocol: 'TCP' | 'UDP'): ListenerSpec {

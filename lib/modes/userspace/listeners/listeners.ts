@@ -218,8 +218,9 @@ export class Listeners {
   #takeGiven(spec: ListenerSpec): GivenListener | undefined {
     const given = this.#given.get(spec.key)
     if (given?.protocol !== spec.protocol || given.address !== spec.address) return undefined
-    if (spec.port !== 0 && spec.port !== given.port) return undefined
-    if (this.#ports?.keep(given.port) === false) return undefined
+    // Only a port that nobody chose has to be one of the range.
+    const fits = spec.port === 0 ? this.#ports?.keep(given.port) : spec.port === given.port
+    if (fits === false) return undefined
     this.#given.delete(spec.key)
     return given
   }
@@ -256,7 +257,7 @@ export class Listeners {
   #forget(key: string): Listener | undefined {
     const listener = this.#listeners.get(key)
     if (listener) {
-      this.#ports?.release(listener.port)
+      if (listener.spec.port === 0) this.#ports?.release(listener.port)
       this.descriptors.stopListening()
     }
     this.#listeners.delete(key)
