@@ -26,6 +26,8 @@ import type { UserspaceSettings } from './settings.js'
 /** What one family of the node should have: listeners, reserved node ports and rules. */
 export interface UserspacePlan {
   readonly family: IpFamily
+  /** There are no rules: listeners listen at the addresses of Services. */
+  readonly isDirect: boolean
   readonly services: PersistentMap<ServicePlan>
 }
 
@@ -77,7 +79,7 @@ export function userspacePlanner(
     })
     const planned = services.derive(memory.derivation, (each) => planService(each, memory.facts))
     // The same reference means that there is nothing to apply.
-    if (memory.plan?.services !== planned) memory.plan = { family, services: planned }
+    if (memory.plan?.services !== planned) memory.plan = { family, isDirect, services: planned }
     return memory.plan
   }
 }

@@ -11,6 +11,7 @@ import { definition } from '../../../lib/modes/userspace/index.js'
 import { PassiveHealth } from '../../../lib/modes/userspace/datapath/passive-health.js'
 import { configWith } from '../../../lib/config/load.js'
 import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
+import { renderPlan } from '../../../lib/modes/userspace/render.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
 import { TrafficMeter } from '../../../lib/modes/userspace/listeners/traffic-meter.js'
 import { service, state, states, testSettings } from '../../support/states.js'
@@ -269,6 +270,9 @@ t.test('the plan of userspace mode', async (t) => {
     const text = made.render(made.plan(state([service()])))
     t.match(text, /^address 10\.96\.0\.10 on this machine\nlisten TCP 10\.96\.0\.10:80 for/)
     t.notMatch(text, /KUBE-/)
+    const auto = { ...testSettings, portals: 'auto' } as const
+    const withoutRules = userspacePlanner(auto, new Set(['IPv4']))(state([service()]))
+    t.equal(renderPlan(withoutRules, auto), text, 'also where the node decides it')
   })
 
   t.test('US30: a loopback address is refused as bind address', async (t) => {
