@@ -203,7 +203,10 @@ function hostIpOf({ primaryIp, localAddresses }: NodeView): string | undefined {
   })
 }
 
-/** The node without the ClusterIPs that this mode itself may have added to it. */
+/**
+ * The node without the ClusterIPs that this mode itself may have added to `lo`, or on Windows.
+ * External IPs stay, because they may be addresses that the node has anyway.
+ */
 function own({ node, services }: DesiredState): NodeView {
   const virtual = new Set<string>()
   for (const { clusterIp } of services.values()) virtual.add(clusterIp)
