@@ -16,7 +16,7 @@ const realDeps: NodeAddressesDeps = {
   sleep: pause,
   // One poll costs about 50 µs. kube-proxy does not follow changes at all (L09).
   pollMs: 2000,
-  ignored: ['kube-ipvs0'],
+  ignored: ['kube-ipvs0', 'kube-portals0'],
 }
 
 /** The addresses of this node's interfaces, loopback included, in the order of the interfaces. */

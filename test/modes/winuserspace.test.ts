@@ -3,9 +3,12 @@ import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { NetworkInterfaceInfo } from 'node:os'
 import t, { type Test } from 'tap'
+import { configWith } from '../../lib/config/load.js'
 import type { IpHelper } from '../../lib/kernel/windows/ip-helper.js'
+import { onAddresses } from '../../lib/modes/userspace/index.js'
 import { openLink, type WindowsNode } from '../../lib/modes/winuserspace/open-link.js'
 import { probeWindows } from '../../lib/modes/winuserspace/probe.js'
+import { state } from '../support/states.js'
 
 const hns = 'vEthernet (HNS Internal NIC)'
 const loopback = 'Loopback-Pseudoschnittstelle 1'
@@ -91,4 +94,18 @@ t.test('without ProgramData, or a list of interfaces, it still opens', async (t)
 t.test('elsewhere the mode names the system that it is for', async (t) => {
   const { node } = nodeWith(t, [hns])
   t.match(await probeWindows(node), [{ ok: false, what: 'the operating system Windows' }])
+})
+
+t.test('a reload leaves what this mode sets for Windows', async (t) => {
+  const folder = join(t.testdir({}), 'takeover')
+  const quiet = () => undefined
+  const log = { debug: quiet, info: quiet, warn: quiet, error: quiet }
+  const meter = { count: quiet, gauge: quiet, observe: quiet, forget: quiet }
+  const config = configWith({ 'userspace.takeoverFolder': folder, 'userspace.workers': 1 })
+  const openLink = () => () => Promise.reject(new Error('no link in this test'))
+  const mode = await onAddresses(openLink).create(config, ['IPv4'], { log, meter, resync: quiet })
+  t.teardown(() => mode.close())
+  mode.reconfigure(config)
+  await mode.apply(mode.plan(state([])))
+  t.notOk(existsSync(folder), 'nobody can take listeners over')
 })

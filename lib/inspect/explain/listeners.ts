@@ -36,7 +36,8 @@ export function walkListeners(
   lacks: Lacks,
 ): readonly Way[] {
   const { protocol, destination, port } = packet
-  const node = { localAddresses: new Set(state.node.localAddresses) }
+  const virtual = [...plan.services.values()].flatMap(({ addresses }) => addresses)
+  const node = { localAddresses: new Set([...state.node.localAddresses, ...virtual]) }
   const isThere = (address: string) =>
     address === destination || (isAnyAddress(address) && isLocal(destination, node))
   const found = [...plan.services.values()]

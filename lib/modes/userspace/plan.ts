@@ -26,6 +26,8 @@ import type { UserspaceSettings } from './settings.js'
 /** What one family of the node should have: listeners, reserved node ports and rules. */
 export interface UserspacePlan {
   readonly family: IpFamily
+  /** There are no rules: listeners listen at the addresses of Services. */
+  readonly isDirect: boolean
   readonly services: PersistentMap<ServicePlan>
 }
 
@@ -77,7 +79,7 @@ export function userspacePlanner(
     })
     const planned = services.derive(memory.derivation, (each) => planService(each, memory.facts))
     // The same reference means that there is nothing to apply.
-    if (memory.plan?.services !== planned) memory.plan = { family, services: planned }
+    if (memory.plan?.services !== planned) memory.plan = { family, isDirect, services: planned }
     return memory.plan
   }
 }
@@ -201,7 +203,10 @@ function hostIpOf({ primaryIp, localAddresses }: NodeView): string | undefined {
   })
 }
 
-/** The node without the ClusterIPs that this mode itself may have added to it. */
+/**
+ * The node without the ClusterIPs that this mode itself may have added to `lo`, or on Windows.
+ * External IPs stay, because they may be addresses that the node has anyway.
+ */
 function own({ node, services }: DesiredState): NodeView {
   const virtual = new Set<string>()
   for (const { clusterIp } of services.values()) virtual.add(clusterIp)

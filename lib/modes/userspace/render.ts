@@ -134,10 +134,10 @@ function jump(table: 'nat' | 'filter', from: string, to: string, comment: string
 }
 
 /** The whole plan as text for people: listeners first, then the rules that lead to them. */
-export function renderPlan(plan: UserspacePlan, settings: UserspaceSettings): string {
+export function renderPlan(plan: UserspacePlan, settings: FixedFacts): string {
   const services = [...plan.services.values()].sort((a, b) => (a.key < b.key ? -1 : 1))
   const listeners = services.map(renderListeners).join('')
-  if (settings.portals === 'addresses') return `${listeners}\n`
+  if (plan.isDirect) return `${listeners}\n`
   const batch = new Batch()
   for (const chain of Object.values(natChains)) batch.chain('nat', chain)
   for (const chain of Object.values(filterChains)) batch.chain('filter', chain)
@@ -156,7 +156,7 @@ export function renderPlan(plan: UserspacePlan, settings: UserspaceSettings): st
 export function renderPlanChanges(
   plan: UserspacePlan,
   previous: UserspacePlan | undefined,
-  settings: UserspaceSettings,
+  settings: FixedFacts,
 ): string {
   if (!previous) return renderPlan(plan, settings)
   const { added, changed, removed } = plan.services.since(previous.services)

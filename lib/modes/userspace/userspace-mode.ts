@@ -155,7 +155,8 @@ export class UserspaceMode implements Mode<UserspacePlan> {
 
   /** Only the time between checks and the time to drain change while the mode runs. */
   reconfigure(config: Config): boolean {
-    this.#settings = userspaceSettings(config)
+    const { syncPeriodMs, drainTimeoutMs } = userspaceSettings(config)
+    this.#settings = { ...this.#settings, syncPeriodMs, drainTimeoutMs }
     return false
   }
 

@@ -277,6 +277,11 @@ function explainerOf(family: IpFamily) {
   }
 }
 
+t.test('explain: a node port on the wildcard answers at addresses of Services, too', async (t) => {
+  t.equal(explainerOf('IPv4')('node', 'TCP', virtual.IPv4, 30_080), 'reply')
+  t.equal(explainerOf('IPv4')('node', 'UDP', virtual.IPv4, 30_080), 'refused')
+})
+
 t.test('addresses stay after SIGKILL, and the next run removes them', { skip }, (t) =>
   withProxyWorld('left-behind', async ({ world, folder }) => {
     const foreign = '198.51.100.77/32'

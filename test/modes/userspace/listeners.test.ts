@@ -3,12 +3,14 @@ import { once } from 'node:events'
 import { connect, createServer } from 'node:net'
 import t from 'tap'
 import { KernelError } from '../../../lib/errors.js'
+import { loadLibc } from '../../../lib/kernel/sockets/libc.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { Listeners } from '../../../lib/modes/userspace/listeners/listeners.js'
 import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath/data-path.js'
 import type { Test } from 'tap'
 
 const host = '127.0.0.1'
+const copyCloseOnExec = 1030
 const meter = { count() {}, gauge() {}, observe() {}, forget() {} }
 
 t.test('many listeners at once: each opens, gets its new endpoints, and closes', async (t) => {
@@ -74,6 +76,37 @@ t.test('US34: ports in use are skipped, and failures are reported', async (t) =>
   t.same(await listeners.ensure(spec ? [spec] : []), [], 'a closed listener gives its port back')
 })
 
+t.test('a socket that no descriptor is left for is given back to be closed', async (t) => {
+  const spec = specOf('a', 'TCP')
+  const { key, protocol, address } = spec
+  const given = { key, protocol, address, port: 20_000, descriptor: 99 }
+  const { listeners } = createListeners(t, { from: 20_000, to: 20_000 }, 1)
+  listeners.receive([given])
+  t.match(await listeners.ensure([spec]), [{ code: 'EMFILE' }])
+  t.same(listeners.unused(), [given])
+})
+
+t.test('the range and the ports that Services choose do not mix', async (t) => {
+  const port = (await neighbours(t))[1]
+  const { listeners } = createListeners(t, { from: port, to: port })
+  const fixed = { ...specOf('fixed', 'UDP'), port }
+  t.same(await listeners.ensure([specOf('a', 'TCP'), fixed]), [])
+  await listeners.close([fixed.key])
+  t.match(await listeners.ensure([specOf('b', 'UDP')]), [{ code: 'ERANGE' }], 'it has one user')
+})
+
+t.test('a port that a Service chose is taken over, whatever the range', async (t) => {
+  const [outside, port] = await neighbours(t)
+  const spec = { ...specOf('a', 'TCP'), port, endpoints: [await answering(t, 'here')] }
+  const old = createListeners(t).listeners
+  t.same(await old.ensure([spec]), [])
+  const libc = await loadLibc()
+  const { listeners } = createListeners(t, { from: outside, to: outside })
+  listeners.receive(await old.give((descriptor) => libc.fcntl(descriptor, copyCloseOnExec, 0)))
+  t.same(await listeners.ensure([spec]), [])
+  t.equal(await ask(port), 'here')
+})
+
 function specOf(name: string, protocol: 'TCP' | 'UDP'): ListenerSpec {
   return {
     key: `IPv4 default/${name}/${protocol} cluster`,
@@ -119,7 +152,11 @@ async function neighbours(t: Test): Promise<readonly [number, number]> {
   }
 }
 
-function createListeners(t: Test, range?: { readonly from: number; readonly to: number }) {
+function createListeners(
+  t: Test,
+  range?: { readonly from: number; readonly to: number },
+  descriptors = 1000,
+) {
   const closed: string[] = []
   const lost: string[] = []
   const listeners = new Listeners(
@@ -128,7 +165,7 @@ function createListeners(t: Test, range?: { readonly from: number; readonly to: 
       dataPath: 'net',
       passiveHealth: false,
       accessLog: 'none',
-      descriptors: DescriptorBudget.allocate(1000),
+      descriptors: DescriptorBudget.allocate(descriptors),
       range,
       meter,
     },

@@ -11,6 +11,7 @@ import { definition } from '../../../lib/modes/userspace/index.js'
 import { PassiveHealth } from '../../../lib/modes/userspace/datapath/passive-health.js'
 import { configWith } from '../../../lib/config/load.js'
 import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
+import { renderPlan } from '../../../lib/modes/userspace/render.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
 import { TrafficMeter } from '../../../lib/modes/userspace/listeners/traffic-meter.js'
 import { service, state, states, testSettings } from '../../support/states.js'
@@ -95,6 +96,20 @@ t.test('endpoints are used round robin', async (t) => {
     const first = made.pick('')!
     t.equal(made.pick('', [first])?.key, 'b')
     t.ok(a && b && made.pick('', [first, made.pick('', [first])!]), 'rather twice than not at all')
+  })
+
+  t.test('an endpoint that leads back here does not stand for those that were tried', async (t) => {
+    const ownFrontends = { has: (_: string, { key }: { key: string }) => key === 'back' }
+    const endpoints = targets('back', 'a')
+    const deps = { now: () => 0, random: () => 0.999, passiveHealth: false, ownFrontends }
+    const made = new Balancer(deps, { endpoints, affinityMs: undefined })
+    const picked = [made.pick(''), made.pick('', endpoints), made.pick('', endpoints)]
+    t.same(
+      picked.map((each) => each?.key),
+      ['a', 'a', 'a'],
+    )
+    const alone = new Balancer(deps, { endpoints: targets('back'), affinityMs: undefined })
+    t.equal(alone.pick(''), undefined)
   })
 })
 
@@ -255,6 +270,9 @@ t.test('the plan of userspace mode', async (t) => {
     const text = made.render(made.plan(state([service()])))
     t.match(text, /^address 10\.96\.0\.10 on this machine\nlisten TCP 10\.96\.0\.10:80 for/)
     t.notMatch(text, /KUBE-/)
+    const auto = { ...testSettings, portals: 'auto' } as const
+    const withoutRules = userspacePlanner(auto, new Set(['IPv4']))(state([service()]))
+    t.equal(renderPlan(withoutRules, auto), text, 'also where the node decides it')
   })
 
   t.test('US30: a loopback address is refused as bind address', async (t) => {

@@ -158,13 +158,12 @@ export class Balancer {
     let first: Target | undefined
     let untried: Target | undefined
     for (const target of this.#strategy.order(client)) {
-      if (this.#isFull(target)) continue
+      if (this.#isFull(target) || this.#leadsBack(target)) continue
       first ??= target
-      if (tried.includes(target) || this.#leadsBack(target)) continue
+      if (tried.includes(target)) continue
       if (!this.#health?.isSuspect(target.key, now)) return this.#take(target)
       untried ??= target
     }
-    if (!untried && first && this.#leadsBack(first)) return undefined
     return this.#take(untried ?? first)
   }
 

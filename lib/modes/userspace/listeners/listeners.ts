@@ -197,17 +197,17 @@ export class Listeners {
   ): readonly ListenerSpec[] {
     return specs.flatMap((spec) => {
       const { key } = spec
+      if (!this.descriptors.tryListen()) {
+        failures.push({ key, code: 'EMFILE', message: listenAdvice })
+        return []
+      }
       const given = this.#takeGiven(spec)
       const isFromRange = this.#ports !== undefined && spec.port === 0
       const port = given?.port ?? (isFromRange ? this.#ports.take(avoid) : spec.port)
       if (port === undefined) {
+        this.descriptors.stopListening()
         const message = 'no port of --proxy-port-range is free; widen the range'
         failures.push({ key, code: 'ERANGE', message })
-        return []
-      }
-      if (!this.descriptors.tryListen()) {
-        this.#ports?.release(port)
-        failures.push({ key, code: 'EMFILE', message: listenAdvice })
         return []
       }
       this.#listeners.set(key, { spec, port, isOpen: false })
@@ -218,8 +218,9 @@ export class Listeners {
   #takeGiven(spec: ListenerSpec): GivenListener | undefined {
     const given = this.#given.get(spec.key)
     if (given?.protocol !== spec.protocol || given.address !== spec.address) return undefined
-    if (spec.port !== 0 && spec.port !== given.port) return undefined
-    if (this.#ports?.keep(given.port) === false) return undefined
+    // Only a port that nobody chose has to be one of the range.
+    const fits = spec.port === 0 ? this.#ports?.keep(given.port) : spec.port === given.port
+    if (fits === false) return undefined
     this.#given.delete(spec.key)
     return given
   }
@@ -256,7 +257,7 @@ export class Listeners {
   #forget(key: string): Listener | undefined {
     const listener = this.#listeners.get(key)
     if (listener) {
-      this.#ports?.release(listener.port)
+      if (listener.spec.port === 0) this.#ports?.release(listener.port)
       this.descriptors.stopListening()
     }
     this.#listeners.delete(key)
