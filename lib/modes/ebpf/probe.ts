@@ -1,5 +1,5 @@
 import { KernelError, messageOf } from '../../errors.js'
-import { attachedPrograms } from '../../kernel/bpf/attached.js'
+import { effectivePrograms } from '../../kernel/bpf/attached.js'
 import { networkCookie } from '../../kernel/bpf/network-cookie.js'
 import { openSystemCalls, type SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { openCgroup, type OpenCgroup } from '../../kernel/cgroup.js'
@@ -110,7 +110,7 @@ function otherProxyFinding(calls: SystemCalls, cgroup: OpenCgroup): Finding {
   const what = 'no socket programs of other proxies'
   try {
     const names = (['connect4', 'connect6'] as const).flatMap((hook) =>
-      attachedPrograms(calls, cgroup.fd, hook).map(({ name }) => name),
+      effectivePrograms(calls, cgroup.fd, hook).map(({ name }) => name),
     )
     for (const { owner, prefixes } of otherProxies) {
       const name = names.find((each) => prefixes.some((prefix) => each.startsWith(prefix)))
