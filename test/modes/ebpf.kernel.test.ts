@@ -393,9 +393,9 @@ t.test('the mode does not run beside the socket programs of others', { skip }, a
   const folder = addNodeCgroup('cilium')
   const below = join(folder, 'below')
   mkdirSync(below)
-  t.teardown(() => {
-    removeCgroup(below)
-    removeCgroup(folder)
+  t.teardown(async () => {
+    await removeCgroup(below)
+    await removeCgroup(folder)
   })
   const calls = openSystemCalls()
   const cgroup = openCgroup(folder)
