@@ -102,7 +102,7 @@ t.test('what a kernel refuses is said, and what to do', { skip }, (t) => {
       openCalls: () => calls,
     })
   t.match(probed(refusing(commands.createMap, notPermitted)), [
-    { ok: false, required: true, seen: /create eBPF map .*EPERM/, fix: /a locked-down kernel/ },
+    { ok: false, required: true, seen: /create eBPF map .*EPERM/, fix: /seccomp or a security/ },
   ])
   t.match(probed(refusing(commands.loadProgram, invalid)), [
     { ok: false, required: true, seen: /load eBPF program kpts_\w+: /, fix: /Linux 5.18 or newer/ },

@@ -43,7 +43,7 @@ function programsFinding({ settings, log, openCalls = openSystemCalls }: ProbeDe
   } catch (error) {
     const isDenied = error instanceof KernelError && error.kind === 'denied'
     const fix = isDenied
-      ? 'run as root or with CAP_BPF and CAP_NET_ADMIN; a locked-down kernel forbids it to everybody'
+      ? 'run as root or with CAP_BPF and CAP_NET_ADMIN; who has them and may not is kept from bpf(2) by seccomp or a security module'
       : 'use Linux 5.18 or newer with CONFIG_BPF_SYSCALL and CONFIG_CGROUP_BPF'
     return { what, ok: false, required: true, seen: messageOf(error), fix }
   }
