@@ -30,6 +30,7 @@ t.test(
 
 t.test('explain tells of a connection that is translated at the socket', async (t) => {
   const { stdout } = await explain('web', '--mode', 'ebpf')
+  t.match(stdout, /in ebpf mode:\n\nBy chance or in turn:\n/, 'nothing comes before')
   t.match(stdout, /connect\(\)\n +frontend 10\.96\.0\.10:80 TCP -> /)
   t.match(stdout, /translated at connect\(\): the socket goes to 10\.244\.1\.11:8080, one of 2/)
   const outside = await explain('web', '--mode', 'ebpf', '--from', 'outside')

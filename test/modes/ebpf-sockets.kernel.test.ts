@@ -5,7 +5,7 @@ import { runCommand } from '../../lib/kernel/command.js'
 import { ownedName } from '../../lib/lab/world/namespaces.js'
 import { daemonNumbers } from '../../lib/inspect/top/daemon-numbers.js'
 import { cgroupSkip, serveTcp, serveUdp } from '../support/cgroup-client.js'
-import { createNode } from '../support/ebpf-node.js'
+import { createNode, detachAll } from '../support/ebpf-node.js'
 import { startRawClient } from '../support/raw-client.js'
 import { service, states } from '../support/states.js'
 
@@ -14,12 +14,12 @@ const noEnding = whyNotEnding() ?? false
 const settings = { endpointRules: { allowsLoopback: true } }
 
 async function createRawNode(t: Test, name: string) {
-  const node = await createNode(t, name)
-  const raw = startRawClient(node.cgroup)
+  const { cgroup, start } = await createNode(t, name)
+  const raw = startRawClient(cgroup)
   t.teardown(() => raw.close())
-  const started = await node.start()
+  const started = await start()
   t.teardown(() => started.mode.close())
-  return { raw, ...started }
+  return { cgroup, raw, ...started }
 }
 
 const dns = { name: 'dns', protocol: 'UDP', clusterIp: '10.96.0.53', port: 53 } as const
@@ -77,6 +77,28 @@ t.test('a connected UDP socket that connects anew is that of the new peer', { sk
     t.match(numbers, { connections: 3, open: 0 }, 'nothing is left of it')
   }
 })
+
+t.test(
+  'a connected UDP socket that was closed unseen is not open for good',
+  { skip: skip || noEnding },
+  async (t) => {
+    const { cgroup, raw, mode, apply, page } = await createRawNode(t, 'unseen')
+    const server = await serveUdp('one', '127.0.0.1')
+    t.teardown(() => server.close())
+    const endpoints = [{ ip: '127.0.0.1', port: server.port }]
+    const cluster = states('IPv4', settings).put(service({ ...dns, endpoints }))
+    const open = async () => daemonNumbers(await page()).get('default/dns:http/UDP')?.open
+    await apply(cluster)
+    const to = { host: '10.96.0.53', port: 53 }
+    await raw.ask({ do: 'hold', how: 'udp', ...to, count: 3 })
+    t.equal(await open(), 3)
+    detachAll(cgroup)
+    await raw.ask({ do: 'close', count: 2 })
+    mode.forget()
+    await apply(cluster)
+    t.equal(await open(), 1, 'the one that is open is known')
+  },
+)
 
 t.test(
   'sockets of 1,000 network namespaces are translated, counted and ended',

@@ -1,4 +1,5 @@
-import { readdirSync } from 'node:fs'
+import { mkdirSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { attachedPrograms } from '../../lib/kernel/bpf/attached.js'
 import { createLink } from '../../lib/kernel/bpf/link.js'
@@ -390,19 +391,27 @@ t.test('CAP_BPF and CAP_NET_ADMIN are enough for every program', { skip }, async
 
 t.test('the mode does not run beside the socket programs of others', { skip }, async (t) => {
   const folder = addNodeCgroup('cilium')
-  t.teardown(() => removeCgroup(folder))
+  const below = join(folder, 'below')
+  mkdirSync(below)
+  t.teardown(async () => {
+    await removeCgroup(below)
+    await removeCgroup(folder)
+  })
   const calls = openSystemCalls()
   const cgroup = openCgroup(folder)
   const code = new Assembler().set('r0', 1).exit().finish()
   const program = loadProgram(calls, { name: 'cil_sock4_conne', hook: 'connect4', code })
   const link = createLink(calls, { hook: 'connect4', program, cgroup: cgroup.fd })
   const { log } = contextOf().context
-  const probe = () =>
-    probeSockets({ settings: { cgroup: folder, bpffs: '', sockets: 'all' }, log }).filter(
+  const probe = (where: string) =>
+    probeSockets({ settings: { cgroup: where, bpffs: '', sockets: 'all' }, log }).filter(
       ({ ok, required }) => required && !ok,
     )
-  t.match(probe(), [{ seen: 'cil_sock4_conne of Cilium', fix: /replacement of Cilium/ }])
+  for (const where of [folder, below]) {
+    const found = [{ seen: 'cil_sock4_conne of Cilium', fix: /replacement of Cilium/ }]
+    t.match(probe(where), found, 'it translates for cgroups below it, too')
+  }
   for (const fd of [link, program]) calls.close(fd)
   cgroup.close()
-  t.same(probe(), [])
+  t.same([...probe(folder), ...probe(below)], [])
 })

@@ -94,8 +94,7 @@ function verdictLines(ways: readonly Way[], shared: number): readonly string[] {
   const [only] = ways
   if (ways.length === 1 && only) return ['', `So it is ${verdictOf(only)}.`]
   return [
-    '',
-    'Then, by chance or in turn:',
+    ...(shared === 0 ? ['By chance or in turn:'] : ['', 'Then, by chance or in turn:']),
     ...ways.flatMap((way) => [
       '',
       `${percent(way)}  ${verdictOf(way)}`,

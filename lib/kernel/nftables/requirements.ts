@@ -1,3 +1,5 @@
+import { atLeast } from '../version.js'
+
 /** Which nft and which kernel can carry a Service ruleset (NF23, NF30). Pure: text in, verdict out. */
 
 export interface VersionVerdict {
@@ -53,14 +55,4 @@ export function checkKernelVersion(
   const ok = atLeast(release, leastKernel)
   const fix = `boot kernel 5.13 or newer, or, if its nf_tables was brought up to date, set ${skipKernelCheckVariable}=1`
   return { ok, seen: release, fix: ok ? '' : fix }
-}
-
-function atLeast(version: string, least: readonly number[]): boolean {
-  const parts = version.split(/[.-]/).map((part) => Number.parseInt(part, 10))
-  for (const [index, wanted] of least.entries()) {
-    const part = parts[index] ?? 0
-    if (Number.isNaN(part)) return false
-    if (part !== wanted) return part > wanted
-  }
-  return true
 }

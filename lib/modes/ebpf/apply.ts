@@ -27,6 +27,8 @@ export interface SocketsApplied {
   readonly objects: number
   /** Some sockets may still use endpoints that are gone. */
   readonly hasLost: boolean
+  /** Connected UDP sockets may have been closed while no program saw it. */
+  readonly hasMissed: boolean
 }
 
 type Tables = Readonly<Record<IpFamily, FamilyTables>>
@@ -61,7 +63,7 @@ export class SocketApplier {
     try {
       const tables = this.#tables[plan.family]
       const objects = tables.write(plan, previous)
-      return { full: false, objects, hasLost: tables.takeLost() }
+      return { full: false, objects, hasLost: tables.takeLost(), hasMissed: false }
     } catch (error) {
       if (error instanceof TablesFull) return this.#renew(plan)
       throw error
@@ -71,10 +73,10 @@ export class SocketApplier {
   /** Makes new tables. Programs that read them are attached when the tables are complete. */
   #renew(plan: SocketPlan): SocketsApplied {
     const tables = this.#newTables(plan.family, plan)
-    let objects: number
+    let [objects, hasMissed] = [0, false]
     try {
       objects = tables.write(plan, undefined)
-      this.#attach({ ...this.#tables, [plan.family]: tables })
+      hasMissed = this.#attach({ ...this.#tables, [plan.family]: tables })
     } catch (error) {
       tables.close()
       throw error
@@ -82,13 +84,15 @@ export class SocketApplier {
     this.#tables[plan.family].close()
     this.#tables = { ...this.#tables, [plan.family]: tables }
     // Nobody knows which endpoints went after an earlier process ended or a write failed.
-    return { full: true, objects, hasLost: true }
+    return { full: true, objects, hasLost: true, hasMissed }
   }
 
-  #attach(tables: Tables): void {
+  /** Returns what `hasMissed` says. */
+  #attach(tables: Tables): boolean {
     const { calls, attachment, shared, ...parts } = this.#deps
     // Connections that ended while these programs were missing would count as open for ever.
-    if (!attachment.has('sock_ops') || !attachment.has('sock_release')) shared.countAnew()
+    const hasGap = !attachment.has('sock_ops') || !attachment.has('sock_release')
+    if (hasGap) shared.countAnew()
     const maps = { IPv4: mapsOf(tables.IPv4), IPv6: mapsOf(tables.IPv6), shared: shared.maps }
     const openNumber = shared.maps.open.id
     const loaded = loadAll(calls, { ...parts, maps, openNumber })
@@ -97,6 +101,7 @@ export class SocketApplier {
     } finally {
       for (const program of loaded.values()) calls.close(program)
     }
+    return hasGap && parts.connectedUdp
   }
 
   #newTables(family: IpFamily, plan?: SocketPlan): FamilyTables {

@@ -1,8 +1,10 @@
+import { release } from 'node:os'
 import { KernelError, messageOf } from '../../errors.js'
-import { attachedPrograms } from '../../kernel/bpf/attached.js'
+import { effectivePrograms } from '../../kernel/bpf/attached.js'
 import { networkCookie } from '../../kernel/bpf/network-cookie.js'
 import { openSystemCalls, type SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { openCgroup, type OpenCgroup } from '../../kernel/cgroup.js'
+import { atLeast } from '../../kernel/version.js'
 import { missingIn } from '../findings.js'
 import type { Finding, Log } from '../mode.js'
 import { loadAll, mapsOf } from './apply.js'
@@ -18,7 +20,11 @@ export interface ProbeDeps {
   readonly settings: Pick<EbpfSettings, 'cgroup' | 'bpffs' | 'sockets'>
   readonly log: Log
   readonly openCalls?: () => SystemCalls
+  /** What `uname -r` prints. */
+  readonly kernel?: string
 }
+
+const leastKernel = [5, 18] as const
 
 /** The settings if no configuration is known: the whole node. */
 export const probeDefaults: ProbeDeps['settings'] = {
@@ -35,18 +41,24 @@ export function probeSockets(deps: ProbeDeps): readonly Finding[] {
   return findings
 }
 
-function programsFinding({ settings, log, openCalls = openSystemCalls }: ProbeDeps): Finding {
+function programsFinding(deps: ProbeDeps): Finding {
+  const { settings, log, openCalls = openSystemCalls, kernel = release() } = deps
   const what = 'socket programs of eBPF (Linux 5.18 or newer)'
   try {
     const seen = tryPrograms(openCalls(), settings, log)
     return { what, ok: true, required: true, seen, fix: '' }
   } catch (error) {
-    const isDenied = error instanceof KernelError && error.kind === 'denied'
-    const fix = isDenied
-      ? 'run as root or with CAP_BPF and CAP_NET_ADMIN; a locked-down kernel forbids it to everybody'
-      : 'use Linux 5.18 or newer with CONFIG_BPF_SYSCALL and CONFIG_CGROUP_BPF'
+    const fix = fixFor(error, kernel)
     return { what, ok: false, required: true, seen: messageOf(error), fix }
   }
+}
+
+/** An older kernel refuses with many words: before 5.11 it denies even root memory for the maps. */
+function fixFor(error: unknown, kernel: string): string {
+  if (!atLeast(kernel, leastKernel)) return `use Linux 5.18 or newer; this is ${kernel}`
+  return error instanceof KernelError && error.kind === 'denied'
+    ? 'run as root or with CAP_BPF and CAP_NET_ADMIN; who has them and may not is kept from bpf(2) by seccomp or a security module'
+    : 'use a kernel with CONFIG_BPF_SYSCALL and CONFIG_CGROUP_BPF'
 }
 
 /** Loads every program with empty maps, and unloads it again. */
@@ -110,7 +122,7 @@ function otherProxyFinding(calls: SystemCalls, cgroup: OpenCgroup): Finding {
   const what = 'no socket programs of other proxies'
   try {
     const names = (['connect4', 'connect6'] as const).flatMap((hook) =>
-      attachedPrograms(calls, cgroup.fd, hook).map(({ name }) => name),
+      effectivePrograms(calls, cgroup.fd, hook).map(({ name }) => name),
     )
     for (const { owner, prefixes } of otherProxies) {
       const name = names.find((each) => prefixes.some((prefix) => each.startsWith(prefix)))

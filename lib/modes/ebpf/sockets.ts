@@ -65,7 +65,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
       const done = await applier.apply(plan)
       if (isFirst) removeOrphans(attachment, log)
       isFirst = false
-      if (done.hasLost) await stale.sweep()
+      if (done.hasLost) await stale.sweep(done)
       return done
     },
     countTraffic: () => numbers.read(plans()),

@@ -6,6 +6,7 @@ import { inNamespacesOf, mayEnterNamespaces } from '../../kernel/network-namespa
 import { destroysSockets, UdpSockets, type UdpSocket } from '../../kernel/udp-sockets.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Log } from '../mode.js'
+import type { SocketsApplied } from './apply.js'
 import { familyNumbers, memberKeyOf, udpSocket, wordsOf } from './layout.js'
 
 /**
@@ -48,10 +49,16 @@ export class StaleSockets {
     this.#deps = deps
   }
 
-  /** Looks at all noted sockets. Resolves to how many it ended; never rejects. */
-  sweep(): Promise<number> {
+  /**
+   * Looks at all noted sockets. Before that it forgets those that were closed while no program saw
+   * it. Resolves to how many it ended; never rejects.
+   */
+  sweep({ hasMissed }: Pick<SocketsApplied, 'hasMissed'>): Promise<number> {
     this.#isSecondLookDue = true
-    return this.#turns.take(() => this.#sweepNow())
+    return this.#turns.take(async () => {
+      if (hasMissed) await this.#forgetClosed()
+      return this.#sweepNow()
+    })
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -68,13 +75,11 @@ export class StaleSockets {
   async #sweepNow(): Promise<number> {
     try {
       const stale = this.#stale()
-      const namespaces = new Set(stale.map(({ namespace }) => namespace))
-      if (namespaces.size === 0) return 0
-      const all = [...namespaces]
       let ended = 0
-      for (let from = 0; from < all.length; from += atOnce) {
-        ended += await this.#endIn(new Set(all.slice(from, from + atOnce)), stale)
-      }
+      await visitSockets(stale, (namespace, there, sockets) => {
+        const own = stale.filter((each) => each.namespace === namespace)
+        ended += this.#endAll(own, there, sockets)
+      })
       return ended
     } catch (error) {
       this.#deps.log.warn({ error: messageOf(error) }, 'stale UDP sockets could not be ended')
@@ -82,14 +87,22 @@ export class StaleSockets {
     }
   }
 
-  async #endIn(namespaces: ReadonlySet<bigint>, stale: readonly Noted[]): Promise<number> {
-    let ended = 0
-    const opened = inNamespacesOf(namespaces, () => new UdpSockets())
-    for (const [namespace, sockets] of opened) {
-      const own = stale.filter((each) => each.namespace === namespace)
-      ended += await this.#endAll(own, sockets)
+  /** A socket is closed if no namespace has it. Nobody is in a namespace that is not found. */
+  async #forgetClosed(): Promise<void> {
+    try {
+      const noted = this.#deps.noted.entries().map(([key, value]) => ({
+        key,
+        cookie: key.readBigUInt64LE(0),
+        namespace: value.readBigUInt64LE(udpSocket.namespace),
+      }))
+      const open = new Set<bigint>()
+      await visitSockets(noted, (_, there) => {
+        for (const cookie of there.keys()) open.add(cookie)
+      })
+      for (const { key, cookie } of noted) if (!open.has(cookie)) this.#deps.noted.delete(key)
+    } catch (error) {
+      this.#deps.log.warn({ error: messageOf(error) }, 'could not look for closed UDP sockets')
     }
-    return ended
   }
 
   /** The noted sockets whose endpoint no longer belongs to their service. */
@@ -110,24 +123,48 @@ export class StaleSockets {
     return stale
   }
 
-  async #endAll(stale: readonly Noted[], sockets: UdpSockets): Promise<number> {
+  #endAll(
+    stale: readonly Noted[],
+    there: ReadonlyMap<bigint, UdpSocket>,
+    sockets: Pick<UdpSockets, 'destroy'>,
+  ): number {
+    let ended = 0
+    for (const noted of stale) {
+      const socket = there.get(noted.cookie)
+      if (!socket || !isConnectedTo(socket, noted)) continue
+      // The entry is deleted first: the socket may connect again at any moment, and is noted anew.
+      this.#deps.noted.delete(noted.key)
+      if (sockets.destroy(socket)) ended++
+    }
+    return ended
+  }
+}
+
+type VisitSockets = (
+  namespace: bigint,
+  there: ReadonlyMap<bigint, UdpSocket>,
+  sockets: UdpSockets,
+) => void
+
+/** Visits the UDP sockets of the network namespaces that these are in, by their cookies. */
+async function visitSockets(
+  noted: readonly Pick<Noted, 'namespace'>[],
+  visit: VisitSockets,
+): Promise<void> {
+  const all = [...new Set(noted.map(({ namespace }) => namespace))]
+  for (let from = 0; from < all.length; from += atOnce) {
+    const some = new Set(all.slice(from, from + atOnce))
+    const opened = inNamespacesOf(some, () => new UdpSockets())
     try {
-      const there = new Map<bigint, UdpSocket>()
-      for (const family of ['IPv4', 'IPv6'] as const) {
-        for (const socket of await sockets.list(family)) there.set(socket.cookie, socket)
+      for (const [namespace, sockets] of opened) {
+        const there = new Map<bigint, UdpSocket>()
+        for (const family of ['IPv4', 'IPv6'] as const) {
+          for (const socket of await sockets.list(family)) there.set(socket.cookie, socket)
+        }
+        visit(namespace, there, sockets)
       }
-      let ended = 0
-      for (const noted of stale) {
-        const socket = there.get(noted.cookie)
-        if (!socket || !isConnectedTo(socket, noted)) continue
-        // The entry is deleted first: the socket may connect again at any moment, and is noted
-        // anew.
-        this.#deps.noted.delete(noted.key)
-        if (sockets.destroy(socket)) ended++
-      }
-      return ended
     } finally {
-      sockets.close()
+      for (const sockets of opened.values()) sockets.close()
     }
   }
 }
