@@ -15,7 +15,10 @@ import { showTraffic } from './traffic-panel.js'
 import { useLink, type PageLink } from './link.js'
 import type { View } from '../view.js'
 
-const narrowScreen = matchMedia('screen and (max-width: 760px)')
+const asked = new URLSearchParams(location.search)
+/** A frame in another page has no room for the upright picture, unless the frame is upright, too. */
+const shape = asked.has('embed') ? ' and (aspect-ratio <= 4/5)' : ''
+const narrowScreen = matchMedia(`screen and (max-width: 760px)${shape}`)
 let latest: View | undefined
 
 function show(view: View): void {
@@ -70,7 +73,6 @@ export function openPage(link: PageLink): void {
   narrowScreen.addEventListener('change', () => {
     if (latest) show(latest)
   })
-  const asked = new URLSearchParams(location.search)
   for (const look of ['present', 'embed']) {
     document.documentElement.classList.toggle(look, asked.has(look))
   }

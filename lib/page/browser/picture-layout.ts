@@ -137,7 +137,7 @@ export const narrow: Layout = {
     { x: pod.x, y: pod.y - 22 },
   ],
   toProxy: [
-    { x: narrowService.x + 108, y: narrowService.y },
+    { x: narrowService.x + 94, y: narrowService.y - 34 },
     { x: narrowProxy.x, y: narrowProxy.y + 22 },
   ],
   proxyToPod: (pod, isFar) => [

@@ -266,6 +266,11 @@ t.test('on paper nothing is to be pressed, and nothing is cut off', { skip }, as
       await see('#lessons h3', 'Why iptables replaced it')
       await press('Send request')
       await see('#asked', 'to 1 request')
+      await page.locator('#object').selectOption({ label: 'Service default/web' })
+      await see('#yaml-kubectl', 'get service web -o yaml')
+      await page.waitForFunction(`document.querySelector('#yaml').value.includes('kind: Service')`)
+      await press('apply')
+      await see('#kubectl', 'EOF')
       await page.emulateMedia({ media: 'print', colorScheme: 'dark' })
       const pressed = await page.evaluate<string[]>(
         `[...document.querySelectorAll('button, select, textarea')]
