@@ -12,6 +12,8 @@ import { failingEndpoints } from '../../lib/cli/seen-node.js'
 import { createProgram } from '../../lib/cli/program.js'
 import { normalizeArguments, parseFlags } from '../../lib/config/flags.js'
 import { ConfigError } from '../../lib/errors.js'
+import { parseIpvsConnections } from '../../lib/kernel/ipvs/connections.js'
+import { parseTraceLine } from '../../lib/inspect/trace/events.js'
 import { listedRules } from '../../lib/kernel/nftables/nft.js'
 import { rememberedIn } from '../../lib/kernel/nftables/remembered-json.js'
 import { readListeners } from '../../lib/modes/userspace/takeover/protocol.js'
@@ -20,6 +22,8 @@ import { rejectedIn } from '../../lib/observe/otlp/delivery.js'
 import { loadCounts, saveCounts } from '../../lib/observe/flows/saved-counts.js'
 import { parsePageCommand } from '../../lib/page/commands.js'
 import { parseRetryAfter } from '../../lib/sources/backoff.js'
+import { grpcAnswer } from '../../lib/sources/health/grpc-answer.js'
+import { httpAnswer } from '../../lib/sources/health/http-answer.js'
 import { asObject, parseJson } from '../../lib/state/json.js'
 import {
   corpora,
@@ -107,6 +111,17 @@ const parsers = {
     },
     throws: () => false,
   },
+  // A pod says it. The reason is logged, so it has none of the pod's own words.
+  'health-answer': {
+    parse: (text) => {
+      for (const outcome of [httpAnswer(text), grpcAnswer(Buffer.from(text, 'latin1'))])
+        if (outcome && outcome.kind !== 'good' && !/^(answers|says)[\w ,/]+$/.test(outcome.reason))
+          throw new Error(outcome.reason)
+    },
+    throws: () => false,
+  },
+  'trace-line': { parse: parseTraceLine, throws: () => false },
+  'ipvs-connections': { parse: parseIpvsConnections, throws: () => false },
   'otlp-answer': {
     parse: (text) => [rejectedIn(text), parseRetryAfter(text, Date.now())],
     throws: () => false,

@@ -13,10 +13,11 @@ export const corpusFolder = fileURLToPath(new URL('../../../test/security/corpus
 export const corpora = [
   ...(['apiserver-object', 'apiserver-patch', 'apiserver-protobuf'] as const),
   ...(['apiserver-selector', 'balance', 'config', 'endpointslice', 'failing-endpoints'] as const),
-  ...(['flow-message', 'hostile-text', 'http', 'ip', 'iptables-save', 'kubeconfig'] as const),
+  ...(['flow-message', 'health-answer', 'hostile-text', 'http', 'ip', 'iptables-save'] as const),
+  ...(['ipvs-connections', 'kubeconfig'] as const),
   ...(['manifests', 'netlink', 'nft-json', 'nft-listing', 'node', 'otlp-answer'] as const),
-  ...(['page-command', 'saved-counts', 'service', 'takeover', 'watch'] as const),
-  ...(['windows-addresses', 'words'] as const),
+  ...(['page-command', 'saved-counts', 'service', 'takeover', 'trace-line'] as const),
+  ...(['watch', 'windows-addresses', 'words'] as const),
 ]
 export type Corpus = (typeof corpora)[number]
 

@@ -114,7 +114,8 @@ async function runCases(t: Test, build: Build): Promise<void> {
     await proxy.kill()
   }
   await commandsRun(t, build)
-  await servesApi(t, build)
+  // An image holds what a node runs, which the API server is not.
+  if (build !== 'arm64') await servesApi(t, build)
   if (build === 'Windows') await plays(t)
 }
 
