@@ -54,7 +54,7 @@ async function watched(peer: Peer, cluster: BenchCluster): Promise<BenchResults>
         },
         { name: `${at}: the same, p99`, value: p99Ms, unit: 'ms' },
         { name: `${at}: CPU a change`, value: cpuMs, unit: 'ms' },
-        { name: `${at}: slowest answer of /healthz`, value: healthMs, unit: 'ms' },
+        { name: `${at}: slowest answer of /livez`, value: healthMs, unit: 'ms' },
       )
       console.log(at, { p50Ms, p99Ms, cpuMs, healthMs })
     }

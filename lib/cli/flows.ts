@@ -6,7 +6,7 @@ import { flowHead, flowText, howToFollow } from '../observe/flows/text.js'
 import { pause } from '../async.js'
 import { rangeOf } from '../observe/flows/flow-log.js'
 import { showsColours, stopSignal } from './process.js'
-import type { FlowsAnswer } from '../observe/flows/answer.js'
+import { FlowsFollower, type FlowsAnswer } from '../observe/flows/answer.js'
 import { verdicts, type FlowVerdict } from '../observe/flows/line.js'
 
 interface FlowsFlags extends OutputFlags {
@@ -77,24 +77,20 @@ const followEveryMs = 500
 
 async function flows(service: string | undefined, flags: FlowsFlags): Promise<void> {
   const { from, verdict, follow, limit } = flags
-  const query = flowsQuery({ service, from, verdict, limit })
+  const follower = new FlowsFollower(flowsQuery({ service, from, verdict, limit }))
   const stop = stopSignal()
   const isWide = flags.output === 'wide'
   const isText = flags.output === undefined || isWide
   const look = { isWide, isColoured: showsColours(process.stdout) }
-  let before: FlowsAnswer | undefined
-  for (;;) {
-    const answer = await ask(flags.daemon, query)
-    if (isText && !before) process.stdout.write(`${flowHead(isWide)}\n`)
+  for (let isFirst = true; ; isFirst = false) {
+    const answer = await ask(flags.daemon, follower.query())
+    if (isText && isFirst) process.stdout.write(`${flowHead(isWide)}\n`)
     for (const flow of answer.flows) {
       const text = `${flowText(flow, look)}\n`
       process.stdout.write(printedOfMany(flags, { data: flow, text }))
     }
-    noteLeftOut(answer.leftOut - (before?.leftOut ?? 0))
+    noteLeftOut(follower.take(answer))
     if (follow !== true) return
-    before = answer
-    query.set('after', String(answer.next))
-    query.delete('limit')
     await pause(followEveryMs, stop)
     if (stop.aborted) return
   }
@@ -105,10 +101,10 @@ export function noteLeftOut(count: number): void {
   if (count > 0) process.stderr.write(`… and ${count} lines that were left out under load\n`)
 }
 
-async function ask(daemon: string, query: URLSearchParams): Promise<FlowsAnswer> {
+async function ask(daemon: string, query: string): Promise<FlowsAnswer> {
   let text: string
   try {
-    text = await get(daemon, `/flows?${query.toString()}`)
+    text = await get(daemon, `/flows?${query}`)
   } catch (error) {
     if (!(error instanceof ConfigError) || !error.message.includes('HTTP 404')) throw error
     throw new ConfigError(`the proxy on ${daemon} does not follow connections; ${howToFollow}`, {

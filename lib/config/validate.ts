@@ -1,6 +1,6 @@
 import { isLoopback, parseCidr, parseIp } from '../state/ip.js'
 import { parseHostPort, parsePortRange } from './addresses.js'
-import type { Config, ProxyMode } from './config.js'
+import { isProxyMode, type Config, type ProxyMode } from './config.js'
 import { formatDuration } from './duration.js'
 import { quote } from './settings.js'
 
@@ -27,7 +27,7 @@ export function validate(config: Config, place: (path: string) => string): Check
   checkLocal(config, check)
   checkModes(config, check)
   const warnings: string[] = []
-  if (config.mode !== 'userspace' && parsePortRange(config.portRange) === undefined) {
+  if (!isProxyMode(config.mode) && parsePortRange(config.portRange) === undefined) {
     warnings.push(
       `${place('portRange')}: ${quote(config.portRange)} is not a port range, so it is not used`,
     )
@@ -175,6 +175,8 @@ function checkModes(config: Config, check: Check): void {
     const canKeep = sourceAddress !== 'keep' || userspace.portals !== 'addresses'
     const why = 'cannot be done with userspace.portals addresses'
     check(canKeep, 'userspace.sourceAddress', sourceAddress, why)
+  }
+  if (isProxyMode(config.mode)) {
     const ok = parsePortRange(portRange) !== undefined
     check(ok, 'portRange', portRange, 'is not a port range such as 30000-31000, 30000+99 or 30000')
   }

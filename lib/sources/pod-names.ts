@@ -2,6 +2,14 @@ import { parseIp } from '../state/ip.js'
 import { asArray, asObject, asString, strings } from '../state/json.js'
 import type { ObjectKind, ObjectSink } from './source.js'
 
+/** The name that a slice gives to an address. */
+interface Named {
+  readonly pod: string
+  readonly slice: string
+  /** What another slice said before, such as that of a second Service. */
+  readonly older: Named | undefined
+}
+
 /**
  * Names of pods by address, from EndpointSlices. The proxy itself does not need them, so this class
  * reads them from objects on their way, and only if there is a page or connections are shown.
@@ -11,7 +19,7 @@ export class PodNames {
   readonly #services = new Map<string, Map<string, ReadonlyMap<string, string>>>()
   /** The Service of each slice, kept because the label may change. */
   readonly #owners = new Map<string, string>()
-  readonly #byAddress = new Map<string, { readonly pod: string; readonly slice: string }>()
+  readonly #byAddress = new Map<string, Named>()
 
   /** Names of the pods behind a Service, by address. */
   of(service: string): ReadonlyMap<string, string> {
@@ -55,7 +63,10 @@ export class PodNames {
     const slices = this.#services.get(owner) ?? new Map<string, ReadonlyMap<string, string>>()
     this.#services.set(owner, slices.set(slice, names))
     this.#owners.set(slice, owner)
-    for (const [ip, pod] of names) this.#byAddress.set(ip, { pod: `${namespace}/${pod}`, slice })
+    for (const [ip, pod] of names) {
+      const older = this.#byAddress.get(ip)
+      this.#byAddress.set(ip, { pod: `${namespace}/${pod}`, slice, older })
+    }
   }
 
   #remove(slice: string): void {
@@ -64,11 +75,18 @@ export class PodNames {
     this.#owners.delete(slice)
     const slices = this.#services.get(owner)
     for (const ip of slices?.get(slice)?.keys() ?? []) {
-      if (this.#byAddress.get(ip)?.slice === slice) this.#byAddress.delete(ip)
+      const left = without(this.#byAddress.get(ip), slice)
+      if (left) this.#byAddress.set(ip, left)
+      else this.#byAddress.delete(ip)
     }
     slices?.delete(slice)
     if (slices?.size === 0) this.#services.delete(owner)
   }
+}
+
+function without(named: Named | undefined, slice: string): Named | undefined {
+  if (!named || named.slice === slice) return named?.older
+  return { ...named, older: without(named.older, slice) }
 }
 
 function namesIn(endpoints: unknown): ReadonlyMap<string, string> {

@@ -2,8 +2,10 @@ import { runCommand } from '../../lib/kernel/command.js'
 import t from 'tap'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { createServer } from 'node:http'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import type { AddressInfo } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { checkModes, formatChecks } from '../../lib/cli/check.js'
@@ -57,6 +59,40 @@ t.test('without a proxy flows prints no empty table, and advises no flag of othe
   const { code, stdout, stderr } = await kubeProxy('flows', '--daemon', '127.0.0.1:1')
   t.same({ code, stdout }, { code: 2, stdout: '' })
   t.match(stderr, /; start kube-proxy, or give --daemon IP:port if its metrics are elsewhere\n$/)
+})
+
+t.test('flows --follow goes on with a proxy that was restarted', async (t) => {
+  // A proxy that kept nothing until then, and the new one, whose first line has number 1.
+  const line = {
+    ...{ time: '', event: 'opened', verdict: 'forwarded', why: '', protocol: 'TCP' },
+    ...{ client: '10.0.0.1:4000', clientPod: '', service: 'default/web', address: '10.96.0.10:80' },
+    ...{ endpoint: '10.0.0.2:80', endpointPod: '' },
+  }
+  const answers = new Map([
+    ['limit=100', { flows: [], next: 7, leftOut: 3 }],
+    ['after=7', { flows: [], next: 1, leftOut: 0 }],
+    ['after=0', { flows: [line], next: 1, leftOut: 2 }],
+  ])
+  const server = createServer(({ url = '' }, reply) => {
+    const answer = answers.get(url.split('?')[1] ?? '')
+    reply.writeHead(answer ? 200 : 500).end(JSON.stringify(answer))
+  }).listen(0, '127.0.0.1')
+  t.teardown(() => server.close())
+  await once(server, 'listening')
+  const daemon = `127.0.0.1:${(server.address() as AddressInfo).port}`
+  const args = [main, 'flows', '--follow', '-o', 'json', '--daemon', daemon]
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
+  let [printed, notes] = ['', '']
+  child.stdout.on('data', (data: Buffer) => (printed += data.toString()))
+  child.stderr.on('data', (data: Buffer) => {
+    notes += data.toString()
+    if (notes.includes('2 lines')) child.kill()
+  })
+  const timer = setTimeout(() => child.kill(), 20_000)
+  await once(child, 'close')
+  clearTimeout(timer)
+  t.match(printed, JSON.stringify(line))
+  t.match(notes, /^… and 3 lines.*\n… and 2 lines/)
 })
 
 t.test('flows takes addresses, CIDRs and pods as clients, and names what is none', (t) => {

@@ -357,6 +357,7 @@ t.test('section 13: each rule of validation refuses wrong values', (t) => {
     VA10: [
       ['udpIdleTimeout: -1s\n', /udpIdleTimeout: "-1s" must be greater than 0/],
       ['mode: userspace\nportRange: 9-1\n', /portRange: "9-1" is not a port range/],
+      ['mode: winuserspace\nportRange: 9-1\n', /portRange: "9-1" is not a port range/],
     ],
   }
   for (const [id, cases] of Object.entries(refused)) {

@@ -452,6 +452,23 @@ void t.test(
   },
 )
 
+void t.test('a chain to which a foreign rule jumps is emptied and stays', async (t) => {
+  const node = new FakeNode()
+  const { tables, tool } = node.tables.IPv4
+  const [theirs, ours, old] = ['CNI', 'KUBE-NODE-PORT', 'KUBE-SVC-ABCDEFGHIJKLMNOP']
+  await tool.restore(
+    `*nat\n:${theirs} - [0:0]\n:${old} - [0:0]\n-A ${old} -j ACCEPT\n-A ${theirs} -j ${old}\nCOMMIT`,
+  )
+  await node.applier().apply(planner()(states().put(web).take()))
+  const nat = tables.get('nat')
+  t.same(nat?.get(theirs), [`-j ${old}`])
+  t.same(nat?.get(old), [], 'a sync succeeds')
+  await tool.restore(`*nat\n-A ${theirs} -j ${ours}\nCOMMIT`)
+  await node.rules.remove('IPv4')
+  t.same(nat?.get(ours), [])
+  t.same([...(nat?.keys() ?? [])].filter((name) => name.startsWith('KUBE-')).sort(), [ours, old])
+})
+
 void t.test('removed endpoints terminate gracefully', async (t) => {
   const begin = async (protocol: 'TCP' | 'UDP' | 'SCTP', gracePeriodMs = 0, scheduler = 'rr') => {
     const node = new FakeNode()

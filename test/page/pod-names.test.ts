@@ -51,6 +51,23 @@ t.test('pod names follow the slices, and the next sink gets all objects', async 
   ])
 })
 
+t.test('an address has a name as long as one of its slices is there', (t) => {
+  const { names, along } = reading()
+  along.upsert('EndpointSlice', slice('a', 'web', ['10.0.0.1', pod('web-1')]))
+  along.upsert('EndpointSlice', slice('b', 'metrics', ['10.0.0.1', pod('web-1')]))
+  along.remove('EndpointSlice', 'default', 'b')
+  t.equal(names.at('10.0.0.1'), 'default/web-1')
+  along.upsert('EndpointSlice', slice('c', 'web', ['10.0.0.1', pod('web-2')]))
+  along.upsert('EndpointSlice', slice('d', 'web', ['10.0.0.1', pod('web-3')]))
+  along.remove('EndpointSlice', 'default', 'c')
+  t.equal(names.at('10.0.0.1'), 'default/web-3', 'the newest name holds')
+  along.remove('EndpointSlice', 'default', 'd')
+  t.equal(names.at('10.0.0.1'), 'default/web-1')
+  along.remove('EndpointSlice', 'default', 'a')
+  t.equal(names.at('10.0.0.1'), '')
+  t.end()
+})
+
 t.test('an endpoint that is no pod, or has no slice, has no name', async (t) => {
   const { names, along } = reading()
   const odd = [

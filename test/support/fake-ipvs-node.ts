@@ -109,8 +109,13 @@ export class FakeTables {
         chains = this.tables.get(chain) ?? new Map<string, string[]>()
         this.tables.set(chain, chains)
       } else if (verb === ':') chains.set(chain, [])
-      else if (verb === '-X ') chains.delete(chain)
-      else if (verb === '-A ') chains.set(chain, [...rules, rule])
+      else if (verb === '-X ') {
+        const jumps = [...chains.values()].flat().map((text) => ` ${text} `)
+        if (jumps.some((text) => text.includes(` -j ${chain} `))) {
+          throw new KernelError('failed', `${chain} is in use`)
+        }
+        chains.delete(chain)
+      } else if (verb === '-A ') chains.set(chain, [...rules, rule])
       else if (verb === '-I ') chains.set(chain, [rule, ...rules])
       else if (verb === '-D ') {
         if (!rules.includes(rule)) throw new KernelError('not-found', `no rule ${rule}`)

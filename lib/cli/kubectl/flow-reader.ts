@@ -2,7 +2,7 @@ import { asArray, asObject, parseJson } from '../../state/json.js'
 import { askAll, type Asked, type RemoteProxy } from './proxies.js'
 import { howToFollow } from '../../observe/flows/text.js'
 import { SourceError } from '../../errors.js'
-import type { FlowRecord, FlowsAnswer } from '../../observe/flows/answer.js'
+import { FlowsFollower, type FlowRecord, type FlowsAnswer } from '../../observe/flows/answer.js'
 
 /** A connection, and the node whose proxy reported it. */
 export interface RemoteFlow extends FlowRecord {
@@ -18,7 +18,7 @@ export interface RemoteFlows {
 /** Reads the streams of several proxies. Each call goes on where the last one ended. */
 export class FlowReader {
   readonly #query: URLSearchParams
-  readonly #last = new Map<string, FlowsAnswer>()
+  readonly #followers = new Map<string, FlowsFollower>()
 
   constructor(query: URLSearchParams) {
     this.#query = query
@@ -30,25 +30,18 @@ export class FlowReader {
   }
 
   async #readOne(proxy: RemoteProxy): Promise<RemoteFlows> {
-    const before = this.#last.get(proxy.pod)
-    const query = new URLSearchParams(this.#query)
-    if (before) {
-      query.set('after', String(before.next))
-      query.delete('limit')
-    }
-    const answer = answerIn(await this.#ask(proxy, query), proxy)
-    // A proxy that was restarted numbers its lines anew.
-    const isNew = before !== undefined && answer.next < before.next
-    this.#last.set(proxy.pod, isNew ? { ...answer, next: 0 } : answer)
+    const follower = this.#followers.get(proxy.pod) ?? new FlowsFollower(this.#query)
+    this.#followers.set(proxy.pod, follower)
+    const answer = answerIn(await this.#ask(proxy, follower.query()), proxy)
     return {
       flows: answer.flows.map((flow) => ({ ...flow, node: proxy.node })),
-      leftOut: Math.max(0, answer.leftOut - (isNew ? 0 : (before?.leftOut ?? 0))),
+      leftOut: follower.take(answer),
     }
   }
 
-  async #ask(proxy: RemoteProxy, query: URLSearchParams): Promise<string> {
+  async #ask(proxy: RemoteProxy, query: string): Promise<string> {
     try {
-      return await proxy.get(`/flows?${query.toString()}`)
+      return await proxy.get(`/flows?${query}`)
     } catch (error) {
       if (!(error instanceof SourceError) || !isNotFound(error.message)) throw error
       throw new SourceError(`${proxy.name} does not follow connections; ${howToFollow}`, {

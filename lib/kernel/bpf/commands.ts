@@ -34,13 +34,9 @@ export function run(
   attributes: Attributes,
   action: string,
 ): number {
-  for (;;) {
-    const result = calls.bpf(commands[command], attributes.bytes)
-    if (result >= 0) return result
-    // The verifier gives up when a signal comes, and asks to be called again.
-    if (result === -errnos.again && command === 'loadProgram') continue
-    throw kernelErrorOf(failureOf(-result), action)
-  }
+  const result = calls.bpf(commands[command], attributes.bytes)
+  if (result >= 0) return result
+  throw kernelErrorOf(failureOf(-result), action)
 }
 
 export const errnos = { noEntry: 2, again: 11, noSpace: 28 } as const

@@ -27,6 +27,11 @@ export class Batch {
     return this
   }
 
+  /** Whether this batch creates or empties the chain. */
+  declares(table: Table, chain: string): boolean {
+    return this.#tables.get(table)?.chains.has(chain) === true
+  }
+
   /** Sets the policy of a built-in chain, and empties it. */
   policy(table: Table, chain: string, policy: 'ACCEPT' | 'DROP'): this {
     this.#of(table).chains.set(checkChain(chain), policy)

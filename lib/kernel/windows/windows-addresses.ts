@@ -27,7 +27,7 @@ const patience = { everyMs: 100, tries: 100 } as const
 export class WindowsAddresses implements LinkAddresses {
   readonly whenDenied = 'run as a member of Administrators, or as a service of LocalSystem'
   readonly #deps: WindowsAddressesDeps
-  readonly #writers = new Map<string, AddressWriter | undefined>()
+  readonly #writers = new Map<string, AddressWriter>()
 
   constructor(deps: WindowsAddressesDeps) {
     this.#deps = deps
@@ -156,8 +156,10 @@ export class WindowsAddresses implements LinkAddresses {
   }
 
   #writerOf(link: string): AddressWriter | undefined {
-    if (!this.#writers.has(link)) this.#writers.set(link, this.#deps.openWriter(link))
-    return this.#writers.get(link)
+    const writer = this.#writers.get(link) ?? this.#deps.openWriter(link)
+    // An interface that is missing may appear later.
+    if (writer) this.#writers.set(link, writer)
+    return writer
   }
 }
 

@@ -115,6 +115,8 @@ export class Rules {
   }
 }
 
+type ChainPlaces = readonly (readonly [Table, string])[]
+
 /** Chains that iptables mode has, too, with the same names. */
 const sharedChains: readonly string[] = [
   chains.services,
@@ -130,7 +132,7 @@ const onlyOurs = declared.filter(([, chain]) => !sharedChains.includes(chain))
 /**
  * The chains that only iptables mode has, ours or upstream's. An earlier run may have left them.
  */
-function chainsOfIptablesMode(saved: readonly SavedTable[]): readonly (readonly [Table, string])[] {
+function chainsOfIptablesMode(saved: readonly SavedTable[]): ChainPlaces {
   return saved.flatMap(({ table, chains: present }) =>
     Array.from(present.keys())
       .filter((name) => iptablesModeChain.test(name) || isRejectChain(table, name))
@@ -146,24 +148,29 @@ const isRejectChain = (table: Table, name: string) => table === 'filter' && name
 const iptablesModeChain =
   /^KUBE-((SVC|SVL|EXT|FW|SEP)-[A-Z2-7]{16}|NODEPORTS|EXTERNAL-SERVICES|PROXY-CANARY)$/
 
-/** Empties and deletes chains, and deletes the jumps to them from chains that stay. */
-function removeChains(
-  batch: Batch,
-  saved: readonly SavedTable[],
-  doomed: readonly (readonly [Table, string])[],
-): void {
+/**
+ * Empties and deletes chains, and deletes the jumps to them from built-in chains. A chain to which
+ * another chain jumps that the batch does not empty is emptied and stays: the jump is foreign.
+ */
+function removeChains(batch: Batch, saved: readonly SavedTable[], doomed: ChainPlaces): void {
   for (const [table, chain] of doomed) batch.chain(table, chain)
+  const wanted = new Set<string>()
   for (const { table, chains: present } of saved) {
     const targets = new Set(doomed.filter(([own]) => own === table).map(([, chain]) => chain))
     for (const { name, policy, rules } of present.values()) {
-      // Only built-in chains have a policy. Rules in our own chains go with their chain.
-      if (policy === '-') continue
+      if (batch.declares(table, name)) continue
       for (const text of rules) {
-        if (targets.has(targetOf(text) ?? '')) batch.deleteSaved(table, name, text)
+        const target = targetOf(text) ?? ''
+        if (!targets.has(target)) continue
+        // Only built-in chains have a policy.
+        if (policy === '-') wanted.add(`${table} ${target}`)
+        else batch.deleteSaved(table, name, text)
       }
     }
   }
-  for (const [table, chain] of doomed) batch.deleteChain(table, chain)
+  for (const [table, chain] of doomed) {
+    if (!wanted.has(`${table} ${chain}`)) batch.deleteChain(table, chain)
+  }
 }
 
 /** Removes this mode's jumps to shared chains in filter. Those of iptables mode look different. */

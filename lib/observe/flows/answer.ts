@@ -17,6 +17,34 @@ export interface FlowRecord extends Omit<KeptLine, 'at' | 'number'> {
   readonly time: string
 }
 
+/** Asks one proxy again and again. Each question goes on where the last answer ended. */
+export class FlowsFollower {
+  readonly #query: URLSearchParams
+  #before: Pick<FlowsAnswer, 'next' | 'leftOut'> | undefined
+
+  constructor(query: URLSearchParams) {
+    this.#query = query
+  }
+
+  query(): string {
+    const query = new URLSearchParams(this.#query)
+    if (this.#before) {
+      query.set('after', String(this.#before.next))
+      query.delete('limit')
+    }
+    return query.toString()
+  }
+
+  /** Takes an answer to the query. Returns how many lines were left out since the last one. */
+  take({ next, leftOut }: FlowsAnswer): number {
+    const before = this.#before
+    // A proxy that was restarted numbers its lines anew.
+    const isNew = before !== undefined && next < before.next
+    this.#before = { next: isNew ? 0 : next, leftOut }
+    return Math.max(0, leftOut - (isNew ? 0 : (before?.leftOut ?? 0)))
+  }
+}
+
 const mostLines = 1000
 
 /** Throws a ConfigError for a query that makes no sense. */
