@@ -105,6 +105,12 @@ t.test('with --only a guest does packets of the chosen modes and nothing else', 
   const only = (...texts: string[]) => commandFor({ modes: ['ipvs'], only: texts, parts: columns })
   t.match(only("it's"), `--mode ipvs --only 'it'\\''s'`)
   t.notMatch(only("it's"), 'inside/')
+  t.match(
+    only("it's"),
+    /'--no-opt' '--no-sparkplug' '[^']*conformance\/main\.js'/,
+    'by interpreter',
+  )
+  t.notMatch(commandFor({ modes, only: undefined, parts: ['load'] }), '--no-opt')
   t.match(only('others'), 'uml/inside/others.js')
   t.notMatch(only('others'), /conformance|ipvs-mode/)
   const all = commandFor({ modes, only: undefined, parts: columns })
