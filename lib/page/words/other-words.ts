@@ -68,6 +68,7 @@ const ipsets: Readonly<Record<string, readonly [words: string, field: string]>> 
     'spec.healthCheckNodePort',
   ],
   'KUBE-IPVS-IPS': ['every address on kube-ipvs0', 'its addresses'],
+  'KUBE-NO-ENDPOINTS': ['addresses without endpoints, told of with --flows', 'its EndpointSlices'],
 }
 
 function ipsetOf(fullName: string): readonly [words: string, field: string] | undefined {

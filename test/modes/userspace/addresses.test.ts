@@ -338,7 +338,9 @@ t.test('a process without rights serves Services on 127.0.0.0/8', { skip }, (t) 
         /iptables cannot be used: Services are served at addresses of this machine/,
       )
       await write(folder, 'all.yaml', ...objectsOf(['10.96.0.10']))
-      await until('the reason', () => /NET_ADMIN, without which only/.test(proxy.output()))
+      await until('the reason', () =>
+        /NET_ADMIN; without it only Services on 127/.test(proxy.output()),
+      )
     })
     const flags = ['--proxy-mode', 'userspace', '--userspace-source-address', 'keep']
     const keeping = runProxy(world, [...flags, '--manifests', folder], undefined, withoutRights)
