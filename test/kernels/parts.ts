@@ -7,8 +7,8 @@ const start = (program: GuestProgram, flags: readonly string[] = []) =>
   `TAP_TIMEOUT=3000 ${[process.execPath, ...flags, bundleOf(program)].map(quoted).join(' ')}`
 
 /**
- * Each agent of a world compiles for itself what V8 finds busy, and QEMU translates that anew, while the
- * interpreter is the same for all. Without this the cases take half as much processor time more.
+ * Without compilers QEMU needs a quarter less processor time. Each of the ten agents of a world would
+ * compile for itself, and QEMU has to translate what was compiled.
  */
 const interpreting = ['--no-opt', '--no-sparkplug']
 
