@@ -1,5 +1,5 @@
 import { createServer as createHttpServer } from 'node:http'
-import { createServer } from 'node:net'
+import { createServer, type Socket } from 'node:net'
 import { once } from 'node:events'
 import t from 'tap'
 import { HealthChecks } from '../../../lib/sources/health/health-checks.js'
@@ -57,12 +57,15 @@ function node() {
   return { tracker, checks, put, used, turns, followed, sync, reasons, counted: () => counted }
 }
 
+/** Reads, so that a connection which a check leaves with a FIN ends here, too. */
+const takeConnection = (socket: Socket) => socket.on('error', () => undefined).resume()
+
 async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await new Promise((resolve) => setTimeout(resolve, 20))
 }
 
 t.test('an endpoint that goes leaves the state, and is back when it answers again', async (t) => {
-  const server = createServer((socket) => socket.on('error', () => undefined))
+  const server = createServer(takeConnection)
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   const address = server.address()
@@ -77,7 +80,7 @@ t.test('an endpoint that goes leaves the state, and is back when it answers agai
   t.same(used(), ['127.0.0.1'])
   await until(() => counted() > 0)
 
-  const second = createServer((socket) => socket.on('error', () => undefined))
+  const second = createServer(takeConnection)
   second.listen(port, '127.0.0.2')
   await until(() => turns.length === 1)
   t.same(turns.splice(0), [{ endpoint: `127.0.0.2:${port}`, reason: undefined }])
