@@ -71,6 +71,14 @@ const nodePort = (at: number) => ({
   type: 'NodePort',
   ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort: at }],
 })
+/** A load balancer for clients of one range alone. */
+const guardedBalancer = (name: string, clusterIP: string, ip: string) =>
+  service(
+    name,
+    clusterIP,
+    { type: 'LoadBalancer', loadBalancerSourceRanges: ['198.51.100.0/24'] },
+    { loadBalancer: { ingress: [{ ip }] } },
+  )
 const onNode2 = (name: string) =>
   rawSlice({ name, service: name, endpoints: [endpoint('10.244.2.1', { node: 'node-2' })] })
 const web = ['10.244.1.1', '10.244.1.2'].map((ip, index) => ({
@@ -95,19 +103,9 @@ const documents = [
   service('early', '10.96.0.14'),
   service('away', '10.96.0.12', { internalTrafficPolicy: 'Local' }),
   onNode2('away'),
-  service(
-    'guarded',
-    '10.96.0.13',
-    { type: 'LoadBalancer', loadBalancerSourceRanges: ['198.51.100.0/24'] },
-    { loadBalancer: { ingress: [{ ip: '203.0.113.1' }] } },
-  ),
+  guardedBalancer('guarded', '10.96.0.13', '203.0.113.1'),
   onNode2('guarded'),
-  service(
-    'hollow',
-    '10.96.0.16',
-    { type: 'LoadBalancer', loadBalancerSourceRanges: ['198.51.100.0/24'] },
-    { loadBalancer: { ingress: [{ ip: '203.0.113.2' }] } },
-  ),
+  guardedBalancer('hollow', '10.96.0.16', '203.0.113.2'),
 ]
 writeFileSync(
   join(folder, 'objects.yaml'),
