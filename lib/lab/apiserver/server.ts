@@ -1,11 +1,11 @@
 import { createServer, type Server } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
+import { ConfigError } from '../../errors.js'
 import { ApiObjects, objectDefaults, type ApiObjectsOptions } from './objects.js'
 import type { Certificate } from './certificate.js'
 import { fakeRuntime } from './controllers/pod-runtime.js'
 import { Faults } from './faults.js'
 import { writeKubeconfig } from './kubeconfig.js'
-import { close, listen } from './listening.js'
 import { serve, type RouteDeps } from './routes.js'
 import { EventTexts } from './watching.js'
 
@@ -120,4 +120,28 @@ export class ApiServer extends ApiObjects {
     this.#url = url
     for (const resolve of this.#waiting.splice(0)) resolve(url)
   }
+}
+
+function listen(server: Server, host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const refused = (cause: Error) =>
+      reject(new ConfigError(`listen on ${host} port ${port}: ${cause.message}`, { cause }))
+    server.once('error', refused)
+    server.listen({ host, port }, () => {
+      server.off('error', refused)
+      resolve()
+    })
+  })
+}
+
+function close(server: Server): Promise<void> {
+  return new Promise((resolve) => {
+    if (!server.listening) {
+      resolve()
+      return
+    }
+    server.close(() => resolve())
+    // Watches do not end by themselves, so their connections are closed.
+    server.closeAllConnections()
+  })
 }

@@ -12,7 +12,12 @@ import { openIpHelperWriter } from '../../kernel/windows/ip-helper-writer.js'
 import { openNetshWriter } from '../../kernel/windows/netsh-writer.js'
 import { WindowsAddresses } from '../../kernel/windows/windows-addresses.js'
 import type { Log } from '../mode.js'
-import { hnsInterface, journalName } from './names.js'
+
+/** The interface that kube-proxy 1.25 put the addresses of Services on (WU08). */
+const hnsInterface = 'vEthernet (HNS Internal NIC)'
+
+/** Below %ProgramData%: the list of the addresses that this mode has added. */
+const journalName = ['kube-proxy-ts', 'addresses.json'] as const
 
 /** The parts of Windows that this mode calls. */
 export interface WindowsNode {
