@@ -17,7 +17,7 @@ import {
   removeSourceRouting,
   settledPortals,
   withLink,
-  type Ground,
+  type PortalMeans,
 } from './portals/open-portals.js'
 import { withoutSubChains } from './portals/sub-chains.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
@@ -90,21 +90,24 @@ export type ElsewhereParts = Pick<
 
 /** This mode on a machine without rules: listeners at addresses that the opened link adds to it. */
 export function onAddresses(
-  openLinkFor: (config: Config | undefined) => Ground['openLink'],
+  openLinkFor: (config: Config | undefined) => PortalMeans['openLink'],
 ): ElsewhereParts {
-  const groundOf = (config?: Config): Ground => ({ hasRules: false, openLink: openLinkFor(config) })
+  const meansOf = (config?: Config): PortalMeans => ({
+    hasRules: false,
+    openLink: openLinkFor(config),
+  })
   return {
     syncPeriods: (config) => definition.syncPeriods(config),
     planner: (config) => userspaceReader(windowsSettings(config)),
     create: (config, families, context) =>
       UserspaceMode.create(windowsSettings(config), families, context, {
-        ground: groundOf(config),
+        means: meansOf(config),
       }),
     differences: (state, config) => {
       const plan = userspacePlanner(windowsSettings(config))(state)
       const compare = (link: LinkAddresses) => addressDifferences(plan, link, undefined)
-      return withLink(groundOf(config), silent, compare)
+      return withLink(meansOf(config), silent, compare)
     },
-    cleanup: ({ log }) => removeAddressesOf(ipFamilies, log, groundOf()),
+    cleanup: ({ log }) => removeAddressesOf(ipFamilies, log, meansOf()),
   }
 }

@@ -17,7 +17,7 @@ import {
   openPortals,
   removeAddressesOf,
   removeRules,
-  type Ground,
+  type PortalMeans,
   type PortalsByFamily,
 } from './portals/open-portals.js'
 import type { Portals } from './portals/portals.js'
@@ -44,7 +44,7 @@ interface Family {
 
 interface Parts {
   readonly run: Run | undefined
-  readonly ground: Ground
+  readonly means: PortalMeans
   readonly taker: Taker | undefined
 }
 
@@ -55,7 +55,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   #settings: UserspaceSettings
   readonly #context: ModeContext
   readonly #run: Run | undefined
-  readonly #ground: Ground
+  readonly #means: PortalMeans
   readonly #nodePorts: ReservedNodePorts
   readonly #listeners: Listeners
   readonly #flows: UdpFlowCleaner
@@ -76,10 +76,10 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     settings: UserspaceSettings,
     context: ModeContext,
     portals: PortalsByFamily,
-    { run, ground, taker }: Parts,
+    { run, means, taker }: Parts,
   ) {
     this.#run = run
-    this.#ground = ground
+    this.#means = means
     this.#taker = taker
     this.#settings = settings
     this.#context = context
@@ -112,16 +112,16 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     settings: UserspaceSettings,
     families: readonly IpFamily[],
     context: ModeContext,
-    { run, ground = linux }: Partial<Pick<Parts, 'run' | 'ground'>> = {},
+    { run, means = linux }: Partial<Pick<Parts, 'run' | 'means'>> = {},
   ): Promise<UserspaceMode> {
     const { takeover, takeoverFolder } = settings
     const taker =
       takeoverFolder === '' ? undefined : await Taker.open(takeoverFolder, takeover, context.log)
-    const portals = await openPortals(settings, families, { log: context.log, run, ground })
+    const portals = await openPortals(settings, families, { log: context.log, run, means })
     if ([...portals.values()].some(({ listensDirectly }) => !listensDirectly)) {
       checkBindAddress(settings.bindAddress)
     }
-    return new UserspaceMode(settings, context, portals, { run, ground, taker })
+    return new UserspaceMode(settings, context, portals, { run, means, taker })
   }
 
   render(plan: UserspacePlan): string {
@@ -187,7 +187,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       await this.#listeners.drain(this.#settings.drainTimeoutMs)
       if (!this.#isHandedOver) await farewellsSent(this.#listeners.ports)
       await this.#removePortals((portals) => portals.drained())
-      if (this.#isHandedOver || !this.#ground.hasRules) return
+      if (this.#isHandedOver || !this.#means.hasRules) return
       for (const { sources } of this.#families.values()) await sources.remove()
     })
   }
@@ -205,7 +205,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
 
   /** Removes rules or addresses of an earlier process that used the other kind of portals. */
   async #removeOtherPortals(family: IpFamily, { listensDirectly }: Portals): Promise<void> {
-    if (!this.#ground.hasRules) return
+    if (!this.#means.hasRules) return
     try {
       if (listensDirectly) await removeRules(family, this.#flows, this.#run)
       else await removeAddressesOf([family], this.#context.log)
@@ -219,7 +219,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   async #started(): Promise<void> {
     await this.#taker?.done(this.#listeners.unused())
     // Connections of a process that gave its listeners to this one may still need it.
-    if (!this.#settings.takeover && this.#ground.hasRules) {
+    if (!this.#settings.takeover && this.#means.hasRules) {
       for (const { sources } of this.#families.values()) await sources.tidy()
     }
     const { takeoverFolder } = this.#settings

@@ -19,7 +19,7 @@ import { SourceRouting } from './source-routing.js'
 export type PortalsByFamily = ReadonlyMap<IpFamily, Portals>
 
 /** The means by which this machine can lead clients to listeners. */
-export interface Ground {
+export interface PortalMeans {
   /** Whether there are iptables, conntrack and routes by mark: Linux. */
   readonly hasRules: boolean
   /** Opens the object that adds addresses of Services to this machine. */
@@ -27,7 +27,7 @@ export interface Ground {
 }
 
 /** Netfilter, and addresses over rtnetlink. */
-export const linux: Ground = {
+export const linux: PortalMeans = {
   hasRules: true,
   openLink: async (log) => {
     const { DeviceAddresses, Links } = await loadLinks()
@@ -41,12 +41,12 @@ export const linux: Ground = {
 export async function openPortals(
   settings: UserspaceSettings,
   families: readonly IpFamily[],
-  { log, run, ground = linux }: { log: Log; run?: Run | undefined; ground?: Ground },
+  { log, run, means = linux }: { log: Log; run?: Run | undefined; means?: PortalMeans },
 ): Promise<PortalsByFamily> {
-  const foreign = new ForeignCommits(ground.hasRules ? await openGeneration() : undefined)
+  const foreign = new ForeignCommits(means.hasRules ? await openGeneration() : undefined)
   const portals = await Promise.all(
     families.map(async (family) => {
-      const opened = await openFamily(family, { settings, log, run, foreign, ground })
+      const opened = await openFamily(family, { settings, log, run, foreign, means })
       return [family, opened] as const
     }),
   )
@@ -58,14 +58,14 @@ interface OpenParts {
   readonly log: Log
   readonly run: Run | undefined
   readonly foreign: ForeignCommits
-  readonly ground: Ground
+  readonly means: PortalMeans
 }
 
 async function openFamily(
   family: IpFamily,
-  { settings, log, run, foreign, ground }: OpenParts,
+  { settings, log, run, foreign, means }: OpenParts,
 ): Promise<Portals> {
-  if (ground.hasRules && settings.portals !== 'addresses') {
+  if (means.hasRules && settings.portals !== 'addresses') {
     try {
       const iptables = await openIptables(family, run)
       const logsRefused = settings.logsRefused && (await canLog(iptables))
@@ -90,8 +90,8 @@ async function openFamily(
     }
   }
   // Loads them now, while there are descriptors: Node.js never repeats an import that has failed.
-  if (ground.hasRules) await loadLinks().catch(() => undefined)
-  return new AddressPortals(family, { openLink: () => ground.openLink(log), log })
+  if (means.hasRules) await loadLinks().catch(() => undefined)
+  return new AddressPortals(family, { openLink: () => means.openLink(log), log })
 }
 
 /** Removes all rules of this mode, also those of earlier runs. Without iptables there are none. */
@@ -126,9 +126,9 @@ export async function removeSourceRouting(family: IpFamily, log: Log): Promise<v
 export async function removeAddressesOf(
   families: readonly IpFamily[],
   log: Log,
-  ground = linux,
+  means = linux,
 ): Promise<void> {
-  await withLink(ground, log, async (link) => {
+  await withLink(means, log, async (link) => {
     for (const family of families) {
       for (const { ip, error } of await removeAddresses(link, family)) {
         log.warn({ ip, error: error.message }, 'remove the address of a Service')
@@ -138,11 +138,11 @@ export async function removeAddressesOf(
 }
 
 export async function withLink<T>(
-  ground: Ground,
+  means: PortalMeans,
   log: Log,
   use: (link: LinkAddresses) => Promise<T>,
 ): Promise<T> {
-  const link = await ground.openLink(log)
+  const link = await means.openLink(log)
   try {
     return await use(link)
   } finally {
