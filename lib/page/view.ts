@@ -138,7 +138,7 @@ export interface ServiceView {
   /** `namespace/name` */
   readonly name: string
   readonly type: string
-  readonly protocol: 'TCP' | 'UDP'
+  readonly protocol: 'TCP' | 'UDP' | 'SCTP'
   readonly clusterIp: string
   readonly port: number
   /** 0 when it has none. */

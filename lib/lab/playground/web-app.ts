@@ -34,6 +34,7 @@ const wishes = {
   unready: [readyAnnotation, 'false'],
   ready: [readyAnnotation, 'true'],
 } as const
+const protocols = ['TCP', 'UDP', 'SCTP'] as const
 export const firstService = 'default/web'
 
 /**
@@ -199,7 +200,7 @@ export class WebApp {
     return {
       name: this.#selected,
       type: textAt(service, 'spec', 'type'),
-      protocol: textAt(first, 'protocol') === 'UDP' ? 'UDP' : 'TCP',
+      protocol: protocols.find((each) => each === textAt(first, 'protocol')) ?? 'TCP',
       clusterIp: textAt(service, 'spec', 'clusterIP'),
       port: numberAt(first, 'port') ?? 80,
       nodePort: numberAt(first, 'nodePort') ?? 0,

@@ -196,3 +196,23 @@ t.test('pods of another namespace have its name, and buttons that work', async (
     /kill pod shop\/nobody: there is no such pod/,
   )
 })
+
+t.test('an SCTP Service is shown as such, and not asked over TCP', async (t) => {
+  const playground = await opened(t)
+  const spec = '{ selector: { app: web }, ports: [{ port: 90, targetPort: 8080, protocol: SCTP }] }'
+  const yaml = `apiVersion: v1\nkind: Service\nmetadata: { name: signal }\nspec: ${spec}\n`
+  await playground.perform({ do: 'apply', yaml })
+  // Userspace mode has no SCTP.
+  await playground.perform({ do: 'mode', mode: 'nftables' })
+  await playground.perform({ do: 'select', service: 'default/signal' })
+  await until(playground, ({ path, pending }) => path.ways.length === 3 && pending === '')
+  t.equal(playground.view().service.protocol, 'SCTP')
+  for (const command of [
+    { do: 'send', count: 1 } as const,
+    { do: 'continuous', on: true } as const,
+  ]) {
+    await t.rejects(playground.perform(command), /the Service is SCTP/)
+  }
+  t.equal(playground.view().asked, 0)
+  t.notOk(playground.view().continuous)
+})
