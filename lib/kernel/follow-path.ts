@@ -44,6 +44,11 @@ export async function followPath(
         if (concerns(name, only)) wake.abort()
       })
       if (watcher) watchers.set(folder, watcher)
+      watcher?.on('error', () => {
+        watcher.close()
+        // The next poll watches the folder again, if it is there.
+        if (watchers.get(folder) === watcher) watchers.delete(folder)
+      })
     }
   }
   let previous: Snapshot | undefined
@@ -123,10 +128,7 @@ function isSame(left: Snapshot, right: Snapshot): boolean {
 
 function tryWatch(folder: string, onEvent: (name: string | null) => void): FSWatcher | undefined {
   try {
-    const watcher = watch(folder, { persistent: false }, (_type, name) => onEvent(name))
-    // The folder went away; polling notices, and watches it again when it is back.
-    watcher.on('error', () => watcher.close())
-    return watcher
+    return watch(folder, { persistent: false }, (_type, name) => onEvent(name))
   } catch {
     return undefined
   }

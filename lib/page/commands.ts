@@ -40,6 +40,11 @@ const readers: Readers = {
     const [pod, action] = [text(fields, 'pod'), one(fields, 'action', podActions)]
     return pod === undefined ? undefined : action && { do: 'pod', pod, action }
   },
+  marks: (fields) =>
+    whole(textsIn(fields.get('marks'), maximumReplicas, 4 * maximumName), (marks) => ({
+      do: 'marks',
+      marks,
+    })),
   replicas: (fields) =>
     whole(asInteger(fields.get('count'), 0, maximumReplicas), (count) => ({
       do: 'replicas',
@@ -114,10 +119,10 @@ function whole<T, Command>(
 }
 
 /** A few short texts, such as CIDRs; the API server checks those. */
-function textsIn(value: unknown, most: number): readonly string[] | undefined {
+function textsIn(value: unknown, most: number, length = 64): readonly string[] | undefined {
   if (!Array.isArray(value) || value.length > most) return undefined
   const texts = value.filter(
-    (each: unknown): each is string => typeof each === 'string' && each.length < 64,
+    (each: unknown): each is string => typeof each === 'string' && each.length < length,
   )
   return texts.length === value.length ? texts : undefined
 }

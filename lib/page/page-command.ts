@@ -10,6 +10,8 @@ export type PageCommand =
   | { readonly do: 'select'; readonly service: string }
   | { readonly do: 'replicas'; readonly count: number }
   | { readonly do: 'pod'; readonly pod: string; readonly action: PodAction }
+  /** Does to the pods of this cluster what `marks` of a view says. */
+  | { readonly do: 'marks'; readonly marks: readonly string[] }
   | { readonly do: 'affinity'; readonly on: boolean }
   | { readonly do: 'policy'; readonly side: 'internal' | 'external'; readonly value: Policy }
   | { readonly do: 'type'; readonly type: ServiceType }

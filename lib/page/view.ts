@@ -36,6 +36,8 @@ export interface View {
   readonly service: ServiceView
   /** The pods of the Service. */
   readonly pods: readonly PodView[]
+  /** What was done to pods by hand, as the command `marks` does it again to other pods. */
+  readonly marks: readonly string[]
   /** Names for this node and for all others. A pod's `node` is one of the two. */
   readonly nodeNames?: readonly [here: string, elsewhere: string]
   readonly replicas: number
@@ -136,7 +138,7 @@ export interface ServiceView {
   /** `namespace/name` */
   readonly name: string
   readonly type: string
-  readonly protocol: 'TCP' | 'UDP'
+  readonly protocol: 'TCP' | 'UDP' | 'SCTP'
   readonly clusterIp: string
   readonly port: number
   /** 0 when it has none. */

@@ -194,6 +194,16 @@ for (const mode of modes) {
   })
 }
 
+t.test('the page tells the protocol of a Service', async (t) => {
+  for (const protocol of ['TCP', 'UDP', 'SCTP'] as const) {
+    const { source, sync } = await opened('nftables')
+    sync(states().put(service({ protocol })).take())
+    const { service: shown, path } = source.view()
+    t.equal(shown.protocol, protocol)
+    t.ok(path.ways.length > 0, `${protocol}: there is a way`)
+  }
+})
+
 t.test('a sync under way goes before a view, but not for ever', async (t) => {
   const { source, begin, end } = await opened('nftables')
   const state = states().put(numbered(1)).take()

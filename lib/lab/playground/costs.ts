@@ -1,4 +1,4 @@
-import type { CostView } from '../../page/view.js'
+import type { CostView, ServiceView } from '../../page/view.js'
 import type { PlaceKind } from '../../kernel/place.js'
 import type { Way } from '../../inspect/explain/packet.js'
 
@@ -7,7 +7,7 @@ import type { Way } from '../../inspect/explain/packet.js'
  * Service only. Every mode has the same lines in the same order.
  */
 export function costsOf(
-  protocol: 'TCP' | 'UDP',
+  protocol: ServiceView['protocol'],
   ways: readonly Way[],
   alone: readonly Way[],
 ): readonly CostView[] {

@@ -4,6 +4,7 @@ import { CounterReader } from './counter-reader.js'
 import { Learning } from './learning.js'
 import { ModeSwitch } from './mode-switch.js'
 import { ConfigError } from '../../errors.js'
+import { PodMarks } from './pod-marks.js'
 import { parseDaemonLine, Timeline } from './timeline.js'
 import { Programmed } from './programmed.js'
 import { reachPod } from './reach-pod.js'
@@ -20,6 +21,10 @@ import type { PageSource } from '../../page/server.js'
 
 const watched = ['services', 'endpointslices.discovery.k8s.io', 'pods', 'deployments.apps'] as const
 const firstReplicas = 3
+const refusals = {
+  family: 'show another family: the playground sends over IPv4 only',
+  flows: 'filter the stream: only the page of a running proxy has one',
+} as const
 
 export interface LivePlaygroundOptions {
   readonly modes: readonly [ModeName, ...ModeName[]]
@@ -35,6 +40,7 @@ export class LivePlayground implements PageSource {
   readonly #options: LivePlaygroundOptions
   readonly #app: WebApp
   readonly #yaml: YamlObjects
+  readonly #marks: PodMarks
   readonly #traffic: Traffic
   readonly #timeline: Timeline
   readonly #learning: Learning
@@ -60,6 +66,7 @@ export class LivePlayground implements PageSource {
       rooms: cluster.pods,
     })
     this.#yaml = new YamlObjects(cluster.api)
+    this.#marks = new PodMarks(cluster.api.registry, this.#stop.signal)
     this.#programmed = new Programmed(cluster.api.registry.store)
     this.#shown = new ShownService({
       cluster,
@@ -149,6 +156,7 @@ export class LivePlayground implements PageSource {
       services: this.#app.services(),
       service: this.#selection.service(),
       pods: this.#shown.pods,
+      marks: this.#marks.list(),
       replicas: this.#app.replicas(),
       mostReplicas: Object.values(rooms).flat().length,
       sender: this.#selection.sender,
@@ -192,9 +200,8 @@ export class LivePlayground implements PageSource {
         this.#selection.wanted = command.target
         break
       case 'family':
-        throw new ConfigError('show another family: the playground sends over IPv4 only')
       case 'flows':
-        throw new ConfigError('filter the stream: only the page of a running proxy has one')
+        throw new ConfigError(refusals[command.do])
       case 'rules':
         this.#shown.rules.show(command.mode, this.#switch.mode)
         break
@@ -215,6 +222,8 @@ export class LivePlayground implements PageSource {
       case 'check':
         await this.#learning.perform(command)
         break
+      case 'marks':
+        return this.#marks.put(command.marks)
       case 'apply':
         this.#did(await this.#yaml.apply(command.yaml))
         break

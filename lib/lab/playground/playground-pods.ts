@@ -1,6 +1,6 @@
 import { aborted } from '../../async.js'
 import { messageOf } from '../../errors.js'
-import { podWishOf } from './pod-state.js'
+import { podNameOf, podWishOf } from './pod-state.js'
 import { PodLogs } from './pod-logs.js'
 import { portsOf } from './pod-ports.js'
 import type { PodRoom, PodServer, TestBed } from './test-bed.js'
@@ -33,7 +33,7 @@ export class PlaygroundPods implements PodRuntime {
     this.#store = store
   }
 
-  /** The room of a pod, by its name. */
+  /** The room of a pod, by its name on the page. */
   roomOf(pod: string): PodRoom | undefined {
     return [...this.#podIn].find(([, name]) => name === pod)?.[0]
   }
@@ -46,7 +46,7 @@ export class PlaygroundPods implements PodRuntime {
   }
 
   async run(pod: KubeObject, life: PodLife): Promise<void> {
-    const { name } = pod.metadata
+    const name = podNameOf(pod)
     const room = await this.#moveIn(name, life)
     if (room === undefined) return
     try {
@@ -67,7 +67,8 @@ export class PlaygroundPods implements PodRuntime {
   async #live(pod: KubeObject, room: PodRoom, life: PodLife): Promise<void> {
     const testBed = this.#testBed
     const ips = room.addresses
-    const { name, uid } = pod.metadata
+    const { uid } = pod.metadata
+    const name = podNameOf(pod)
     const { ports } = portsOf(pod)
     // The annotations may have changed while the pod waited for its room.
     let wish = podWishOf(this.#store?.get('pods', keyOf(pod)) ?? pod)

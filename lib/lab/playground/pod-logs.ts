@@ -1,3 +1,4 @@
+import { podNameOf } from './pod-state.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { LogFollower, PodLog } from '../apiserver/pod-requests.js'
 import { mostAnswered, type Answered } from '../world/agent-protocol.js'
@@ -23,11 +24,12 @@ export class PodLogs implements PodLog {
     }
   }
 
-  lines({ metadata: { name } }: KubeObject): readonly string[] {
-    return this.#lines.get(name) ?? []
+  lines(pod: KubeObject): readonly string[] {
+    return this.#lines.get(podNameOf(pod)) ?? []
   }
 
-  follow({ metadata: { name } }: KubeObject, follower: LogFollower): () => void {
+  follow(pod: KubeObject, follower: LogFollower): () => void {
+    const name = podNameOf(pod)
     const all = this.#followers.get(name) ?? new Set()
     this.#followers.set(name, all.add(follower))
     return () => {

@@ -26,6 +26,11 @@ export function podWishOf(pod: KubeObject | undefined): PodWish {
   return { runs, isDark: process === 'dark', isReady: runs && wish(readyAnnotation) !== 'false' }
 }
 
+/** How the page and the pod itself call it: with its namespace, unless that is the usual one. */
+export function podNameOf({ metadata: { namespace = 'default', name } }: KubeObject): string {
+  return namespace === 'default' ? name : `${namespace}/${name}`
+}
+
 export function podStateOf(pod: KubeObject): PodView['state'] {
   if (pod.metadata.deletionTimestamp !== undefined) return 'terminating'
   const wish = podWishOf(pod)

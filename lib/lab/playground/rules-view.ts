@@ -15,7 +15,7 @@ import type { PlanLine } from '../../modes/mode.js'
 import type { ObjectKind } from '../../sources/source.js'
 import { pathView } from '../../page/path-view.js'
 import { ownLines } from '../../page/rule-lines.js'
-import type { PathView, PodView, Sender } from '../../page/view.js'
+import type { PathView, PodView, ServiceView, Sender } from '../../page/view.js'
 import type { Registry } from '../apiserver/registry.js'
 
 const collections: readonly (readonly [ObjectKind, collection: string])[] = [
@@ -124,7 +124,7 @@ export interface Connection {
   readonly sender: Sender
   /** Where the sender is; undefined when no pod can send. */
   readonly room: Pick<PodRoom, 'addresses'> | undefined
-  readonly protocol: 'TCP' | 'UDP'
+  readonly protocol: ServiceView['protocol']
   readonly destination: string
   readonly port: number
   /** Name of the pod at an address. */

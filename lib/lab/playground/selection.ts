@@ -88,7 +88,9 @@ export class Selection {
 
   /** A connection of the page's own to the Service, and the counters that it passes. */
   probe({ mode, scheduler }: Running, { has, wanted }: States): Probe {
-    const { protocol, name } = this.service()
+    const { name, ...service } = this.service()
+    // No way of a TCP packet leads to an SCTP Service, so such a Service is not asked.
+    const protocol = service.protocol === 'UDP' ? 'UDP' : 'TCP'
     const { layout, pods, rooms } = this.#deps
     const { destination, port } = this.addressOf('ClusterIP')
     const { first, last } = hiddenPorts

@@ -1,6 +1,6 @@
 import { pause } from '../../async.js'
 import { at, listAt, textAt, textsAt, type Json } from '../apiserver/json.js'
-import { podStateOf } from './pod-state.js'
+import { podNameOf, podStateOf } from './pod-state.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { StoreEvent, VersionedStore } from '../apiserver/store.js'
 import type { TimelineStep, TimelineView } from '../../page/view.js'
@@ -92,7 +92,7 @@ export class Timeline {
     const now = this.#deps.now()
     // Only one pod is followed at a time. After this time its connection is given up.
     if (this.#running && now - this.#running.startedAt < patienceMs) return
-    const { name } = object.metadata
+    const name = podNameOf(object)
     const ip = textAt(object, 'status', 'podIP')
     const [listedAt, landedAt] = [undefined, undefined]
     this.#running = { pod: name, ip, startedAt: now, listedAt, heard: [], syncs: [], landedAt }

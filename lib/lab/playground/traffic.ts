@@ -2,14 +2,15 @@ import { pause } from '../../async.js'
 import { sentTo } from './sent-to.js'
 import type { FlowResult } from '../world/agent-protocol.js'
 import type { PodRoom, TestBed } from './test-bed.js'
-import type { LogEntry, Sender, View } from '../../page/view.js'
+import { ConfigError } from '../../errors.js'
+import type { LogEntry, Sender, ServiceView, View } from '../../page/view.js'
 
 export interface TrafficRequest {
   readonly mode: string
   readonly sender: Sender
   /** Where the sender is; undefined when no pod can send. */
   readonly room: PodRoom | undefined
-  readonly protocol: 'TCP' | 'UDP'
+  readonly protocol: ServiceView['protocol']
   readonly destination: string
   readonly port: number
 }
@@ -56,6 +57,7 @@ export class Traffic {
   }
 
   async send(count: number, next: () => TrafficRequest): Promise<void> {
+    refuseSctp(next())
     for (let left = count; left > 0;) {
       const request = next()
       const size = request.protocol === 'UDP' ? 1 : Math.min(batch, left)
@@ -70,6 +72,7 @@ export class Traffic {
       this.#continuous?.abort()
       this.#continuous = undefined
     } else if (!this.#continuous) {
+      refuseSctp(next())
       this.#continuous = new AbortController()
       const before = this.#running
       const { signal } = this.#continuous
@@ -104,7 +107,7 @@ export class Traffic {
 
   async #ask(count: number, asked: TrafficRequest): Promise<void> {
     const { room, sender, protocol, destination, port } = asked
-    if (room === undefined || destination === '') return
+    if (room === undefined || destination === '' || protocol === 'SCTP') return
     const from = {
       ...(protocol === 'UDP' ? { fromPort: udpClientPort } : {}),
       // Pods share places, so the pod must choose its address.
@@ -149,4 +152,11 @@ export class Traffic {
     this.#log = [entry, ...this.#log.slice(0, logLength - 1)]
     this.#listener.recorded(entry)
   }
+}
+
+function refuseSctp({ protocol, destination, port }: TrafficRequest): void {
+  if (protocol !== 'SCTP') return
+  throw new ConfigError(
+    `send to ${destination}:${port}: the Service is SCTP, and the playground sends TCP and UDP only; its way and its rules are shown`,
+  )
 }

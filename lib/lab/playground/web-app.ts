@@ -3,7 +3,7 @@ import { ConfigError } from '../../errors.js'
 import { isEqual } from '../../state/json.js'
 import { PersistentMap } from '../../state/persistent-map.js'
 import { isKubernetes } from './kubernetes-service.js'
-import { podStateOf, processAnnotation, readyAnnotation } from './pod-state.js'
+import { podNameOf, podStateOf, processAnnotation, readyAnnotation } from './pod-state.js'
 import { clientsOf, type Clients } from '../apiserver/kind-client.js'
 import type { KubeObject, NewObject } from '../apiserver/object.js'
 import { collectionKey } from '../apiserver/store.js'
@@ -34,6 +34,7 @@ const wishes = {
   unready: [readyAnnotation, 'false'],
   ready: [readyAnnotation, 'true'],
 } as const
+const protocols = ['TCP', 'UDP', 'SCTP'] as const
 export const firstService = 'default/web'
 
 /**
@@ -64,7 +65,8 @@ export class WebApp {
   reset(replicas: number, at: ClusterLayout['ports']): void {
     this.create(replicas, at)
     this.#selected = firstService
-    for (const pod of this.#clients.pods.list()) {
+    // Pods of other namespaces are the user's own.
+    for (const pod of this.#clients.pods.list().filter(isInDefault)) {
       const { [processAnnotation]: runs, [readyAnnotation]: ready } = annotationsOf(pod)
       if (runs !== undefined || ready !== undefined) this.#clients.pods.delete(pod)
     }
@@ -81,8 +83,9 @@ export class WebApp {
       }
     }
     const isOurs = ({ metadata }: KubeObject) => metadata.labels?.['app'] === webLabels.app
-    for (const pod of pods.list().filter(isOurs)) pods.delete(pod, { gracePeriodSeconds: 0 })
-    for (const slice of slices.list()) {
+    for (const pod of pods.list().filter(isInDefault).filter(isOurs))
+      pods.delete(pod, { gracePeriodSeconds: 0 })
+    for (const slice of slices.list().filter(isInDefault)) {
       const { [serviceNameLabel]: of, [exerciseLabel]: exercise } = slice.metadata.labels ?? {}
       if (of === 'web' && exercise === undefined) slices.delete(slice)
     }
@@ -124,12 +127,13 @@ export class WebApp {
   }
 
   /** `terminate` ends a pod as a rollout does; `kill` only its process, as a crash does. */
-  #act(name: string, action: PodAction): string {
+  #act(shown: string, action: PodAction): string {
     const { pods } = this.#clients
-    const pod = pods.get(collectionKey('default', name))
+    const pod = pods.list().find((each) => podNameOf(each) === shown)
     if (!pod) {
-      throw new ConfigError(`${action} pod ${name}: there is no such pod; choose one of the list`)
+      throw new ConfigError(`${action} pod ${shown}: there is no such pod; choose one of the list`)
     }
+    const name = onCommandLine(pod.metadata)
     if (action === 'terminate') {
       pods.delete(pod)
       return `delete pod ${name} --wait=false`
@@ -196,7 +200,7 @@ export class WebApp {
     return {
       name: this.#selected,
       type: textAt(service, 'spec', 'type'),
-      protocol: textAt(first, 'protocol') === 'UDP' ? 'UDP' : 'TCP',
+      protocol: protocols.find((each) => each === textAt(first, 'protocol')) ?? 'TCP',
       clusterIp: textAt(service, 'spec', 'clusterIP'),
       port: numberAt(first, 'port') ?? 80,
       nodePort: numberAt(first, 'nodePort') ?? 0,
@@ -210,7 +214,7 @@ export class WebApp {
 
   pods(): readonly PodView[] {
     return this.#clients.pods.list().map((pod) => ({
-      name: pod.metadata.name,
+      name: podNameOf(pod),
       ip: textAt(pod, 'status', 'podIP'),
       node: textAt(pod, 'spec', 'nodeName'),
       state: podStateOf(pod),
@@ -238,7 +242,7 @@ export class WebApp {
 
   #onCommandLine(): string {
     const [namespace = '', name = ''] = this.#selected.split('/')
-    return namespace === 'default' ? name : `${name} -n ${namespace}`
+    return onCommandLine({ namespace, name })
   }
 
   #deployment(): KubeObject | undefined {
@@ -249,6 +253,15 @@ export class WebApp {
     const [namespace, name = ''] = key.split('/')
     return this.#clients.services.get(collectionKey(namespace, name))
   }
+}
+
+function isInDefault({ metadata }: KubeObject): boolean {
+  return metadata.namespace === 'default'
+}
+
+/** The name of an object as `kubectl` takes it. */
+function onCommandLine({ namespace, name }: Pick<KubeObject['metadata'], 'namespace' | 'name'>) {
+  return namespace === undefined || namespace === 'default' ? name : `${name} -n ${namespace}`
 }
 
 function annotationsOf({ metadata }: KubeObject): Readonly<Record<string, unknown>> {

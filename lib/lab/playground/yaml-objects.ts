@@ -7,6 +7,7 @@ import { pause } from '../../async.js'
 import { ConfigError } from '../../errors.js'
 import { isEqual } from '../../state/json.js'
 import { ApiError } from '../apiserver/status.js'
+import { firstNamespaces } from '../apiserver/strategies.js'
 import { checkFields } from '../apiserver/field-validation.js'
 import type { ApiObjects } from '../apiserver/objects.js'
 import type { ObjectLine } from '../../page/view.js'
@@ -20,9 +21,17 @@ const shown: readonly (readonly [apiVersion: string, kind: string, collection: s
   ['v1', 'Node', 'nodes'],
 ]
 
-/** The last line of the list: all Services and Deployments in one text. */
+/** The last line of the list: all that a user could have written, in one text. */
 const everything: ObjectLine = { apiVersion: 'v1', kind: 'List', namespace: '', name: 'all' }
-const written = ['services', 'deployments.apps']
+/** What others refer to comes first. Nodes are left out: another cluster has its own. */
+const written = [
+  'namespaces',
+  'services',
+  'endpointslices.discovery.k8s.io',
+  'deployments.apps',
+  'replicasets.apps',
+  'pods',
+]
 
 const sentAtOnce = 10
 const neverAborted = new AbortController().signal
@@ -77,9 +86,9 @@ export class YamlObjects {
     return `${verb} -f - <<'EOF'\n${plain.join('---\n')}EOF`
   }
 
-  /** Everything that a user could have written. It makes the same cluster again. */
+  /** It makes the same cluster again, so it leaves out what controllers make of the rest. */
   #all(): string {
-    const objects = written.flatMap((collection) => this.#own(collection))
+    const objects = written.flatMap((collection) => this.#own(collection)).filter(isByHand)
     return objects
       .map((object) => stringify(withoutServerFields(object), { lineWidth: 0 }))
       .join('---\n')
@@ -117,6 +126,11 @@ export class YamlObjects {
       `no matches for kind ${JSON.stringify(name)} in version ${JSON.stringify(apiVersion)}`,
     )
   }
+}
+
+function isByHand({ kind, metadata }: KubeObject): boolean {
+  if (kind === 'Namespace') return !firstNamespaces.includes(metadata.name)
+  return (metadata.ownerReferences ?? []).length === 0
 }
 
 function isObject(value: Json): value is JsonObject {

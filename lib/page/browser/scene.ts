@@ -23,6 +23,8 @@ export async function openScene(): Promise<void> {
   // A lesson or an exercise replaces all objects, so those of the address come after it.
   for (const command of begunIn(wanted)) await link().perform(command)
   if (text !== undefined) await link().perform({ do: 'apply', yaml: text })
+  const marks = wanted.get('pods')
+  if (marks !== null) await link().perform({ do: 'marks', marks: marks.split(' ') })
   for (const command of commandsOf(wanted)) await link().perform(command)
   lastWritten = location.hash
 }
@@ -83,6 +85,7 @@ async function write(view: View): Promise<void> {
     from: view.sender,
     to: view.target.name,
     rules: view.rules.mode,
+    ...(view.marks.length === 0 ? {} : { pods: view.marks.join(' ') }),
     ...(view.comparison.length === 0 ? {} : { compare: comparedIn(view).join(' ') }),
   })
   const hash = `#${parts.toString()}`

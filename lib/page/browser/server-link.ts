@@ -1,6 +1,9 @@
 import type { Changes, FlowView, Frame, ServiceLine, View } from '../view.js'
 import type { PageLink } from './link.js'
 
+/** The server is that of a playground, or of a node's proxy. */
+const gone = 'the server of this page has ended or does not answer'
+
 /** The link to the server that this page was loaded from. */
 export const serverLink: PageLink = {
   perform: async (command) => {
@@ -10,12 +13,13 @@ export const serverLink: PageLink = {
       body: JSON.stringify(command),
     }).catch(() => undefined)
     if (response?.ok) return undefined
-    return response ? response.text() : 'The playground has ended.'
+    return response ? response.text() : gone
   },
   yaml: async (line) => {
     const query = new URLSearchParams({ ...line })
     const response = await fetch(`object?${query.toString()}`).catch(() => undefined)
-    return response?.text()
+    // Other texts say why there is no object.
+    return response?.ok ? response.text() : undefined
   },
   isLocal: false,
   follow,
@@ -42,7 +46,7 @@ function follow(show: (view: View) => void, lost: (words: string) => void): void
     lost(
       events.readyState === EventSource.CLOSED
         ? 'the server refuses this page: too many pages are open, or it needs a token; close one and load it again'
-        : 'the playground has ended or does not answer; waiting for it …',
+        : `${gone}; waiting for it …`,
     ),
   )
 }

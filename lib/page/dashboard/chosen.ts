@@ -243,8 +243,7 @@ function serviceView(service: DesiredService): ServiceView {
   return {
     name: portName,
     type: typeOf(service),
-    protocol: protocol === 'UDP' ? 'UDP' : 'TCP',
-    ...{ clusterIp, port, nodePort },
+    ...{ protocol, clusterIp, port, nodePort },
     loadBalancerIp: loadBalancerIps[0] ?? '',
     affinity: service.affinitySeconds !== undefined,
     internalPolicy: service.internalPolicyLocal ? 'Local' : 'Cluster',

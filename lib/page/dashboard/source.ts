@@ -120,6 +120,7 @@ export class DashboardSource implements PageSource {
       log: [],
       ...this.#stream.view(),
       mostReplicas: 0,
+      marks: [],
       comparison: [],
       timeline: null,
       lessons: [],

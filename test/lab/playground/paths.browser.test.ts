@@ -120,6 +120,7 @@ function viewOf(mode: ModeName): PageView {
     pods,
     replicas: 3,
     mostReplicas: 0,
+    marks: [],
     sender: 'client-pod',
     senders: namespaceLayout.senders,
     target: { name: 'ClusterIP', address: `${clusterIp}:80` },

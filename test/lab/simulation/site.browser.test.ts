@@ -5,7 +5,7 @@ import t from 'tap'
 import { isForLinux } from '../../../lib/modes/systems.js'
 import { modeNames } from '../../../lib/modes/registry.js'
 import { browserPath, hasBrowser, violations } from '../playground/opened-page.js'
-import { withOpenedSite, withSite } from './opened-site.js'
+import { withOpenedSite, withSite, type OpenedSite } from './opened-site.js'
 
 const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
 
@@ -113,6 +113,46 @@ t.test('an address shows the same cluster again', { skip }, async (t) => {
       await press('start again')
       await page.waitForFunction(`document.querySelectorAll('#lessons .done').length === 0`)
       t.equal(await page.evaluate(`document.activeElement?.dataset.key`), 'again', 'focus stays')
+    })
+  })
+})
+
+t.test('an address does the same to pods again', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    let [address, seen] = ['', '']
+    const act = async ({ page }: OpenedSite, action: string, state: string) => {
+      await page.locator(`#pods li:has(.ready) [data-action=${action}]`).first().click()
+      await page.locator('#pods .state', { hasText: state }).waitFor()
+    }
+    const statesIn = async ({ page }: OpenedSite) => {
+      const all = await page.locator('#pods .state').allInnerTexts()
+      return all.sort().join(', ')
+    }
+    await withOpenedSite(url, async (opened) => {
+      const { page } = opened
+      await page.waitForFunction(`document.querySelectorAll('#pods .ready').length === 3`)
+      await act(opened, 'unready', 'not ready')
+      await act(opened, 'kill', 'stopped')
+      await page.waitForURL(/pods=default_web_\S*_running_unready/)
+      await page.waitForURL(/pods=default_web_\S*_stopped_ready/)
+      address = page.url()
+      seen = await statesIn(opened)
+    })
+    await withOpenedSite(address, async (opened) => {
+      const { page, complaints } = opened
+      await page.locator('#pods .not-ready').waitFor()
+      await page.locator('#pods .stopped').waitFor()
+      await page.locator('#pods .ready').waitFor()
+      t.equal(await statesIn(opened), seen)
+      t.equal(seen, 'not ready, ready, stopped')
+      t.same(complaints, [])
+    })
+    const hostile = '#pods=default_web_node-1_dark_ready+%3Cimg+src=x%3E&mode=nftables'
+    await withOpenedSite(`${url}${hostile}`, async ({ page, complaints, see }) => {
+      await see('#status', 'running in nftables mode')
+      await page.waitForURL((now) => !now.hash.includes('img'))
+      t.notMatch(page.url(), 'pods=', 'a link that cannot be read does nothing to pods')
+      t.same(complaints, [])
     })
   })
 })
