@@ -15,7 +15,7 @@ const plan = socketPlanner({ localhostNodePorts: false })(cluster)
 const [part] = plan.parts.values()
 const id = targetId(part?.targets[0]?.id ?? '')
 
-/** The map as programs write it. */
+/** The map of refused calls, with entries as programs write them. */
 class Ring {
   readonly entries = new Map<number, Buffer>()
   number = 0

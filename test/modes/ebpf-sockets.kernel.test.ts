@@ -43,7 +43,7 @@ t.test('io_uring, TCP Fast Open and MPTCP are translated, too', { skip }, async 
       continue
     }
     connections++
-    // The peer of MPTCP is that of a socket below, which no program can tell from another.
+    // An MPTCP socket has the peer of a socket below it, which no program can recognize.
     t.same([name, peer], ['one', ways[how]], how)
   }
   t.equal(daemonNumbers(await page()).get('default/web:http/TCP')?.connections, connections)

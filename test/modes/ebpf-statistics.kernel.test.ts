@@ -47,7 +47,7 @@ t.test('connections and bytes are counted exactly, however they end', { skip }, 
         ...{ do: 'exchange', host: clusterIp, port: 80, connections, request, answer, end },
       }
       t.same(await client.ask(exchange), { name: String(connections) })
-      // The last acknowledgement of a connection may come after its client is done.
+      // The last acknowledgement of a connection may come after its client has ended.
       while ((await openOf(started)) > 0) await pause()
       const bytes = { bytesIn: connections * request, bytesOut: connections * answer }
       const expected = { open: 0, connections, errors: 0, ...bytes }
@@ -155,7 +155,7 @@ t.test('what is open is known over restarts, and after somebody detached', { ski
   t.match(await numbers(), { connections: 3 }, 'and counting goes on')
 })
 
-/** Keeps connections open until they are released. */
+/** A server that keeps connections open until the test releases them. */
 async function holdConnections() {
   const sockets = new Set<Socket>()
   const server = createServer((socket) => sockets.add(socket.on('error', () => undefined)))
