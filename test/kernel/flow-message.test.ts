@@ -3,7 +3,7 @@ import t from 'tap'
 import { FlowMessage } from '../../lib/kernel/flow-message.js'
 import { bytesOf, examplesOf, near } from '../support/corpus.js'
 
-/** An attribute of netlink, padded to four bytes; what is inside of a nest is attributes. */
+/** An attribute of netlink, padded to four bytes. A nest contains attributes. */
 function attribute(type: number, ...values: readonly Buffer[]): Buffer {
   const value = Buffer.concat(values)
   const bytes = Buffer.alloc(4 + Math.ceil(value.length / 4) * 4)
@@ -29,7 +29,7 @@ interface End {
   readonly port: number
 }
 
-/** As the kernel writes it, or in another order, with something more in it. */
+/** A tuple as the kernel writes it, or in another order with one more attribute. */
 function tuple(type: number, from: End, to: End, isUsual = true): Buffer {
   const first = from.ip.length === 4 ? 1 : 3
   const ip = nest(1, attribute(first, from.ip), attribute(first + 1, to.ip))
@@ -146,7 +146,7 @@ t.test('any bytes are a flow or none, and nothing beyond them is read', async (t
     fc.property(fc.oneof(fc.uint8Array({ maxLength: 200 }), near('flow-message')), (given) => {
       const bytes = Buffer.from(given)
       const isFlow = flow.read(bytes, 0, bytes.length)
-      // Where it lies in a larger buffer, and what follows it, changes nothing.
+      // The bytes after the message in a larger buffer change nothing.
       const larger = Buffer.concat([bytes, Buffer.alloc(64, 0xff)])
       return new FlowMessage().read(larger, 0, bytes.length) === isFlow
     }),

@@ -5,7 +5,7 @@ import type { TableRef } from '../../lib/kernel/nftables/model.js'
 import { watchCommits } from '../../lib/kernel/nftables-netlink/commit-watch.js'
 import { families, messages } from '../../lib/kernel/nftables-netlink/protocol.js'
 
-/** A watch in a namespace whose counter of transactions the test moves, with a socket that it fills. */
+/** A watch with a played kernel: the test sets the counter of transactions and fills the socket. */
 function watching() {
   const kernel = { generation: 5, denies: false, isHeard: true, isMuted: false }
   const inbox: Received[] = []
@@ -44,7 +44,7 @@ function watching() {
     end.abort()
     await running
   }
-  /** The event of a transaction arrives, and the watch is read. */
+  /** Delivers the event of a transaction and reads the watch. */
   const event = (id: number, { family = 'ip', name = 'kube-proxy' }: Partial<TableRef> = {}) => {
     const message = new MessageWriter().message(messages.newRule, 0, (body) =>
       body.fixed(Uint8Array.of(families[family], 0, id >> 8, id & 0xff)).string(1, name),
