@@ -4,7 +4,7 @@ import { withOpenedSite, withSite } from './opened-site.js'
 
 const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
 
-/** Looks at every change of what moves: how many at once, which words, and where each ended. */
+/** Records all that moves: how many dots at once, their words, and where each ended. */
 const watch = `(() => {
   globalThis.seen = { most: 0, dots: 0, words: [] }
   const look = (changes) => {
@@ -84,7 +84,7 @@ t.test('a frame in another page holds the whole picture', { skip }, async (t) =>
   })
 })
 
-/** What has less than 14 px. */
+/** Elements with text of less than 14 px. */
 const small = `[...document.querySelectorAll('body *')]
   .filter((each) => each.checkVisibility() && each.tagName !== 'OPTION' &&
     [...each.childNodes].some((child) => child.nodeType === 3 && child.data.trim() !== ''))
@@ -107,7 +107,7 @@ t.test('whatever is presented can be read at 1024 px', { skip }, async (t) => {
   })
 })
 
-/** Boxes that a wire touches, or nearly: those where it ends only there. */
+/** Boxes that a wire touches or nearly touches. Boxes at its ends count only elsewhere. */
 const touched = `[...document.querySelectorAll('#picture :is(.wire, .writes)')].flatMap((wire) => {
   const length = wire.getTotalLength()
   const points = Array.from({ length: 101 }, (_, at) => wire.getPointAtLength((length * at) / 100))
