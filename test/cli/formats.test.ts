@@ -4,7 +4,7 @@ import { parse } from 'yaml'
 import { runCommand } from '../../lib/kernel/command.js'
 import { program } from '../support/program.js'
 
-/** One flag has one name and one meaning in all commands. The built program is run, as users do. */
+/** A flag has the same name and meaning in all commands. The test runs the built program. */
 
 const whole = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 const examples = fileURLToPath(new URL('../../../examples/services', import.meta.url))

@@ -6,7 +6,7 @@ import { installPlugin, putProxy } from './support/plugin.js'
 import { runCommand } from '../../lib/kernel/command.js'
 import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
 
-/** `kubectl svcproxy` against proxies of several nodes, whose answers are made up here. */
+/** `kubectl svcproxy` with proxies of several nodes. The test makes their answers. */
 
 const skip = noKubectl
 
@@ -55,7 +55,9 @@ const pagesOf = (node: number): Pages => ({
 
 let port = 0
 
-/** On one port of several loopback addresses, as the proxies of nodes are. */
+/**
+ * Starts a proxy's pages. Proxies have the same port on several loopback addresses, as on nodes.
+ */
 async function startPages(t: Test, ip: string, pages: Pages): Promise<void> {
   const server = createServer((request, reply) => {
     const page = pages[(request.url ?? '').split('?', 1)[0] ?? '']
@@ -126,7 +128,7 @@ void t.test('Ctrl-C in the middle of a question is no failure', { skip }, async 
   for (const command of ['flows', 'top']) {
     const asked = once(questions, 'asked')
     const arguments_ = [command, '--watch', `--port=${on}`]
-    // A terminal tells the whole group, and so the kubectl that asks.
+    // A terminal sends the signal to the whole group, which includes the kubectl that asks.
     const child = spawn('kubectl', ['svcproxy', ...arguments_], { detached: true })
     let stderr = ''
     child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text))

@@ -1,4 +1,4 @@
-/** The Helm chart against the overlays of kustomize: two ways to write the same manifests. */
+/** The Helm chart and the overlays of kustomize make the same manifests. */
 import { execFile, spawnSync } from 'node:child_process'
 import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -46,7 +46,7 @@ interface DaemonSet extends Manifest {
   }
 }
 
-/** In an order of their own, the YAML inside ConfigMaps read too, and hashes in names left out. */
+/** The manifests sorted, with the YAML in ConfigMaps parsed, and without hashes in names. */
 function normal(text: string): readonly Manifest[] {
   const withoutHashes = text.replace(/(kube-proxy-ts-(?:config|api-server))-[a-z0-9]{10}\b/g, '$1')
   const manifests = parseAllDocuments(withoutHashes).map((of) => of.toJS() as Manifest)

@@ -591,7 +591,7 @@ t.test(
     await running
     t.match(events, [
       { type: 'Normal', reason: 'Starting', action: 'StartKubeProxy', regarding: { kind: 'Node' } },
-      // IP34: upstream's Event, since dashboards look for it.
+      // IP34: this is upstream's Event, because dashboards look for it.
       { type: 'Warning', reason: 'IPVSDeprecation', regarding: { kind: 'Node', name: 'n1' } },
       { type: 'Warning', reason: 'AddressInUse', regarding: { namespace: 'd', name: 'asker' } },
       {
