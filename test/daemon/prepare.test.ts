@@ -5,7 +5,7 @@ import type { ModeName } from '../../lib/config/config.js'
 import type { ModeDefinition } from '../../lib/modes/mode.js'
 import type { ModeLoaders } from '../../lib/modes/registry.js'
 
-/** What --init-only does with modes of which only some can run. */
+/** What --init-only does if only these modes can run. */
 async function prepared(config: Parameters<typeof configWith>[0], runnable: readonly ModeName[]) {
   const done: string[] = []
   const said: string[] = []

@@ -9,7 +9,7 @@ interface Timer {
   readonly then: () => void
 }
 
-/** A schedule whose time is played, and whose endpoints answer as the test says. */
+/** A schedule with played time, whose endpoints answer as the test says. */
 function played(most = 256) {
   let time = 0
   const timers = new Set<Timer>()
@@ -38,7 +38,7 @@ function played(most = 256) {
     most,
   })
   const settle = () => new Promise((resolve) => setImmediate(resolve))
-  /** The next timers fire, and all checks under way get this answer. */
+  /** Fires the next timers, and gives this answer to all checks under way. */
   const round = async (outcome: Outcome['kind'], reason = 'dark') => {
     const next = Math.min(...Array.from(timers, ({ at }) => at))
     time = Math.max(time, next)

@@ -23,7 +23,7 @@ function played() {
   })
   const said: string[] = []
   const say = (word: string) => () => void said.push(`${word} ${time}`)
-  /** The timer fires, so much too early or too late. */
+  /** Fires the timer, so many ms too early or too late. */
   const fire = (offMs = 0) => {
     const fired = timer
     if (!fired) throw new Error('nothing waits')
