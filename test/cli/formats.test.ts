@@ -41,7 +41,7 @@ t.test('-o json, its synonym --json and -o yaml give the same data in every comm
   t.match(families[0]?.rules, /^\*filter[^]*-d 10\.96\.0\.10\/32 /m)
 })
 
-t.test('wide is the text where a command has nothing more to tell', async (t) => {
+t.test('-o wide prints the same text if a command has no more to show', async (t) => {
   const [wide, text] = await Promise.all([run(...explain, '-o', 'wide'), run(...explain)])
   t.equal(wide.stdout, text.stdout)
   t.match(text.stdout, /^TCP from a client outside/)

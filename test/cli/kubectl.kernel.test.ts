@@ -75,7 +75,7 @@ async function visit(): Promise<void> {
   await once(socket, 'close')
 }
 
-t.test('explain, flows, top, trace, check and diff from afar', { skip }, async (t) => {
+t.test('explain, flows, top, trace, check and diff run via the API server', { skip }, async (t) => {
   const server = await startServer()
   t.teardown(() => server.stop())
   putObjects(server.api)

@@ -177,7 +177,7 @@ void t.test(
   },
 )
 
-void t.test('what is missing is said with what to do', { skip }, async (t) => {
+void t.test('an error says what is missing and what to do', { skip }, async (t) => {
   const silent = { '/configz': configz(false), '/proxyMode': 'nftables', '/metrics': '' }
   const { run, kubeconfig } = await twoNodes(t, silent)
   t.match(
@@ -210,7 +210,7 @@ void t.test('what is missing is said with what to do', { skip }, async (t) => {
 })
 
 void t.test(
-  'the rights of the caller decide, and a refusal names the missing one',
+  'the caller needs the rights, and a refusal names the missing one',
   { skip },
   async (t) => {
     const server = await startServer({ accepts: (token) => token === 'good' })
@@ -222,18 +222,22 @@ void t.test(
   },
 )
 
-void t.test('a pod is no way to the machine of the API server', { skip }, async (t) => {
-  const server = await startServer()
-  t.teardown(() => server.stop())
-  putProxy(server.api, 'node-1', '127.0.0.1')
-  putProxy(server.api, 'node-2', '169.254.169.254')
-  const ask = (place: string) =>
-    server.kubectl(`get --raw /api/v1/namespaces/kube-system/pods/${place}/proxy/x`)
-  for (const node of ['node-1', 'node-2']) {
-    t.match(await ask(`proxy-${node}:1`), { code: 1, stderr: /address not allowed/ }, node)
-  }
-  t.match(await ask('proxy-node-1:65536'), { code: 1, stderr: /invalid pod request/ })
-})
+void t.test(
+  'the proxy of pods does not lead to the machine of the API server',
+  { skip },
+  async (t) => {
+    const server = await startServer()
+    t.teardown(() => server.stop())
+    putProxy(server.api, 'node-1', '127.0.0.1')
+    putProxy(server.api, 'node-2', '169.254.169.254')
+    const ask = (place: string) =>
+      server.kubectl(`get --raw /api/v1/namespaces/kube-system/pods/${place}/proxy/x`)
+    for (const node of ['node-1', 'node-2']) {
+      t.match(await ask(`proxy-${node}:1`), { code: 1, stderr: /address not allowed/ }, node)
+    }
+    t.match(await ask('proxy-node-1:65536'), { code: 1, stderr: /invalid pod request/ })
+  },
+)
 
 void t.test(
   'kubectl completes the commands, flags and values of the plug-in',

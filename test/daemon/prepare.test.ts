@@ -40,7 +40,7 @@ t.test('no mode means iptables; a mode that cannot run prepares its fallback', a
   t.same(asked.done, ['probe ipvs', 'probe nftables', 'prepare nftables'])
 })
 
-t.test('where none runs, all that could be chosen were tried, and it is said', async (t) => {
+t.test('if no mode runs, all possible ones were tried, and the log says so', async (t) => {
   const { done, said } = await prepared({ mode: 'auto' }, [])
   t.same(done, ['probe nftables', 'probe iptables', 'probe userspace'])
   t.same(said, ['this mode could not be prepared'])

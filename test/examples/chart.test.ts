@@ -100,7 +100,7 @@ for (const mode of modes) {
   }
 }
 
-t.test('with flows the daemon counts, and may do it by the ring', { skip }, (t) => {
+t.test('with flows the daemon counts connections, and may use the ring', { skip }, (t) => {
   const { stdout } = template('--set', 'mode=nftables,flows=true')
   const set = parseAllDocuments(stdout).map((of) => of.toJS() as DaemonSet)
   const daemon = set.find(({ kind }) => kind === 'DaemonSet')?.spec.template.spec.containers[0]
@@ -177,7 +177,7 @@ t.test('each value is in the schema, with a default and a comment', (t) => {
   t.end()
 })
 
-t.test('own keys of the configuration win, and this program accepts the whole', { skip }, (t) => {
+t.test('keys of the user win over ours, and this program accepts the whole', { skip }, (t) => {
   const set = 'config.metricsBindAddress=0.0.0.0:10249,config.ipvs.scheduler=lc,mode=ipvs'
   const { stdout } = template('--set', set)
   const text = configIn(stdout)

@@ -228,7 +228,7 @@ t.test('the flags that k3s gives kube-proxy are accepted, and have an effect', a
   t.match(config, { mode: 'iptables', clusterCIDR: '10.42.0.0/16', conntrack: { maxPerCore: 0 } })
 })
 
-t.test('the YAML of the page is what it says', (t) => {
+t.test('the YAML of the page does what the page says', (t) => {
   const blocks = Array.from(page.matchAll(/^```yaml\n([^]*?)^```$/gm), ([, text = '']) => text)
   t.same(
     blocks.map((text) => parse(text) as unknown),

@@ -88,14 +88,14 @@ async function everyFlowIsTold(t: Test, ringBytes: number, burst: number): Promi
 
 if (skip === false) prepareNode()
 
-t.test('connections are told by a ring, time after time around it', { skip }, (t) =>
+t.test('connections come by a ring, also many times around it', { skip }, (t) =>
   everyFlowIsTold(t, 1 << 16, 150),
 )
 
-t.test('what the ring has no room for comes to the socket', { skip }, (t) =>
+t.test('events without room in the ring come to the socket', { skip }, (t) =>
   everyFlowIsTold(t, 1 << 16, 500),
 )
 
-t.test('where the kernel refuses a ring, all comes to the socket', { skip }, (t) =>
+t.test('if the kernel refuses a ring, all events come to the socket', { skip }, (t) =>
   everyFlowIsTold(t, 0, 150),
 )

@@ -102,7 +102,7 @@ t.test('a message says the same in whatever order its attributes come, and where
   t.end()
 })
 
-t.test('two places have two keys, and a place always the same', (t) => {
+t.test('two places have different keys, and each place always has the same one', (t) => {
   const [one, other] = [new FlowMessage(), new FlowMessage()]
   one.read(message(2), 0, message(2).length)
   other.read(message(2, false), 0, message(2, false).length)
@@ -113,7 +113,7 @@ t.test('two places have two keys, and a place always the same', (t) => {
   t.end()
 })
 
-t.test('what is cut short says no more than it has, and nothing of the message before', (t) => {
+t.test('a cut message gives only what it has, and nothing of the message before', (t) => {
   const flow = new FlowMessage()
   for (const family of [2, 10] as const) {
     const whole = message(family)
@@ -128,7 +128,7 @@ t.test('what is cut short says no more than it has, and nothing of the message b
   t.end()
 })
 
-t.test('lengths that lie lead nowhere', (t) => {
+t.test('a message with wrong lengths makes no error', (t) => {
   const flow = new FlowMessage()
   for (const length of [0, 3, 0xffff]) {
     for (let at = 4; at < 112; at += 4) {

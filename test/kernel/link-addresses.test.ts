@@ -111,7 +111,7 @@ t.test('an interface gets rows of 80 bytes: single, no source, ready at once', a
   t.same(windows.listed(), ['10.96.0.10'])
 })
 
-t.test('netsh gets its words one by one, without a shell', async (t) => {
+t.test('netsh gets its arguments one by one, without a shell', async (t) => {
   const windows = new FakeWindows()
   const link = windowsMachine(t, 'netsh', windows).open()
   await link.add('IPv4', ['10.96.0.10'])

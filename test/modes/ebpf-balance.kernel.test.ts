@@ -86,7 +86,7 @@ async function servedWhen(counts: () => Readonly<Record<string, number>>, total:
 const spread = (counts: Readonly<Record<string, number>>) =>
   Math.max(...Object.values(counts)) - Math.min(...Object.values(counts))
 
-t.test('least connections: what is skewed gets even, also over a restart', { skip }, async (t) => {
+t.test('least connections: uneven counts get even, also after a restart', { skip }, async (t) => {
   const { start, hold, close, open } = await createBalancedNode(t, 'least')
   const { port, counts } = await serveAt(t, hosts)
   const config = { 'ebpf.bpffs': mountBpffs(t) } as const
@@ -209,7 +209,7 @@ t.test('least connections: affinity comes first, and is counted', { skip }, asyn
   t.equal((await servedWhen(counts, 12))[kept?.[0] ?? ''], 6, 'others get what comes then')
 })
 
-t.test('least connections: what ended unseen is not open for good', { skip }, async (t) => {
+t.test('least connections: what ended unseen does not stay open', { skip }, async (t) => {
   const { cgroup, start, hold, close, open } = await createBalancedNode(t, 'unseen')
   const { mode, apply } = await start()
   t.teardown(() => mode.close())

@@ -93,7 +93,7 @@ t.test('each record is a connection, with all that is known of it', (t) => {
 })
 
 t.test(
-  'what had no room, is too much for a look, or is of nobody, is left out and counted',
+  'records without room, beyond the limit of a reading, or of no Service are left out and counted',
   (t) => {
     const { records, told, sum, flows } = begin()
     records.push(record({ of: id + 1 }), Buffer.alloc(flowRecord.bytes))

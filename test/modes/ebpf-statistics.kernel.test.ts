@@ -63,7 +63,7 @@ t.test('connections and bytes are counted exactly, however they end', { skip }, 
   t.ok(seconds > 0 && seconds / count < 60)
 })
 
-t.test('what reaches nobody is counted as an error', { skip }, async (t) => {
+t.test('a connection that reaches nobody is counted as an error', { skip }, async (t) => {
   const { client, start } = await createNode(t, 'errors')
   const started = await start()
   t.teardown(() => started.mode.close())
@@ -114,7 +114,7 @@ t.test('each socket of UDP is a client', { skip }, async (t) => {
   t.match(await numbers(), isCounted ? { open: 1, connections: 3 } : { connections: 2 })
 })
 
-t.test('what is open is known over restarts, and after somebody detached', { skip }, async (t) => {
+t.test('open connections are known after restarts and after a detach', { skip }, async (t) => {
   const { client, cgroup, start } = await createNode(t, 'open')
   const config = { 'ebpf.bpffs': mountBpffs(t) } as const
   const held = await holdConnections()

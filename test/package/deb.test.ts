@@ -84,7 +84,7 @@ t.test('two packages of the same files are equal to the byte', { skip: noDeb }, 
   t.end()
 })
 
-t.test('who stops the script finds nothing of it', { skip: noDeb }, async (t) => {
+t.test('the script leaves nothing if it is stopped', { skip: noDeb }, async (t) => {
   const temporary = join(place, 'temporary')
   mkdirSync(temporary)
   const env = { ...process.env, TMPDIR: temporary }

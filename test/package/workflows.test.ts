@@ -43,7 +43,7 @@ const newer = [
   'unknown permission scope "attestations"',
 ]
 
-t.test('the linter has nothing to say, and would have', async (t) => {
+t.test('the linter finds no fault here, and finds one in a wrong file', async (t) => {
   // Each file has a new linter, because one runs out of memory with more.
   const lint = async (text: string) => (await createLinter())(text, 'workflow.yml')
   for (const { name, text } of files) {

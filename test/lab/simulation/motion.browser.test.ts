@@ -95,7 +95,7 @@ const small = `[...document.querySelectorAll('body *')]
   })
   .map((each) => each.tagName + ' ' + each.textContent)`
 
-t.test('whatever is presented can be read at 1024 px', { skip }, async (t) => {
+t.test('text on a projector can be read at 1024 px', { skip }, async (t) => {
   await withSite(async ({ url }) => {
     for (const scene of ['lesson=ebpf', 'exercise=intruder', 'compare=userspace+ebpf']) {
       await withOpenedSite(`${url}?present#${scene}`, async ({ page }) => {
@@ -149,7 +149,7 @@ t.test('no wire runs along a box', { skip }, async (t) => {
   })
 })
 
-t.test('who presents can stop the dots, and lead to a rule', { skip }, async (t) => {
+t.test('a presenter can stop the dots, and link to a rule', { skip }, async (t) => {
   await withSite(async ({ url }) => {
     await withOpenedSite(`${url}?present`, async ({ page, complaints, press }) => {
       await page.setViewportSize({ width: 1024, height: 768 })

@@ -49,7 +49,7 @@ t.test('keep-alive', { skip }, async (t) => {
       served.destroy()
     })
 
-    t.test(`data path ${name}: nobody is asked where a Service does not want it`, async (t) => {
+    t.test(`data path ${name}: no keep-alive is sent if a Service does not want it`, async (t) => {
       const { client, endpoint } = await open(t, load, 0)
       await sleep(keepAliveStartMs + 1_000)
       t.same(asking([client.localPort, endpoint]), [])

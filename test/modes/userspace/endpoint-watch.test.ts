@@ -24,7 +24,7 @@ for (const [name, load] of Object.entries(dataPathLoaders)) {
       t.equal((await counts('bad')).resets, 3)
     })
 
-    t.test('it is used as before once it answers', async (t) => {
+    t.test('an endpoint that answers again is used as before', async (t) => {
       const serve = { bad: reset }
       const bad = (socket: Socket) => serve.bad(socket)
       const { clock, tally } = await open(t, load, { bad, good: speak })
@@ -49,7 +49,7 @@ for (const [name, load] of Object.entries(dataPathLoaders)) {
       t.equal((await counts('bad')).resets, 0)
     })
 
-    t.test('an endpoint that says nothing proves itself by going on', async (t) => {
+    t.test('a silent endpoint is used again if its connection stays open', async (t) => {
       const serve = { bad: reset }
       const bad = (socket: Socket) => serve.bad(socket)
       const { clock, tally, dial, connections } = await open(t, load, { bad, good: speak })

@@ -75,7 +75,7 @@ t.test('three failures in a row turn an endpoint, two good answers turn it back'
   t.same(turns, [{ id: 'a', reason: undefined }], 'it comes back by itself')
 })
 
-t.test('what this node could not check says nothing', async (t) => {
+t.test('a check that this node could not make says nothing of the endpoint', async (t) => {
   const { schedule, turns, round } = played()
   schedule.set(target('a'))
   for (let count = 0; count < 5; count++) await round('unknown')
@@ -83,7 +83,7 @@ t.test('what this node could not check says nothing', async (t) => {
   t.same(schedule.takeCounts(), { good: 0, bad: 0, unknown: 5 })
 })
 
-t.test('an endpoint that failed before goes on as failing', async (t) => {
+t.test('an endpoint that was failing at the start still counts as failing', async (t) => {
   const { schedule, turns, round } = played()
   schedule.set(target('a', 'dark'))
   await round('bad')
