@@ -1,7 +1,7 @@
 /**
- * The API server of a stage, a process of its own, so that it can be stopped and killed. Commands
- * come by line on stdin, each answered by a line: `ok`, or what went wrong. A relay stands before
- * it, which can misbehave in ways that no HTTP server has.
+ * The API server of a stage is a process, so that it can be stopped and killed. Each line on stdin
+ * is a command; the answer is a line with `ok` or an error. Clients reach it through a relay, which
+ * can misbehave in ways that an HTTP server cannot.
  */
 import { createServer, connect, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
@@ -17,14 +17,14 @@ const firstVersion = values['first-version']
 const api = createApiServer({
   port: innerPort,
   runtime: undefined,
-  // Versions begin with the time.
+  // The first resource version is the time.
   ...(firstVersion === undefined ? {} : { now: () => Number(firstVersion) }),
 })
 const sockets = new Set<Socket>()
 let behaviour: RelayBehaviour = 'relay'
 let cutting: NodeJS.Timeout | undefined
 
-/** Bytes that are no answer to anything, and answers that are none to this question. */
+/** Bytes that are not HTTP, and answers that do not fit the question. */
 const html = '<html><body>gateway time-out</body></html>'
 const garbage = [
   Buffer.from([0x16, 0x03, 0x01, 0x00, 0xff, 0xfe, 0x0a]),
@@ -98,7 +98,7 @@ async function perform(command: ApiCommand): Promise<void> {
   }
 }
 
-/** Frozen connections stay open, and carry no byte any more. */
+/** Changes the behaviour. A frozen connection stays open and carries no byte any more. */
 function behave(next: RelayBehaviour): void {
   behaviour = next === 'frozen' ? 'relay' : next
   for (const socket of sockets) {

@@ -9,8 +9,8 @@ import type { ClusterObject } from './cluster.js'
 export const apiPort = 6443
 
 /**
- * `relay`: as it should be; `garbage`: no sensible answer; `silence`: no answer, and no end;
- * `frozen`: silence for the connections that are open, and answers for new ones.
+ * `relay`: all is well. `garbage`: answers without sense. `silence`: no answer, and no end.
+ * `frozen`: silence on the connections that are open, and answers on new ones.
  */
 export type RelayBehaviour = 'relay' | 'garbage' | 'silence' | 'frozen'
 
@@ -28,12 +28,12 @@ const keyOf = ({ kind, metadata }: ClusterObject) => `${kind} ${metadata.name}`
 
 interface Running {
   readonly child: ReturnType<World['spawn']>
-  /** Who waits for an answer; the oldest first. */
+  /** The commands that wait for an answer, the oldest first. */
   readonly waiting: ((line: string) => void)[]
   complaints: string
 }
 
-/** The API server of a stage. Its objects outlive it: a new process gets them before it listens. */
+/** The API server of a stage. A new process gets the objects of the old one before it listens. */
 export class Api {
   readonly #world: World
   readonly #objects = new Map<string, ClusterObject>()
@@ -62,7 +62,7 @@ export class Api {
     child.on('exit', () => {
       for (const resolve of running.waiting.splice(0)) resolve('failed: it has ended')
     })
-    // Whoever writes to one that was killed hears of it by its end.
+    // A write to a killed process fails, but its end is reported elsewhere.
     child.stdin.on('error', () => undefined)
     await this.tell({ op: 'put', objects: [...this.#objects.values()] })
     await this.tell({ op: 'listen' })
@@ -80,7 +80,7 @@ export class Api {
     await exited
   }
 
-  /** While no server runs, the next one begins with what was put. */
+  /** Puts objects. If no server runs, the next one begins with them. */
   async put(...objects: readonly ClusterObject[]): Promise<void> {
     for (const object of objects) this.#objects.set(keyOf(object), object)
     await this.#offer({ op: 'put', objects })
@@ -103,7 +103,7 @@ export class Api {
       throw new Error(`API server, ${command.op}: ${answer}. ${running.complaints}`)
   }
 
-  /** A server that is killed meanwhile needs no answer. */
+  /** Sends a command. A server that is killed meanwhile need not answer. */
   async #offer(command: ApiCommand): Promise<void> {
     const running = this.#running
     if (running === undefined || !isAlive(running)) return

@@ -1,7 +1,8 @@
 /**
- * Loaded into the daemon before its own code: changes by signals what a node gives a process. With
- * `RIGHTS=1`, SIGUSR2 takes CAP_NET_ADMIN from it and from the programs it starts, and SIGWINCH
- * gives it back. Otherwise SIGUSR2 sets the clock 5 h forth, and SIGWINCH then 10 h back.
+ * This module is loaded into the daemon before its own code. Signals change what the node gives the
+ * process. With `RIGHTS=1`, SIGUSR2 takes CAP_NET_ADMIN from it and from the programs it starts,
+ * and SIGWINCH gives it back. Otherwise SIGUSR2 sets the clock 5 h forward, and SIGWINCH then 10 h
+ * back.
  */
 import { isMainThread } from 'node:worker_threads'
 import koffi from 'koffi'
@@ -9,7 +10,7 @@ import koffi from 'koffi'
 const hourMs = 3_600_000
 const netAdmin = 1 << 12
 const setSecureBits = 28
-/** A program of root's gets no rights beyond those it inherits. */
+/** Programs that root starts get only the rights that they inherit. */
 const noRoot = 1
 const capabilityVersion3 = 0x20080522
 

@@ -1,4 +1,6 @@
-/** The short form of `npm run chaos`: a few faults for each mode. No clock decides here. */
+/**
+ * The short form of `npm run chaos`: a few faults for each mode. Slow recovery is no failure here.
+ */
 import t from 'tap'
 import type { ModeName } from '../../lib/config/config.js'
 import { cgroupSkip } from '../support/cgroup-client.js'

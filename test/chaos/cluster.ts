@@ -14,13 +14,13 @@ export interface ServiceAddress {
   readonly IPv6: string
 }
 
-/** Clients talk to this one all the time; nothing about it changes. */
+/** The Service that clients use all the time. It does not change. */
 export const steady = { name: 'steady', number: 10, port: 80, udpPort: 53, nodePort: 30_080 }
-/** Its endpoint and its port change, to see whether changes of both kinds of objects arrive. */
+/** Its endpoint and its port change, to show that changes of both kinds of objects arrive. */
 export const probe = { name: 'probe', number: 11, ports: [80, 81] } as const
-/** Those that churn: the first of many. */
+/** The number of the first filler. Fillers are the many Services that change in a storm. */
 const firstFiller = 256
-/** A filler that no stage has from the start. */
+/** The number of a filler that no stage has at its start. */
 export const added = 5_000
 
 export function serviceAddress(number: number): ServiceAddress {
@@ -49,7 +49,7 @@ function dualStack(name: string, number: number, spec: object): ClusterObject {
   })
 }
 
-/** One slice for each family. */
+/** The slices of a Service, one for each family. */
 export function slicesOf(
   service: string,
   pods: readonly Place[],
@@ -76,7 +76,7 @@ export const probeService = (port: number) =>
     ports: [{ name: 'http', protocol: 'TCP', port, targetPort: 8080 }],
   })
 
-/** What every stage has, besides its fillers. */
+/** The objects of every stage besides its fillers. */
 export function firstObjects(): readonly ClusterObject[] {
   const { name, number, port, udpPort, nodePort } = steady
   const node = {

@@ -10,19 +10,19 @@ interface Started {
   readonly proxy: RunningProxy
 }
 
-/** The daemon of a stage, which can be started again and again; there may be several at once. */
+/** The daemon of a stage. It can start again and again, and several can run at once. */
 export class Daemon {
   readonly #world: World
   readonly #command: readonly string[]
   readonly #started: Started[] = []
 
-  /** `by` is a command that starts another one. */
+  /** `by` is a command that starts the command after it. */
   constructor(world: World, flags: readonly string[], by: readonly string[] = []) {
     this.#world = world
     this.#command = [...by, process.execPath, mainProgram, ...flags]
   }
 
-  /** Starts one more. */
+  /** Starts one more daemon. */
   start(...more: readonly string[]): RunningProxy {
     const child = this.#world.spawn('node', [...this.#command, ...more])
     const proxy = watchProxy(child)
@@ -42,12 +42,12 @@ export class Daemon {
     return this.#started.length === 0 ? '' : this.#latest().proxy.output()
   }
 
-  /** To the latest one that runs. */
+  /** Sends a signal to the latest one that runs. */
   signal(signal: NodeJS.Signals): void {
     this.#latest().child.kill(signal)
   }
 
-  /** Sends the signal, or only waits, until the latest one has ended. */
+  /** Sends the signal, if there is one, and waits until the latest one has ended. */
   async ended(signal?: NodeJS.Signals): Promise<void> {
     const { child, proxy } = this.#latest()
     if (!proxy.isRunning()) return
@@ -56,7 +56,7 @@ export class Daemon {
     await exited
   }
 
-  /** The latest one that runs, or else the latest. */
+  /** The latest one that runs, or else the latest that was started. */
   #latest(): Started {
     const latest = this.#started.findLast(({ proxy }) => proxy.isRunning()) ?? this.#started.at(-1)
     if (latest === undefined) throw new Error('no daemon was started')

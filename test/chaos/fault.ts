@@ -1,33 +1,33 @@
 import type { ModeName } from '../../lib/config/config.js'
 import type { Stage, StageOptions } from './stage.js'
 
-/** What clients may lose: nothing, or what they try until everything works again. */
+/** The connections that clients may lose: none, or those until everything works again. */
 export type Loss = 'nothing' | 'until repaired'
 
-/** What docs/reliability.md promises, and what `npm run chaos` checks. */
+/** A promise of docs/reliability.md, which `npm run chaos` checks. */
 export interface Target {
-  /** Connections that are made meanwhile. */
+  /** Connections that are made during the fault. */
   readonly fresh: Loss
   /** Connections that were open before. */
   readonly open: Loss
-  /** From the end of `inject` until every client is served and a change of endpoints has arrived. */
+  /** The time from the end of `inject` until every client is served and a change has arrived. */
   readonly seconds: number
 }
 
 /** One way to break a running daemon. */
 export interface Fault {
-  /** In plain words: the tables show it, and `--only` finds it. */
+  /** Plain words for the tables; `--only` finds the fault by them. */
   readonly name: string
-  /** All modes when absent. */
+  /** The modes with this fault; absent: all. */
   readonly modes?: readonly ModeName[]
-  /** How the daemon is started for it; it then gets a stage of its own. */
+  /** How the daemon is started for it. Such a fault gets a stage that it does not share. */
   readonly stage?: Partial<StageOptions>
-  /** What is true in the modes that `targets` does not name. */
+  /** The target in the modes that `targets` does not name. */
   readonly target: Target
   readonly targets?: Readonly<Partial<Record<ModeName, Target>>>
   /**
-   * Breaks something. What it gives back ends the fault, once its targets are checked; without it
-   * the fault is over when this is.
+   * Breaks something. The function that it returns ends the fault after clients are served again.
+   * If it returns none, the fault ends with it.
    */
   inject(stage: Stage): Promise<Mend | undefined>
 }
@@ -37,7 +37,7 @@ export type Mend = () => Promise<void>
 /** Faults under one heading. */
 export interface FaultGroup {
   readonly title: string
-  /** With `--minutes`, faults of different lanes are there at once. */
+  /** With `--minutes`, faults of different lanes happen at once. */
   readonly lane: 'node' | 'api'
   readonly faults: readonly Fault[]
 }
@@ -48,14 +48,14 @@ export const nothingLost = (seconds: number): Target => ({
   seconds,
 })
 
-/** The rules were gone: open connections go on, new ones are refused until they are back. */
+/** The rules are gone for a while: open connections go on, new ones are refused meanwhile. */
 export const newOnesRefused = (seconds: number): Target => ({
   fresh: 'until repaired',
   open: 'nothing',
   seconds,
 })
 
-/** What a dead process must lose. */
+/** A process that carries connections is dead for a while: all of them may be lost. */
 export const allLost = (seconds: number): Target => ({
   fresh: 'until repaired',
   open: 'until repaired',
@@ -68,7 +68,7 @@ export const targetOf = (fault: Fault, mode: ModeName): Target =>
 export const playsIn = (fault: Fault, mode: ModeName): boolean =>
   fault.modes?.includes(mode) ?? true
 
-/** Random, but the same in every run with the same seed: from 0 up to 1. */
+/** Random numbers from 0 up to 1, the same in every run with the same seed. */
 export function randomOf(seed: number): () => number {
   let state = seed >>> 0
   return () => {

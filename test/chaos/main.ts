@@ -25,9 +25,9 @@ const parse = () =>
       },
       only: { type: 'string', multiple: true },
       seed: { type: 'string', default: String(Date.now() % 1_000_000) },
-      /** Everything at once for so long, instead of one fault after the other. */
+      /** For so long everything happens at once, instead of one fault after the other. */
       minutes: { type: 'string' },
-      /** Of Services a second, meanwhile. */
+      /** How many Services change each second meanwhile. */
       changes: { type: 'string', default: '20' },
       list: { type: 'boolean', default: false },
     },
@@ -75,7 +75,7 @@ if (values.list) {
   }
   for (const failure of failures) console.log(`\nFAILED ${failure}`)
   console.log(failures.length === 0 ? '\nevery target was met' : `\n${failures.length} missed`)
-  // Parts of a storm that failed may still wait for what does not come.
+  // Parts of a storm that failed may still wait for something that does not come.
   process.exit(failures.length === 0 ? 0 : 1)
 }
 
@@ -88,7 +88,7 @@ async function missingFor(mode: ModeName): Promise<string | undefined> {
   }
 }
 
-/** One fault after the other; those that need no stage of their own share one. */
+/** Plays one fault after the other. Those without special needs share one stage. */
 async function playAll(mode: ModeName): Promise<readonly string[]> {
   const failures: string[] = []
   let shared: Stage | undefined
@@ -108,7 +108,7 @@ async function playAll(mode: ModeName): Promise<readonly string[]> {
   return failures
 }
 
-/** What was missed. */
+/** Plays a fault and returns the promises that were broken. */
 async function playOn(stage: Stage, fault: Fault): Promise<readonly string[]> {
   try {
     const outcome = await play(fault, stage)

@@ -5,7 +5,7 @@ import { targetOf, type Fault, type Loss, type Target } from './fault.js'
 import type { Stage } from './stage.js'
 import type { Count, Tally } from './traffic.js'
 
-/** What came of a fault in a mode. */
+/** The outcome of a fault in a mode. */
 export interface Outcome {
   readonly fault: string
   readonly mode: ModeName
@@ -13,15 +13,17 @@ export interface Outcome {
   readonly open: Count
   readonly seconds: number
   readonly target: Target
-  /** Which promises were broken; those about time are a matter of the machine as well. */
+  /**
+   * The promises that were broken. Those about time are not here, as they depend on the machine.
+   */
   readonly broken: readonly string[]
   readonly slow: boolean
 }
 
-/** So long nothing may be lost any more, once everything works again. */
+/** For so long nothing may be lost after everything works again. */
 const calmMs = 500
 
-/** Breaks a stage that is well, and looks what becomes of it. Throws when it does not recover. */
+/** Breaks a stage and counts what is lost until it recovers. Throws if it does not recover. */
 export async function play(fault: Fault, stage: Stage): Promise<Outcome> {
   const { mode } = stage
   const target = targetOf(fault, mode)
@@ -53,7 +55,7 @@ export async function play(fault: Fault, stage: Stage): Promise<Outcome> {
   }
 }
 
-/** What was lost against a promise. */
+/** The losses that a promise does not allow. */
 export function missed(
   what: string,
   count: Count,

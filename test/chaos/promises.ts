@@ -1,7 +1,7 @@
 import type { ModeName } from '../../lib/config/config.js'
 import { playsIn, targetOf, type Fault, type FaultGroup, type Loss, type Target } from './fault.js'
 
-/** The tables of docs/reliability.md: what `npm run chaos` checks, and nothing else. */
+/** The tables of docs/reliability.md say exactly what `npm run chaos` checks. */
 
 export const chaosModes: readonly ModeName[] = ['nftables', 'iptables', 'ipvs', 'userspace', 'ebpf']
 
@@ -26,7 +26,7 @@ function rowsOf(fault: Fault): readonly string[] {
   })
 }
 
-/** docs/reliability.md with the promises as they are now. */
+/** The text of docs/reliability.md with the present promises. */
 export function withPromises(text: string, groups: readonly FaultGroup[]): string {
   const head =
     '| fault | modes | new connections | open connections | works again within |\n|---|---|---|---|---|'

@@ -24,17 +24,17 @@ export interface StageOptions {
   /** Services besides those with traffic. */
   readonly services: number
   readonly flags: readonly string[]
-  /** A command that starts the daemon. */
+  /** A command that starts the command after it. */
   readonly by: readonly string[]
-  /** Nothing but the daemon uses connection tracking, so the kernel stops it without our rules. */
+  /** Only the daemon uses connection tracking, so the kernel stops it when our rules are gone. */
   readonly isBare: boolean
   /** Programs to run on the node before the daemon. */
   readonly before: readonly (readonly string[])[]
-  /** Random, from 0 up to 1. */
+  /** Random numbers from 0 up to 1. */
   readonly random: () => number
 }
 
-/** A wait ends with what it waits for; a busy machine has so long. */
+/** A wait fails after this time, which is long enough for a busy machine. */
 export const patienceMs = 300_000
 
 export async function until(
@@ -67,7 +67,7 @@ const iptablesPluginRules = ['iptables', 'ip6tables'].map((program) => [
 
 let opened = 0
 
-/** A node with the daemon, its API server, and clients that never rest. */
+/** A node with the daemon, its API server, and clients that connect all the time. */
 export class Stage {
   readonly mode: ModeName
   readonly folder: string
@@ -75,7 +75,7 @@ export class Stage {
   readonly api: Api
   readonly daemon: Daemon
   readonly random: () => number
-  /** From the start of the process until its Services were served. */
+  /** The time from the start of the process until its Services were served. */
   firstSyncMs = 0
   #traffic: Traffic
   #probePod: Place = 'pod-1'
@@ -131,7 +131,7 @@ export class Stage {
     }
   }
 
-  /** What tells commands of this node without the daemon. */
+  /** The flags that describe this node to commands that do not ask the daemon. */
   get sourceFlags(): readonly string[] {
     return sourceFlagsOf(this.folder)
   }
@@ -140,14 +140,14 @@ export class Stage {
     return this.#traffic
   }
 
-  /** As a CNI plug-in does: the kernel tracks connections as long as any rule wants that. */
+  /** Adds rules as a CNI plug-in does. They keep the kernel tracking connections. */
   async addPluginRules(): Promise<void> {
-    // Kernels that are there for IPVS may have no nftables.
+    // A kernel with IPVS may have no nftables.
     if (this.mode !== 'ipvs') await this.node('nft', pluginRules)
     else for (const argv of iptablesPluginRules) await this.node(...argv)
   }
 
-  /** Without clients, for what leaves the node without rules on purpose. */
+  /** Does something without clients, because it leaves the node without rules. */
   async inSilence(act: () => Promise<void>): Promise<void> {
     await this.traffic.stop()
     await act()
@@ -161,12 +161,14 @@ export class Stage {
     return stdout
   }
 
-  /** A command of the program, beside the daemon. */
+  /** Runs a command of the program beside the daemon. */
   kubeProxy(...args: readonly string[]): Promise<CommandResult> {
     return this.world.exec('node', [process.execPath, mainProgram, ...args])
   }
 
-  /** Others have pins on this machine, too, which it must not see. */
+  /**
+   * Runs `kube-proxy cleanup` where it cannot see the pinned programs of others on this machine.
+   */
   cleanup(): Promise<CommandResult> {
     const script = `
       for each in $(findmnt -rn -t bpf -o TARGET); do [ "$each" = "$0" ] || umount "$each"; done
@@ -177,8 +179,9 @@ export class Stage {
   }
 
   /**
-   * Every client has an answer to what it asked after `since`, and a change of endpoints and of a
-   * Service arrive. They come by two watches, each of which may still wait for its next attempt.
+   * Waits until every client has an answer to a question after `since`, and until a change of
+   * endpoints and one of a Service have arrived. The changes come by two watches, and each of them
+   * may still wait for its next attempt.
    */
   async recovered(since: number): Promise<void> {
     this.#probePod = this.#probePod === 'pod-1' ? 'pod-3' : 'pod-1'
@@ -195,13 +198,13 @@ export class Stage {
     )
   }
 
-  /** A change that nobody waits for: somebody may be waiting for one of the probe. */
+  /** Makes a change that nobody waits for. It is not the probe's, for which somebody may wait. */
   async change(): Promise<void> {
     this.#addedPod = this.#addedPod === 'pod-1' ? 'pod-3' : 'pod-1'
     await this.api.put(...filler(added, [this.#addedPod]))
   }
 
-  /** What `kube-proxy diff` tells, once no sync is under way: nothing, or the differences. */
+  /** The differences that `kube-proxy diff` finds while no sync runs, or an empty text. */
   async differences(): Promise<string> {
     let told = ''
     for (let tries = 0; tries < 5; tries++) {
@@ -240,7 +243,7 @@ export class Stage {
 
 const bpffsOf = (folder: string) => join(folder, 'bpffs')
 
-/** In ebpf mode: clients have a cgroup of their own, and what is pinned is seen by nobody else. */
+/** The flags of ebpf mode: the cgroup of the clients, and a bpffs that nobody else sees. */
 const socketFlags = ({ cgroup }: World, folder: string): readonly string[] =>
   cgroup === undefined ? [] : ['--ebpf-cgroup', cgroup, '--ebpf-bpffs', bpffsOf(folder)]
 
@@ -248,7 +251,7 @@ function flagsOf(mode: ModeName, folder: string): readonly string[] {
   return [
     ...['--proxy-mode', mode, '--proxy-mode-fallback=none', '--logging-format=json'],
     ...[...sourceFlagsOf(folder), '--hostname-override', 'node-1'],
-    // Two stages must not meet.
+    // Each stage has a folder, so that no daemon takes over from that of another stage.
     ...['--takeover-folder', join(folder, 'takeover')],
   ]
 }

@@ -2,7 +2,7 @@ import { placeText } from '../../lib/kernel/place.js'
 import { connectPlace } from '../../lib/modes/ebpf/names.js'
 import type { Stage } from './stage.js'
 
-/** What stands of ours on a node without a daemon. */
+/** Which of our rules are on a node without a daemon. */
 
 interface Differences {
   readonly families: readonly {
@@ -11,14 +11,14 @@ interface Differences {
   }[]
 }
 
-/** What the kernel replaces at once: a table of a family. */
+/** A part that the kernel replaces at once: a table of a family. */
 interface Unit {
   readonly name: string
   readonly stands: boolean
   readonly missing: readonly string[]
 }
 
-/** Units of which something stands and something is missing. Each has to be whole or absent. */
+/** The units that are there in part. Each must be complete or absent. */
 export async function torn(stage: Stage): Promise<string[]> {
   const units = await unitsOf(stage)
   return units
@@ -26,10 +26,10 @@ export async function torn(stage: Stage): Promise<string[]> {
     .map(({ name, missing }) => `${name} stands, but: ${missing.slice(0, 5).join('; ')}`)
 }
 
-/** Shared with kubelet, so it stays. */
+/** This chain belongs to kubelet too, so it stays. */
 const kubelets = ':KUBE-FIREWALL'
 
-/** Everything of ours in the kernel, one name each. */
+/** The names of all our objects in the kernel. */
 export async function remains({ world }: Stage): Promise<readonly string[]> {
   const tables = await world.exec('node', ['nft', 'list', 'tables'])
   const ours = tables.stdout.split('\n').filter((line) => line.endsWith('kube-proxy'))
@@ -47,8 +47,9 @@ export async function remains({ world }: Stage): Promise<readonly string[]> {
 }
 
 /**
- * Programs turn to tables of theirs that are whole, so there is no half of those. No start waits for
- * ServiceCIDRs, which some clusters do not have: their one rule is written when they come.
+ * Whether a difference counts in a first sync. The programs at sockets switch to complete tables,
+ * so they are never there in part. The rule for ServiceCIDRs comes later, because no start waits
+ * for them: some clusters have none.
  */
 const isOfFirstSync = ({ where, expected = '' }: { where: string; expected?: string }) =>
   where !== placeText(connectPlace) && !expected.includes('Drop traffic to unallocated ClusterIPs')

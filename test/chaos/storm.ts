@@ -8,7 +8,7 @@ import { pick, playsIn, randomOf, targetOf, type Fault, type FaultGroup } from '
 import { missed } from './play.js'
 import { Stage } from './stage.js'
 
-/** Everything at once: changes, faults at random, several at a time; then kernel and plan are equal. */
+/** Makes changes and random faults at once. Afterwards kernel and plan must be equal. */
 
 const services = 200
 const pods = ['pod-1', 'pod-2', 'pod-3', 'pod-4', 'pod-5'] as const
@@ -17,7 +17,7 @@ const longestPauseMs = 3_000
 interface StormOptions {
   readonly mode: ModeName
   readonly minutes: number
-  /** A second. */
+  /** How many Services change each second. */
   readonly changes: number
   readonly seed: number
   readonly groups: readonly FaultGroup[]
@@ -42,13 +42,13 @@ export async function storm({
       faults.filter((fault) => playsIn(fault, mode) && fault.stage === undefined),
     )
     const all = { stage, done, signal: AbortSignal.timeout(minutes * 60_000) }
-    // Before the first sync there was nobody to answer.
+    // Losses before the first sync do not count.
     stage.traffic.take()
-    // What fails ends the run at once: nobody waits for the other parts.
+    // The first failure ends the run, without waiting for the other parts.
     await Promise.all([
       churn({ ...all, random: randomOf(seed), expected, changes }),
       watchMemory(all, minutes),
-      // Each draws from numbers of its own, so that the choices do not depend on who is faster.
+      // Each part has its own random numbers, so that its choices do not depend on the other parts.
       ...mixed.map((faults, lane) => raise({ ...all, random: randomOf(seed + lane + 1) }, faults)),
     ])
     await stage.recovered(performance.now())
@@ -84,7 +84,7 @@ interface Done {
   faults: number
   /** The faults that are on. */
   readonly now: Set<string>
-  /** After a quarter of the time. */
+  /** The memory after a quarter of the time. */
   memory?: { readonly pid: number; readonly mib: number }
 }
 
@@ -95,7 +95,7 @@ interface Part {
   readonly signal: AbortSignal
 }
 
-/** Faults, one after the other, in random order and distance. */
+/** Injects faults one after the other, in random order and after random pauses. */
 async function raise(
   { stage, random, done, signal }: Part,
   faults: readonly Fault[],
@@ -118,7 +118,7 @@ interface Churn extends Part {
   readonly changes: number
 }
 
-/** Services get other endpoints, lose all, go and come back. */
+/** Changes Services: they get other endpoints, lose all, go and come back. */
 async function churn({
   stage: { api },
   random,
@@ -140,7 +140,7 @@ async function churn({
   }
 }
 
-/** Until a quarter of the time is over, caches fill. */
+/** Watches memory after a quarter of the time, because caches fill until then. */
 async function watchMemory(
   { stage, done, signal }: Omit<Part, 'random'>,
   minutes: number,
@@ -159,7 +159,7 @@ function memoryText({ memory }: Done, pid: number): string {
     : `memory ${now} MiB at the end, of a proxy that was started meanwhile`
 }
 
-/** Each Service answers with each of its endpoints' names, or refuses without any. */
+/** The Services that do not answer with the name of each endpoint, or do not refuse without any. */
 async function unreached(
   { world }: Stage,
   expected: ReadonlyMap<number, readonly Place[]>,

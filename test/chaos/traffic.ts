@@ -3,7 +3,7 @@ import { addressOf, families, type Place } from '../../lib/lab/world/topology.js
 import type { World } from '../../lib/lab/world/world.js'
 import { serviceAddress, steady } from './cluster.js'
 
-/** Real clients that make connections to one Service all the time, and others that keep one open. */
+/** Real clients make connections to one Service all the time, and others keep one open. */
 
 interface Client {
   readonly name: string
@@ -11,11 +11,11 @@ interface Client {
   readonly protocol: 'TCP' | 'UDP'
   readonly host: string
   readonly port: number
-  /** Asks again and again on one connection. */
+  /** Whether it asks again and again on one connection. */
   readonly keeps: boolean
 }
 
-/** What has happened to the clients of one kind since the last `take`. */
+/** The attempts of the clients of one kind since the last `take`. */
 export interface Count {
   tried: number
   lost: number
@@ -30,9 +30,9 @@ export interface Tally {
   lastLostAt: number
 }
 
-/** A question without an answer for so long counts as lost. */
+/** A question counts as lost after so long without an answer. */
 const patienceMs = 5_000
-/** As resolvers do. */
+/** The time after which a UDP client asks again, as resolvers do. */
 const repeatMs = 1_000
 const pauseMs = 40
 const lossesKept = 8
@@ -81,12 +81,12 @@ export class Traffic {
     this.#running = Promise.all(loops).then(() => undefined)
   }
 
-  /** What has happened since the last `take`. */
+  /** The counts since the last `take`. */
   get tally(): Tally {
     return this.#tally
   }
 
-  /** What has happened since the last call. */
+  /** Returns the counts since the last call, and begins anew. */
   take(): Tally {
     const tally = this.#tally
     this.#tally = emptyTally()
@@ -112,7 +112,7 @@ export class Traffic {
     }
   }
 
-  /** A connection that has ended is opened anew. */
+  /** Asks on one connection, and opens a new one when it has ended. */
   async #keep(client: Client): Promise<void> {
     let isOpen = false
     while (!this.#isOver) {
@@ -133,7 +133,7 @@ export class Traffic {
     const [result] = await this.#world.agent(place).flow({
       ...{ protocol, host, port, timeoutMs: patienceMs },
       ...(protocol === 'UDP' ? { repeatMs } : {}),
-      // From a port of the kernel's choice, which those of new connections never come round to.
+      // The kernel chooses the port of a kept connection, so that no new connection gets it later.
       ...(keeps ? { keepAs: name, fromPort: 0 } : {}),
     })
     return this.#count('fresh', client, began, result)
@@ -145,7 +145,7 @@ export class Traffic {
     began: number,
     result: { readonly outcome: string; readonly error?: string } | undefined,
   ): boolean {
-    // The client itself was out of ports.
+    // The client had no free port, which says nothing about the proxy.
     if (result?.error?.includes('EADDRNOTAVAIL')) return false
     const tally = this.#tally
     const isServed = result?.outcome === 'reply'

@@ -47,7 +47,7 @@ t.test('a reader that is slower than the command gets everything', async (t) => 
   const folder = t.testdir({ 'web.json': JSON.stringify(object) })
   const args = [main, 'render', '--mode', 'iptables', '--manifests', folder]
   const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] })
-  // Nobody reads before it has ended, or waits to be read.
+  // The test reads only after the program has ended or its pipe is full.
   await Promise.race([once(child, 'exit'), delay(3_000)])
   let text = ''
   for await (const piece of child.stdout.setEncoding('utf8')) text += String(piece)
@@ -62,7 +62,7 @@ t.test('without a proxy flows prints no empty table, and advises no flag of othe
 })
 
 t.test('flows --follow goes on with a proxy that was restarted', async (t) => {
-  // A proxy that kept nothing until then, and the new one, whose first line has number 1.
+  // The old proxy has kept no line. The first line of the new one has number 1.
   const line = {
     ...{ time: '', event: 'opened', verdict: 'forwarded', why: '', protocol: 'TCP' },
     ...{ client: '10.0.0.1:4000', clientPod: '', service: 'default/web', address: '10.96.0.10:80' },
@@ -159,7 +159,7 @@ t.test('L24: --version and --help end with exit code 0', async (t) => {
   t.match(version, { code: 0, stdout: /^kube-proxy-ts v\d+\.\d+\.\d+ \(behaves as .*v1\.36\)\n$/ })
   t.equal(help.code, 0)
   let position = 0
-  // nftables has no flags, and the flags for Windows are among those without effect.
+  // nftables has no flags, and the flags for Windows are in the group without effect.
   for (const group of groups.filter((name) => name !== 'Windows' && name !== 'nftables')) {
     const found = help.stdout.indexOf(`\n${group}:\n`)
     t.ok(found > position, `${group} stands in its place`)

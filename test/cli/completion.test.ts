@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { programSkip } from '../support/netns.js'
 import { runCommand } from '../../lib/kernel/command.js'
 
-/** The scripts are loaded by the real shells, which are asked what they would complete. */
+/** Real shells load the scripts and say what they complete. */
 
 const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 const whole = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
@@ -15,7 +15,7 @@ async function scriptFor(shell: string, program = main): Promise<string> {
   return stdout
 }
 
-/** What is typed, without the name of the program, and some of what is offered; `!x`: not x. */
+/** The typed words after the program, and some of the offered ones; `!x` must not be offered. */
 const cases: readonly (readonly [typed: string, offered: readonly string[]])[] = [
   ['', ['explain', 'completion', 'cleanup', '!--proxy-mode', '!playground']],
   ['exp', ['explain', '!render']],
@@ -75,7 +75,7 @@ t.test('fish completes commands, flags and values', { skip: programSkip('fish') 
   }
 })
 
-/** Types into an interactive zsh, as a user does, and prints the words that it then has. */
+/** Types into an interactive zsh, as a user does, and prints the words on its line. */
 const typeInto = `
 zmodload zsh/zpty
 zpty shell zsh -f -i

@@ -7,7 +7,7 @@ import { selfSigned } from '../../lib/lab/apiserver/certificate.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { kubeProxy, startDaemon } from '../support/live-daemon.js'
 
-/** The page of a running daemon: what it shows, and which requests it refuses. */
+/** The page of a running daemon shows what is served, and refuses some requests. */
 
 const skip = enterPrivateNetns() ?? false
 if (skip === false) {
@@ -28,7 +28,7 @@ interface Answered {
   readonly body: string
 }
 
-/** Sends one request; returns the first piece of an endless answer. */
+/** Sends one request. Of an endless answer it returns the first piece. */
 function ask({ headers = {}, command, tls = false, ...asked }: Asked = {}): Promise<Answered> {
   return new Promise((resolve, reject) => {
     const { path = command ? '/command' : '/' } = asked

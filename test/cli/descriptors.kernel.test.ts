@@ -16,7 +16,7 @@ const health = { host: '127.0.0.1', port: 10256 }
 
 const clusterIp = (number: number) => `10.96.${1 + (number >> 7)}.${1 + (number & 127)}`
 
-/** Services with an endpoint each, in one file. */
+/** Writes Services with an endpoint each into one file. */
 function writeServices(folder: string, file: string, numbers: readonly number[]): void {
   const items = numbers.flatMap((number) => {
     const [name, ip] = [`s${number}`, clusterIp(number)]
@@ -186,7 +186,7 @@ function cpuSeconds(pid: number): number {
   return (Number(fields[11]) + Number(fields[12])) / 100
 }
 
-/** Whether the Service answers with its endpoint's word within two seconds. */
+/** Whether the Service answers with its endpoint's text within two seconds. */
 async function isServed(number: number): Promise<boolean> {
   const socket = connect({ host: clusterIp(number), port: 80 })
   let heard = ''

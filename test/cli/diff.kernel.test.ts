@@ -91,7 +91,7 @@ for (const backend of ['nft', 'legacy'] as const) {
     { skip: without },
     async (t) => {
       const iptables = (...args: string[]) => run(`iptables-${backend}`, '-t', 'nat', ...args)
-      // The chain by which kubelet shows the backend of the node.
+      // Kubelet shows the backend of the node by this chain.
       run(`iptables-${backend}`, '-t', 'mangle', '-N', 'KUBE-IPTABLES-HINT')
       const daemon = await startDaemon(t, 'iptables')
       await expectClean(t)
@@ -171,7 +171,7 @@ t.test(
     await expectClean(t)
     process.kill(daemon.pid, 'SIGSTOP')
     const asked = ['--mode', 'userspace', ...sourceFlags]
-    // As on a machine without iptables, where `auto` has to find that out.
+    // The command runs as on a machine without iptables, where `auto` has to notice that.
     const without = async (...args: string[]) => {
       const argv = withoutPrograms([...kubeProxyCommand, ...args])
       const { stdout, stderr } = await runCommand(...argv)

@@ -1,4 +1,4 @@
-/** What runs where there is no Linux: as a process that believes it is elsewhere, and refuses koffi. */
+/** What runs on other systems. The process sees another platform, and cannot load koffi. */
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
@@ -8,7 +8,7 @@ import t, { type Test } from 'tap'
 const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 const services = 'examples/services'
 
-/** A hook that refuses what only Linux has, and a platform that is another one. */
+/** Code that sets another platform and refuses modules that only Linux can use. */
 function preload(t: Test, platform: string): string {
   const hook = `export async function resolve(name, context, next) {
     const found = await next(name, context)

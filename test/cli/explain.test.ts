@@ -38,7 +38,7 @@ t.test('explain tells of a connection that is translated at the socket', async (
   t.notMatch(outside.stdout, /connect\(\)/)
 })
 
-t.test('a Service without a port is its first one of TCP', async (t) => {
+t.test('the port of a Service without a port is its first TCP port', async (t) => {
   const spec = {
     clusterIP: '10.96.0.78',
     ports: [
@@ -58,7 +58,7 @@ t.test('a Service without a port is its first one of TCP', async (t) => {
   t.match(await asked('many:admin'), /:9000, an address of default\/many:admin/)
 })
 
-t.test('a folder that is missing is not waited for', async (t) => {
+t.test('a missing folder is an error at once', async (t) => {
   const argv = [program, 'explain', 'web', '--manifests', '/nowhere', '--mode', 'nftables']
   const { code, stderr } = await runCommand(process.execPath, argv)
   t.equal(code, 2)

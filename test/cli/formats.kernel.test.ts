@@ -4,13 +4,13 @@ import { parse } from 'yaml'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { kubeProxy, startDaemon } from '../support/live-daemon.js'
 
-/** The commands about a live node: their formats, and targets by the name of a Service. */
+/** Commands about a live node have all formats, and take the name of a Service as target. */
 
 const skip = enterPrivateNetns() ?? false
 if (skip === false) {
   execFileSync('ip', ['link', 'set', 'lo', 'up'])
   execFileSync('ip', ['address', 'add', '192.0.2.1/24', 'dev', 'lo'])
-  // A connection is traced from its first packet, so that needs no endpoint, but a route.
+  // A trace begins at the first packet of a connection, so it needs a route and no endpoint.
   execFileSync('ip', ['route', 'add', '10.0.0.0/8', 'dev', 'lo'])
 }
 

@@ -4,7 +4,7 @@ import { parse } from 'yaml'
 import { runCommand } from '../../lib/kernel/command.js'
 import { program } from '../support/program.js'
 
-/** One flag has one name and one meaning in all commands. The built program is run, as users do. */
+/** A flag has the same name and meaning in all commands. The test runs the built program. */
 
 const whole = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 const examples = fileURLToPath(new URL('../../../examples/services', import.meta.url))
@@ -41,7 +41,7 @@ t.test('-o json, its synonym --json and -o yaml give the same data in every comm
   t.match(families[0]?.rules, /^\*filter[^]*-d 10\.96\.0\.10\/32 /m)
 })
 
-t.test('wide is the text where a command has nothing more to tell', async (t) => {
+t.test('-o wide prints the same text if a command has no more to show', async (t) => {
   const [wide, text] = await Promise.all([run(...explain, '-o', 'wide'), run(...explain)])
   t.equal(wide.stdout, text.stdout)
   t.match(text.stdout, /^TCP from a client outside/)

@@ -7,10 +7,10 @@ import { grantsIn, guardedServer, rightText, type Right } from '../support/right
 import { installPlugin, putProxy } from './support/plugin.js'
 import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
 
-/** The plug-in against an API server that grants what examples/kubectl/role.yaml says, and no more. */
+/** The plug-in with an API server that grants only what examples/kubectl/role.yaml says. */
 
 const file = fileURLToPath(new URL('../../../examples/kubectl/role.yaml', import.meta.url))
-/** The ClusterRole system:discovery, which every user has: kubectl looks which version it talks to. */
+/** Every user has this right from system:discovery: kubectl asks the version of the server. */
 const ofEverybody: Right = { verb: 'get', resource: '/version', namespace: undefined }
 const [ofRole, ofBoth] = [grantsIn(file, ['Role']), grantsIn(file)]
 
@@ -34,7 +34,7 @@ const pages: Readonly<Record<string, string>> = {
   '/failing-endpoints': '[]',
 }
 
-/** A cluster with one proxy, a Service and a client, behind an API server that knows these grants. */
+/** A cluster with one proxy, a Service and a client, behind an API server with these grants. */
 async function cluster(t: Test, grants: readonly Right[]) {
   const proxy = createServer((request, reply) => {
     const page = pages[(request.url ?? '').split('?', 1)[0] ?? '']

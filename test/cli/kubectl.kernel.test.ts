@@ -8,7 +8,9 @@ import { installPlugin, putProxy } from './support/plugin.js'
 import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
 import type { ApiServer } from '../../lib/lab/apiserver/server.js'
 
-/** The real kubectl, the plug-in, the API server's proxy of pods, and a real proxy on its node. */
+/**
+ * The real kubectl with the plug-in reaches a real proxy through the API server's proxy of pods.
+ */
 
 const skip = noKubectl === false ? (enterPrivateNetns() ?? false) : noKubectl
 const nodeIp = '192.0.2.1'
@@ -50,7 +52,7 @@ function putObjects(api: ApiServer): void {
   putClient(api)
 }
 
-/** A pod on that node, from which `explain` asks. */
+/** Adds a pod on that node, the sender for `explain`. */
 function putClient(api: ApiServer): void {
   api.put({
     apiVersion: 'v1',
@@ -73,7 +75,7 @@ async function visit(): Promise<void> {
   await once(socket, 'close')
 }
 
-t.test('explain, flows, top, trace, check and diff from afar', { skip }, async (t) => {
+t.test('explain, flows, top, trace, check and diff run via the API server', { skip }, async (t) => {
   const server = await startServer()
   t.teardown(() => server.stop())
   putObjects(server.api)
@@ -95,7 +97,7 @@ t.test('explain, flows, top, trace, check and diff from afar', { skip }, async (
     (await run('flows', 'svc/web', '-o', 'json')).stdout
       .split('\n')
       .filter((line) => line.includes('"event":"opened"'))
-  // Connections of the first moment have numbers and no line: nobody listened yet.
+  // The first connections have no lines, because flows are reported only from a moment later.
   do await visits(1)
   while ((await linesOf()).length === 0)
   const before = await linesOf()

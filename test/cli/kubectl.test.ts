@@ -6,7 +6,7 @@ import { installPlugin, putProxy } from './support/plugin.js'
 import { runCommand } from '../../lib/kernel/command.js'
 import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
 
-/** `kubectl svcproxy` against proxies of several nodes, whose answers are made up here. */
+/** `kubectl svcproxy` with proxies of several nodes. The test makes their answers. */
 
 const skip = noKubectl
 
@@ -55,7 +55,9 @@ const pagesOf = (node: number): Pages => ({
 
 let port = 0
 
-/** On one port of several loopback addresses, as the proxies of nodes are. */
+/**
+ * Starts a proxy's pages. Proxies have the same port on several loopback addresses, as on nodes.
+ */
 async function startPages(t: Test, ip: string, pages: Pages): Promise<void> {
   const server = createServer((request, reply) => {
     const page = pages[(request.url ?? '').split('?', 1)[0] ?? '']
@@ -126,7 +128,7 @@ void t.test('Ctrl-C in the middle of a question is no failure', { skip }, async 
   for (const command of ['flows', 'top']) {
     const asked = once(questions, 'asked')
     const arguments_ = [command, '--watch', `--port=${on}`]
-    // A terminal tells the whole group, and so the kubectl that asks.
+    // A terminal sends the signal to the whole group, which includes the kubectl that asks.
     const child = spawn('kubectl', ['svcproxy', ...arguments_], { detached: true })
     let stderr = ''
     child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text))
@@ -175,7 +177,7 @@ void t.test(
   },
 )
 
-void t.test('what is missing is said with what to do', { skip }, async (t) => {
+void t.test('an error says what is missing and what to do', { skip }, async (t) => {
   const silent = { '/configz': configz(false), '/proxyMode': 'nftables', '/metrics': '' }
   const { run, kubeconfig } = await twoNodes(t, silent)
   t.match(
@@ -208,7 +210,7 @@ void t.test('what is missing is said with what to do', { skip }, async (t) => {
 })
 
 void t.test(
-  'the rights of the caller decide, and a refusal names the missing one',
+  'the caller needs the rights, and a refusal names the missing one',
   { skip },
   async (t) => {
     const server = await startServer({ accepts: (token) => token === 'good' })
@@ -220,18 +222,22 @@ void t.test(
   },
 )
 
-void t.test('a pod is no way to the machine of the API server', { skip }, async (t) => {
-  const server = await startServer()
-  t.teardown(() => server.stop())
-  putProxy(server.api, 'node-1', '127.0.0.1')
-  putProxy(server.api, 'node-2', '169.254.169.254')
-  const ask = (place: string) =>
-    server.kubectl(`get --raw /api/v1/namespaces/kube-system/pods/${place}/proxy/x`)
-  for (const node of ['node-1', 'node-2']) {
-    t.match(await ask(`proxy-${node}:1`), { code: 1, stderr: /address not allowed/ }, node)
-  }
-  t.match(await ask('proxy-node-1:65536'), { code: 1, stderr: /invalid pod request/ })
-})
+void t.test(
+  'the proxy of pods does not lead to the machine of the API server',
+  { skip },
+  async (t) => {
+    const server = await startServer()
+    t.teardown(() => server.stop())
+    putProxy(server.api, 'node-1', '127.0.0.1')
+    putProxy(server.api, 'node-2', '169.254.169.254')
+    const ask = (place: string) =>
+      server.kubectl(`get --raw /api/v1/namespaces/kube-system/pods/${place}/proxy/x`)
+    for (const node of ['node-1', 'node-2']) {
+      t.match(await ask(`proxy-${node}:1`), { code: 1, stderr: /address not allowed/ }, node)
+    }
+    t.match(await ask('proxy-node-1:65536'), { code: 1, stderr: /invalid pod request/ })
+  },
+)
 
 void t.test(
   'kubectl completes the commands, flags and values of the plug-in',

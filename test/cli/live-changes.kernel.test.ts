@@ -16,8 +16,8 @@ import {
 import { enterPrivateNetns } from '../support/private-netns.js'
 
 /**
- * A running proxy takes over a changed configuration and a changed node, without a restart and
- * without a lost connection. Everything is in a network namespace of this test.
+ * A running proxy uses a changed configuration and a changed node without a restart and without a
+ * lost connection. Everything is in a network namespace of this test.
  */
 
 const skip = enterPrivateNetns() ?? false
@@ -123,14 +123,14 @@ for (const mode of modes) {
     ip('addr add 192.0.2.4/24 dev v0')
     await until('the node port at one more address', at('192.0.2.4'), /^8080$/)
     ip('addr del 192.0.2.4/24 dev v0')
-    // Kubelet is late: the address of the object is not, or no longer, on an interface.
+    // Kubelet is late: no interface has the address of the object.
     proxy.setNode({ address: '192.0.2.77', zone: 'b' })
     await until('the zone', () => answerOf(clusterIp, 80), /^8081$/)
-    // Connections of userspace mode go to an address of the node, and end with that address.
+    // Userspace mode redirects connections to an address of the node, and they end with it.
     await until('rules that lead elsewhere', nat, /^((?!--to-destination 192\.0\.2\.3:).)*$/s)
     await proxy.settled()
     ip('addr del 192.0.2.3/24 dev v0')
-    // The node registers anew: for a moment it has no object, and then no pod CIDR yet.
+    // The node registers anew: for a moment it has no object, and then an object without pod CIDR.
     proxy.setNode(undefined)
     await until('the node port of then', () => answerOf('192.0.2.1', nodePort + 1), /^8081$/)
     t.equal(await answerOf(clusterIp, 80), '8081', 'the zone stays')
@@ -146,7 +146,7 @@ for (const mode of modes) {
     const status = () => page('/healthz?verbose')
     t.match(await status(), /\[\+\]IPv4 syncs: \d+ syncs, 0 failed\n/)
     t.match(await status(), /\[\+\]foreign changes: none/)
-    // Another program takes the table: its owner alone may change it.
+    // Another program becomes the owner of the table, and only the owner may change it.
     const table = mode === 'nftables' ? 'ip kube-proxy' : 'ip nat'
     const thief = spawn('nft', ['-i'], { stdio: ['pipe', 'ignore', 'inherit'] })
     const gone = once(thief, 'exit')

@@ -10,7 +10,7 @@ import { apiVersion, kind } from '../../lib/config/file.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { program } from '../support/program.js'
 
-/** The command as an operator runs it, in a network namespace of its own. */
+/** The command as an operator runs it, in a network namespace of this process. */
 
 const skip = enterPrivateNetns() ?? false
 if (skip === false) execFileSync('ip', ['link', 'set', 'lo', 'up'])
@@ -33,7 +33,7 @@ function start(t: Test, ...args: readonly string[]) {
   return { output: () => output, exited, stop }
 }
 
-/** Waits until a condition is true; a failure shows what was seen last. */
+/** Waits until the text matches. A failure shows the last text. */
 async function until(what: string, seen: () => Promise<unknown>, pattern: RegExp) {
   let last: unknown
   for (let tries = 0; tries < 2400; tries++) {
@@ -188,6 +188,6 @@ t.test('check and cleanup print what they found as text and as JSON', { skip }, 
   t.same(checks.map(({ mode }) => mode).sort(), [...modeNames].sort())
   const cleanup = start(t, '--cleanup')
   t.equal(await cleanup.exited, 0, cleanup.output())
-  // KUBE-FIREWALL is kubelet's as much as ours; it stays.
+  // KUBE-FIREWALL belongs to kubelet too, so it stays.
   t.notMatch(ruleset(), /KUBE-(?!FIREWALL)|kube-proxy/, 'what the runs before left is gone')
 })

@@ -33,7 +33,7 @@ import { ConfigError } from '../../lib/errors.js'
 
 const header = `apiVersion: ${apiVersion}\nkind: ${kind}\n`
 
-/** Loads as the command does: `--name=value` arguments, and the body of a file if given. */
+/** Loads as the command does: from `--name=value` arguments, and from the body of a file. */
 function load(args: readonly string[], body?: string): LoadedConfig {
   const given = normalizeArguments(args).map((argument): [string, string] => {
     const [, flag = '', text = ''] = /^--([^=]+)=?(.*)$/s.exec(argument) ?? []

@@ -142,7 +142,7 @@ t.test('a file that is wrong, gone or half written is never used, and comes back
     ['', /kp\.yaml/],
     [good.slice(0, 30), /kp\.yaml/],
     [body('oomScoreAdj: 7\n'), /this node cannot do that/],
-    // In nftables mode, which waits for a restart, nobody would look at this.
+    // The file asks for nftables mode, which waits for a restart, but ipvs mode still runs.
     [body('mode: nftables\nipvs: {syncPeriod: 1s, minSyncPeriod: 2s}\n'), /ipvs\.minSyncPeriod/],
   ] as const) {
     writeFileSync(file, text)
@@ -156,7 +156,7 @@ t.test('a file that is wrong, gone or half written is never used, and comes back
   t.match((await next()).invalid, /cannot be read/)
   writeFileSync(file, good)
   t.match((await next()).update, nothing, 'the same file is good again')
-  // A writer that pauses: what was read first is not what is there a moment later.
+  // A slow writer: the file changes again and again after it was first read.
   writeFileSync(file, body('mode: ipvs\n'))
   const more = setInterval(() => writeFileSync(file, `${readFileSync(file, 'utf8')}# more\n`), 5)
   await new Promise((resolve) => setTimeout(resolve, 200))

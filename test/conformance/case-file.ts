@@ -277,7 +277,7 @@ function record(value: unknown, where: string): Raw {
   return value as Raw
 }
 
-/** A misspelt key would test nothing, so it is an error. */
+/** An unknown key is an error, because a misspelt one would test nothing. */
 function known(value: unknown, where: string, keys: readonly string[]): Raw {
   const found = record(value, where)
   const unknown = Object.keys(found).find((key) => !keys.includes(key))

@@ -24,7 +24,7 @@ export class CaseServices {
     }
   }
 
-  /** Every Service of this case so far: flows may ask for one that is removed. */
+  /** Every Service of this case so far. Removed ones stay, because flows may still go to them. */
   known(): ReadonlyMap<string, CaseService> {
     return new Map(
       [...this.#shorthands].map(([name, shorthand]) => [

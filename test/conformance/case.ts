@@ -3,9 +3,9 @@ import type { DetectLocal } from '../../lib/state/node-view.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { Place } from '../../lib/lab/world/topology.js'
 
-/** One scenario: objects in steps, and what packets must do after each. See test/cases/README.md. */
+/** One scenario: objects in steps, and flows after each step. See test/cases/README.md. */
 export interface Case {
-  /** The file it came from, without the ending: its topic. */
+  /** The name of its file without the ending. */
   readonly topic: string
   /** A sentence that cites the IDs of behaviour.md. */
   readonly name: string
@@ -27,9 +27,9 @@ export interface CaseSettings {
 export interface Step {
   /** What this step is about, for reports. */
   readonly title: string
-  /** Shorthand by Service name, merged over the earlier steps'; null removes the Service. */
+  /** Shorthand by Service name, merged over that of earlier steps; null removes the Service. */
   readonly services: Readonly<Record<string, ServiceShorthand | null>>
-  /** The zone label of the node; null takes it away, undefined leaves it. */
+  /** The zone label of the node; null removes it, undefined leaves it. */
   readonly zone: string | null | undefined
   /** Ends the proxy and starts it anew before the objects of the step. */
   readonly restart: boolean
@@ -37,9 +37,9 @@ export interface Step {
   readonly flush: boolean
   /** The ServiceCIDRs from now on; undefined leaves them. */
   readonly serviceCidrs: readonly ServiceRange[] | undefined
-  /** The time in which flows must become right; 0: they are right when the proxy is done. */
+  /** The time in which flows must become right; 0: they are right as soon as the proxy is done. */
   readonly withinMs: number
-  /** Flows that run without a pause from before this step's changes until after them. */
+  /** Flows that are made all the time, from before the changes of this step until after them. */
   readonly meanwhile: readonly Flow[]
   /** Lets time pass after the objects and before the flows. */
   readonly waitMs: number
@@ -61,7 +61,7 @@ export interface ServiceShorthand {
   readonly nodePort?: boolean
   readonly loadBalancer?:
     boolean | { readonly ipMode?: string; readonly hostname?: string; readonly onLan?: boolean }
-  /** `both`: of both families, whatever the Service has. */
+  /** `both`: addresses of both families, also for a Service of one. */
   readonly externalIPs?: boolean | 'both'
   readonly affinity?: number | null
   readonly internalTrafficPolicy?: string
@@ -70,7 +70,7 @@ export interface ServiceShorthand {
   readonly sourceRanges?: readonly string[]
   /** `pod-1 terminating for-zone=a port=9090`: a place and its properties. */
   readonly endpoints?: readonly string[]
-  /** Parts of EndpointSlices merged over the generated; places stand for their addresses. */
+  /** Parts of EndpointSlices, merged over the generated ones; places stand for their addresses. */
   readonly slices?: readonly Readonly<Record<string, unknown>>[]
   readonly labels?: Readonly<Record<string, string>>
   readonly annotations?: Readonly<Record<string, string>>
@@ -94,17 +94,17 @@ export const targets = [
 /** The address of a Service that a flow goes to; `endpoint` is a pod's own, without any proxy. */
 export type Target = (typeof targets)[number]
 
-/** Where a flow starts: a place and which of its addresses. */
+/** Where a flow starts: a place and one of its addresses. */
 export interface Client {
   readonly place: Place
   readonly addressIndex: number
 }
 
 /**
- * Who answers: all of these backends and no others; or how it fails.
- * `answered`: any backend, as with an echo, which does not name its sender.
+ * Who answers: all of these backends and no others. Or how it fails.
+ * `answered`: any backend answers, for example an echo, which does not name its sender.
  * `no-reply`: any failure. `same`: the backend that the kept connection reached before.
- * `whatever`: for modes of which nothing is expected.
+ * `whatever`: nothing is expected.
  */
 export type Gets =
   | readonly Place[]
@@ -118,8 +118,8 @@ export type Gets =
   | 'whatever'
 
 /**
- * Whether the backend sees the client's address, or one of the node's. `announced`: a header tells
- * it who the client is, and what it asked.
+ * Whether the backend sees the client's address or one of the node's. `announced`: a header names
+ * the client and the address that it asked.
  */
 export type Source = 'kept' | 'masqueraded' | 'announced'
 
@@ -127,9 +127,9 @@ export interface Flow {
   readonly from: readonly Client[]
   readonly to: readonly Target[]
   readonly service: string
-  /** Name of the Service's port; undefined is its first. */
+  /** The name of the Service's port; undefined: the first one. */
   readonly port: string | undefined
-  /** A port number instead of the one the target has. */
+  /** A port number instead of the target's own. */
   readonly portNumber: number | undefined
   readonly families: readonly IpFamily[]
   readonly gets: Gets
@@ -137,15 +137,15 @@ export interface Flow {
   /** Every backend gets its share, within five standard deviations. */
   readonly evenly: boolean
   /**
-   * All connections reach one backend; `same`: the one remembered from an earlier step;
-   * `some-moved`: of all clients of this flow at least one meets another than before.
+   * All connections reach one backend. `same`: the one of an earlier step. `some-moved`: at least
+   * one of all clients of this flow reaches another backend than before.
    */
   readonly sticky: boolean | 'same' | 'some-moved'
   /** Names the connection and keeps it open. */
   readonly keep: string | undefined
   /** Sends on a kept connection instead of making one. */
   readonly use: string | undefined
-  /** Before that, the backend answers a segment of the connection with one that fits no window. */
+  /** Before that, the backend answers a segment with one that is outside of the window. */
   readonly stray: boolean
   /** An ICMP echo instead of a connection. */
   readonly ping: boolean
@@ -156,7 +156,7 @@ export interface Flow {
   readonly differs: Readonly<Partial<Record<ModeName, Difference>>>
 }
 
-/** Another expectation in one mode, and why it is right there. */
+/** Another expectation in one mode, and the reason for it. */
 export interface Difference {
   readonly because: string
   readonly gets?: Gets

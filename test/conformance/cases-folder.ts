@@ -1,4 +1,4 @@
 import { fileURLToPath } from 'node:url'
 
-/** The cases lie beside the sources, not the compiled files. */
+/** The folder of the cases, which is beside the sources and not beside the compiled files. */
 export const casesFolder = fileURLToPath(new URL('../../../test/cases', import.meta.url))

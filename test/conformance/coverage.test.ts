@@ -1,4 +1,4 @@
-/** Whether every behaviour of the list in behaviours.yaml has a case or a test. */
+/** Checks that every behaviour in behaviours.yaml has a case or a test. */
 import { readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
@@ -9,7 +9,7 @@ import { casesFolder } from './cases-folder.js'
 interface Behaviour {
   readonly id: string
   readonly what: string
-  /** The beginning of the name of the case or test that covers it, where that does not cite it. */
+  /** The beginning of the name of the case or test that covers it without citing it. */
   readonly by?: string
   /** Why nothing has to cover it. */
   readonly because?: string
@@ -30,7 +30,7 @@ function readBehaviours(): readonly Behaviour[] {
   )
 }
 
-/** What stands after `test(`, and case names kept in lists: every text that cites an ID and a colon. */
+/** The texts after `test(`, and the names of cases in lists: all texts with an ID and a colon. */
 function testNames(): readonly string[] {
   return readdirSync(testsFolder, { recursive: true, encoding: 'utf8' })
     .filter((file) => file.endsWith('.test.ts') && !file.endsWith('coverage.test.ts'))
@@ -41,7 +41,9 @@ function testNames(): readonly string[] {
     })
 }
 
-/** `service.go:1423-1540` is cited by any line in between; an ID by itself, or in a span as E11-E13. */
+/**
+ * An ID is cited by itself or in a span (`E11-E13`), and `service.go:1423-1540` by any line of it.
+ */
 function cites(name: string, id: string): boolean {
   const [, file, from, to = from] = /^(\w+\.go):(\d+)(?:-(\d+))?$/.exec(id) ?? []
   if (file !== undefined) {

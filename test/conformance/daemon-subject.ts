@@ -15,31 +15,34 @@ import { program } from '../support/program.js'
 
 const patience = Number(process.env.CONFORMANCE_PATIENCE ?? 1)
 const patienceMs = 60_000 * patience
-/** If no other sync follows in this time, the daemon has seen everything. */
+/** When no other sync follows in this time, the daemon has seen everything. */
 const quietMs = 200 * patience
 
 type Asked = Pick<Variant, 'mode' | 'dataPath' | 'portals' | 'sourceAddress'>
 
-/** The command while it runs. */
 export interface RunningCommand {
   readonly hasEnded: boolean
   end(): Promise<void>
 }
 
-/** What the command runs on: this system, or another that sees the same files by other names. */
+/**
+ * The system that the command runs on: this one, or another with other names for the same files.
+ */
 export interface System {
   readonly name: string
-  /** The family that a sync ends with. */
+  /** The family that each sync handles last. */
   readonly lastFamily: IpFamily
-  /** A new folder for manifests, as this process and as the command name it. */
+  /**
+   * Makes a folder for manifests. Its two names are that of this process and that of the command.
+   */
   addFolder(): { readonly here: string; readonly there: string }
-  /** Starts the command in the node of a world; `hear` is told each line that it writes. */
+  /** Starts the command in the node of a world; `hear` gets each line that it writes. */
   start(
     world: World,
     flags: readonly string[],
     hear: (line: string) => void,
   ): Promise<RunningCommand>
-  /** What the system cannot do by itself, before the command is told of these objects, and after. */
+  /** Does what the system cannot do by itself, before the command gets these objects, and after. */
   prepare?(world: World, objects: readonly Manifest[]): Promise<void>
   tidy?(world: World, objects: readonly Manifest[]): Promise<void>
 }
@@ -86,9 +89,9 @@ export class DaemonSubject implements Subject {
   #running: RunningCommand | undefined
   #world: World | undefined
   #log: string[] = []
-  /** How many syncs of the last family have ended, and when the last did. */
+  /** How many syncs of the last family have ended, and when the last one ended. */
   #syncs = { count: 0, lastAt: 0 }
-  /** Whether it has heard of what was written last. Health checks ask for syncs, too. */
+  /** Whether it has read what was written last. Until then a sync has another cause. */
   #hasHeard = false
 
   constructor(asked: Asked, system: System = onLinux()) {
@@ -103,7 +106,7 @@ export class DaemonSubject implements Subject {
     this.#objects.clear()
     for (const manifest of objects) this.#objects.set(idOf(manifest), manifest)
     await this.#write()
-    // Of an empty folder it says nothing.
+    // It logs nothing about an empty folder.
     this.#hasHeard = objects.length === 0
     this.#log = []
     this.#syncs = { count: 0, lastAt: 0 }
@@ -130,7 +133,7 @@ export class DaemonSubject implements Subject {
     this.#folder = undefined
   }
 
-  /** By a rename, as editors and Kubernetes do it, so that no half file is read. */
+  /** Writes by a rename, as editors and Kubernetes do, so that nobody reads half a file. */
   async #write(): Promise<void> {
     if (!this.#folder || !this.#world) return
     const { here } = this.#folder
@@ -175,7 +178,8 @@ function flagsOf(
     '--hostname-override=node',
     '--logging-format=json',
     '-v=4',
-    // In ipvs mode this is how often it syncs without a change, which would look as if one were in force.
+    // Ipvs mode also syncs after this period without a change, and a test takes such a sync for its
+    // own.
     ...(mode === 'ipvs'
       ? ['--ipvs-min-sync-period=10ms', '--ipvs-sync-period=60s']
       : ['--iptables-min-sync-period=10ms', '--iptables-sync-period=1s']),
@@ -186,7 +190,7 @@ function flagsOf(
     `--feature-gates=AllowServiceExternalIPs=${settings.allowsExternalIps}`,
     `--masquerade-all=${settings.masqueradeAll}`,
     `--iptables-localhost-nodeports=${settings.localhostNodePorts}`,
-    // Unlike an empty list this means every address in every mode.
+    // This list means every address in every mode. An empty list does not.
     `--nodeport-addresses=${settings.nodePortAddresses.join() || '0.0.0.0/0,::/0'}`,
     `--detect-local-mode=${detectLocal.mode}`,
     ...(detectLocal.mode === 'ClusterCIDR' ? [`--cluster-cidr=${detectLocal.cidrs.join()}`] : []),

@@ -1,4 +1,4 @@
-/** A few cases of every topic through the whole command: flags, manifest folder, sync loop, mode. */
+/** Runs a few cases of every topic with the whole command: flags, manifests, sync loop, mode. */
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'

@@ -15,20 +15,20 @@ export interface Check {
   readonly service: CaseService
   readonly target: Target
   readonly family: IpFamily
-  /** What it says in reports. */
+  /** Its name in reports. */
   readonly label: string
   readonly host: string
   readonly port: number
   readonly protocol: FlowRequest['protocol']
   readonly gets: Gets
   readonly source: Flow['source']
-  /** What a backend sees of a client on its own bridge. */
+  /** The source that a backend sees of a client on its own bridge. */
   readonly bridgedSource: Flow['source']
 }
 
 interface KeptConnection {
   readonly client: Client
-  /** Of the first request: the backend that answered, and the client that it saw. */
+  /** The result of the first request: the backend that answered, and the client that it saw. */
   readonly first: FlowResult | undefined
 }
 
@@ -42,12 +42,12 @@ export interface FlowMemory {
   readonly kept: Map<string, KeptConnection>
 }
 
-/** Everywhere, or everywhere but between pods of one bridge. */
+/** Endpoints see the client everywhere, or everywhere except between pods of one bridge. */
 export type SourceKept = 'everywhere' | 'past-bridges'
 
 /** Which of a flow's expectations hold. */
 export interface Expected {
-  /** Chooses the expectations of `differs`; undefined for the reference proxy. */
+  /** The mode whose expectations in `differs` hold; undefined for the reference proxy. */
   readonly mode: ModeName | undefined
   /** Endpoints see the same sources as in the other modes, whatever `differs` says. */
   readonly keepsSource?: SourceKept
@@ -96,7 +96,7 @@ export function expandFlow(
   )
 }
 
-/** The mode without rules is userspace mode but for these. */
+/** The mode without rules differs as userspace mode does, unless it has a difference of its own. */
 function differenceIn({ differs }: Flow, mode: ModeName): Difference | undefined {
   return differs[mode] ?? (mode === 'winuserspace' ? differs.userspace : undefined)
 }
@@ -138,17 +138,17 @@ function portOf(target: Target, port: CaseService['ports'][number]): number {
   }
 }
 
-/** Enough connections that a backend in use is missed once in ten million tries. */
+/** With so many connections a backend in use is missed once in ten million tries. */
 function enoughFor(backends: number): number {
   return backends <= 1 ? 2 : Math.ceil(Math.log(1e7 * backends) / -Math.log(1 - 1 / backends))
 }
 
-/** Above 1 in a machine that is itself a process, such as User Mode Linux. */
+/** A factor above 1 for a machine that is itself a process, such as User Mode Linux. */
 const patience = Number(process.env.CONFORMANCE_PATIENCE ?? 1)
-/** No answer in this time means dropped. A reply may take longer, because machines can be busy. */
+/** No answer in this time means dropped. An expected reply may take longer on a busy machine. */
 const silenceMs = 400
 const replyMs = 6000 * patience
-/** On one slow processor the clients would take it from the proxy that they wait for. */
+/** A pause on one slow processor, so that clients leave time for the proxy. */
 const betweenRoundsMs = patience > 1 ? 50 : 0
 
 /**
@@ -208,8 +208,8 @@ export async function runCheck(
 const isFixed = (flow: Flow) => flow.count !== undefined || flow.evenly || flow.sticky !== false
 
 /**
- * Bound to none, a client of SCTP tells its peer of all its addresses, and what is translated is then reset
- * after some seconds, as docs/kernels.md says.
+ * An SCTP client without a source address tells its peer all its addresses. A translated connection
+ * is then reset after some seconds, as docs/kernels.md says.
  */
 const hasSource = ({ client, protocol, host }: Check) =>
   client.addressIndex > 0 || (protocol === 'SCTP' && !isLoopback(host))
@@ -223,7 +223,7 @@ function requestOf(check: Check): FlowRequest {
     host: check.host,
     port: check.port,
     timeoutMs: expectsReply || check.gets === 'refused' ? replyMs : silenceMs,
-    // A datagram is refused by another datagram, which may be lost.
+    // The refusal of a datagram is a datagram too and may be lost, so the client repeats.
     ...(check.gets === 'refused' ? { repeatMs: replyMs / 5 } : {}),
     count: flow.keep === undefined ? countOf(check) : 1,
     ...(hasSource(check) ? { from: addressOf(client.place, family, client.addressIndex) } : {}),
@@ -265,7 +265,7 @@ async function useKept(
   return verifyFlow(check, [result], memory)
 }
 
-/** Long enough for a packet to reach the other end, and for an answer to come back. */
+/** A packet reaches the other end in this time, and its answer comes back. */
 const settleMs = 100
 
 /** CT16: at the next request the backend sends a packet outside of the TCP window. */

@@ -1,6 +1,6 @@
 import type { CaseWorld } from './case-world.js'
 
-/** Removes the rules of every mode. A program that the node does not have does not matter. */
+/** The commands that remove the rules of every mode. Those of missing programs may fail. */
 const commands: readonly (readonly string[])[] = [
   ['nft', 'delete', 'table', 'ip', 'kube-proxy'],
   ['nft', 'delete', 'table', 'ip6', 'kube-proxy'],
@@ -13,7 +13,7 @@ const commands: readonly (readonly string[])[] = [
   ['ipvsadm', '-C'],
 ]
 
-/** Deletes all rules of the node, as a careless administrator or a restarting firewall does. */
+/** Deletes the rules of the node, as a careless administrator or a restarting firewall does. */
 export async function flushRules(world: CaseWorld): Promise<void> {
   for (const command of commands) await world.exec('node', command).catch(() => undefined)
 }

@@ -1,4 +1,4 @@
-/** Without the `bpf` match, hairpin needs a rule for each endpoint of the node. */
+/** Hairpin needs a rule for each endpoint of the node if the kernel has no `bpf` match. */
 import t from 'tap'
 import { createWorld } from '../../lib/lab/world/world.js'
 import { readCases } from './case-file.js'

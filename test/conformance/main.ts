@@ -31,9 +31,9 @@ const parse = () =>
       jobs: { type: 'string', default: String(Math.min(2, availableParallelism())) },
       list: { type: 'boolean', default: false },
       quiet: { type: 'boolean', default: false },
-      /** The whole command with a folder of manifests, instead of tracker and mode alone. */
+      /** Tests the whole command with a folder of manifests, instead of tracker and mode only. */
       daemon: { type: 'boolean', default: false },
-      /** In User Mode Linux, for modes that the kernel of this machine does not support. */
+      /** Runs in User Mode Linux, for modes that the kernel of this machine does not support. */
       'in-uml': { type: 'boolean', default: false },
     },
   })
@@ -56,7 +56,7 @@ if (cases.length === 0) {
   process.exitCode = await runModes(values.mode ?? variantNames)
 }
 
-/** Runs the same command line inside; its output appears at once. */
+/** Runs the same command line in User Mode Linux. Its output appears at once. */
 async function runAgainInUml(): Promise<number> {
   if (umlSkip) {
     console.log(`# left out: ${umlSkip}`)
@@ -75,7 +75,7 @@ async function runModes(names: readonly string[]): Promise<number> {
   let number = 0
   console.log('TAP version 14')
   const queue = names.values()
-  // Worlds are separate, and most of a run is waiting.
+  // Modes can run at once: their worlds are separate, and most of a run is waiting.
   const lane = async () => {
     for (const name of queue) {
       const results = await runMode(name, (result) => {
@@ -98,7 +98,7 @@ async function runModes(names: readonly string[]): Promise<number> {
   return count('failed') > 0 ? 1 : 0
 }
 
-/** The results of one mode in a world of its own, or nothing where this kernel lacks what it needs. */
+/** Runs one mode in a world of its own. There is no result if this kernel lacks what it needs. */
 async function runMode(
   name: string,
   onResult: (result: CaseResult) => void,
@@ -107,7 +107,7 @@ async function runMode(
   const mode = variant && profileOf(variant)
   const world = await createWorld({
     name: name.replace(/[^a-z0-9]/g, '').slice(0, 16),
-    // The other places are other machines, whose sockets its programs do not see.
+    // The programs of ebpf mode must not see the sockets of other places, which are other machines.
     withCgroup: mode === 'ebpf' && mountOf('cgroup2') !== undefined,
   })
   try {

@@ -8,7 +8,7 @@ import type { CaseService } from './objects.js'
 export interface Skip {
   readonly reason: string
   readonly flows: (check: Check) => boolean
-  /** The flow is checked, but with this expectation. */
+  /** The flow is checked with this expectation instead. */
   readonly instead?: Pick<Check, 'gets'> | Pick<Check, 'source' | 'bridgedSource'>
 }
 
@@ -22,25 +22,25 @@ const isInCluster = ({ place }: Client) => place !== 'outside'
 
 const toLocalhost = ({ target }: Check) => target === 'localhost'
 
-/** Sockets of the node and its pods; other machines and SCTP take the packet path. */
+/** Ebpf mode translates at sockets of the node and its pods. The rest takes the packet path. */
 const isTranslatedAtSocket = ({ client, protocol }: Check) =>
   (protocol === 'TCP' || protocol === 'UDP') && isOnNode(client.place)
 
-/** Kernel modes change packets; only a proxy can put bytes in front of a connection. */
+/** Kernel modes change packets. Only a proxy can put bytes in front of a connection. */
 const withoutHeader: Skip = {
   reason: 'only userspace mode writes PROXY headers',
   flows: ({ source }) => source === 'announced',
 }
 
-/** Only a kernel with SCTP could show it. */
+/** Only a kernel with SCTP makes such flows. */
 const withoutProxiedSctp: Skip = {
   reason: 'userspace mode proxies TCP and UDP only',
   flows: ({ protocol }) => protocol === 'SCTP',
 }
 
 /**
- * What listeners on the addresses of Services cannot do without rules of the kernel; docs/userspace.md
- * says the same.
+ * What listeners on the addresses of Services cannot do without rules of the kernel.
+ * docs/userspace.md says the same.
  */
 const withoutRules: readonly Skip[] = [
   withoutProxiedSctp,
@@ -105,7 +105,7 @@ export const skips: Readonly<Record<ModeName, readonly Skip[]>> = {
   ],
 }
 
-/** What no mode supports if the kernel lacks it. */
+/** No mode supports SCTP on a kernel without it. */
 export const withoutSctp: Skip = {
   reason: 'this kernel has no SCTP',
   flows: ({ protocol }) => protocol === 'SCTP',

@@ -40,8 +40,8 @@ export const namespace = 'cases'
 const bothFamilies: readonly IpFamily[] = ['IPv4', 'IPv6']
 
 /**
- * Gives a Service its addresses. No two Services of a run share one, so that what an earlier case
- * left in the kernel's connection table cannot be mistaken for this one's.
+ * Gives a Service its addresses. No two Services of a run share one, so that connections of an
+ * earlier case in the kernel's table do not disturb a later case.
  */
 export function buildCaseService(
   name: string,
@@ -75,12 +75,12 @@ export function buildCaseService(
   }
 }
 
-/** The part that differs between the ranges of ClusterIPs. */
+/** The second byte of ClusterIPs, which differs between the two ranges. */
 function secondOf({ range }: ServiceShorthand): number {
   return range === 'second' ? 97 : 96
 }
 
-/** An address of the nodes' own network, as announcers on layer 2 choose them. */
+/** Whether the load balancer has an address of the nodes' network, as with layer 2 announcers. */
 function isOnLan({ loadBalancer }: ServiceShorthand): boolean {
   return typeof loadBalancer === 'object' && loadBalancer.onLan === true
 }
@@ -173,7 +173,7 @@ function inferType(shorthand: ServiceShorthand): string {
   return shorthand.nodePort === true ? 'NodePort' : 'ClusterIP'
 }
 
-/** A place stands for the first address it has, `outside#2` for its second. */
+/** `outside` is the first address of that place, `outside#2` its second. */
 function rangesOf(word: string): readonly string[] {
   const [name = '', number = '1'] = word.split('#')
   const place = places.find((candidate) => candidate === name)
@@ -194,7 +194,7 @@ function ingressOf({ shorthand, families, loadBalancerIps }: CaseService): reado
   }))
 }
 
-/** The slices of a Service: one a family and set of target ports, as the controller makes them. */
+/** The slices of a Service: one for each family and set of target ports, as the controller does. */
 export function sliceManifests(service: CaseService): readonly Manifest[] {
   const { shorthand } = service
   return service.families.flatMap((family) => {

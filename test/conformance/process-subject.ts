@@ -7,7 +7,7 @@ import type { CaseSettings } from './case.js'
 import type { Manifest } from './objects.js'
 import type { Changes, Subject } from './subject.js'
 
-/** One line to the subject process: changes, or the settings to begin anew with. */
+/** One line to the subject process: changes, or the settings for a new start. */
 export type SubjectOrder = Changes | { readonly settings: CaseSettings }
 
 /** One line of the subject process: ready, or the result of an apply. */
@@ -15,14 +15,14 @@ export interface SubjectAnswer {
   readonly error?: string
 }
 
-/** V8 optimizes when it does in this process. */
+/** The process gets the V8 flags of this one. */
 export const subjectCommand: readonly string[] = [
   process.execPath,
   ...process.execArgv,
   fileURLToPath(new URL('./subject-main.js', import.meta.url)),
 ]
 
-/** A mode, or the reference proxy, in a process of its own inside the node's namespace. */
+/** A mode, or the reference proxy, as a process inside the node's namespace. */
 export class ProcessSubject implements Subject {
   readonly name: string
   #child: ChildProcessWithoutNullStreams | undefined

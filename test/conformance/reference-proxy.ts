@@ -4,7 +4,7 @@ import type { Applied, Mode } from '../../lib/modes/mode.js'
 import type { DesiredService, DesiredState, Endpoint } from '../../lib/state/desired-state.js'
 import { hostPort, type IpFamily } from '../../lib/state/ip.js'
 
-/** Flaws that a reference proxy can have; the suite must notice each. */
+/** The flaws that a reference proxy can have. The suite must notice each. */
 export const flaws = [
   'wrong-endpoints',
   'one-endpoint',
@@ -29,8 +29,8 @@ interface ReferencePlan {
 }
 
 /**
- * The smallest correct proxy, to test the suite itself: no state, no speed, the
- * whole table written anew for every change. With a flaw it is a proxy that the suite must fail.
+ * The smallest correct proxy, to test the suite itself. It keeps no state and writes the whole
+ * table anew for every change. The suite must fail a proxy with a flaw.
  */
 export function createReferenceProxy(flaw: Flaw | undefined): Mode<ReferencePlan> {
   const plan = (state: DesiredState) => ({ family: state.family, text: tableText(state, flaw) })
@@ -167,7 +167,7 @@ function verdictText(
   if (service.external === 'reject' || service.external === 'drop') {
     for (const match of external) {
       if (service.external === 'drop') {
-        // S18: pods and the node itself still get an answer from elsewhere.
+        // S18: pods and the node itself still reach the endpoints on other nodes.
         lines.push(`${match} fib saddr type local accept`)
         if (fromPods !== undefined) lines.push(`${match} ${fromPods} accept`)
       }
@@ -206,7 +206,7 @@ function balanceText(
   )
   const count = endpoints.length
   const pick = endpoints.map((_, index) => `${index} : goto ${chainOf(index)}`)
-  // Uneven: as if the first of n got 2 of n + 1 tries.
+  // Uneven: the first of n endpoints gets 2 of n + 1 connections.
   const extra = flaw === 'uneven' ? [`${count} : goto ${chainOf(0)}`] : []
   const modulus = count + extra.length
   return (

@@ -7,7 +7,7 @@ export interface ModeResults {
   readonly results: readonly CaseResult[]
 }
 
-/** One case as TAP, with what went wrong as its diagnostic. */
+/** One case as TAP, with its failures as the diagnostic. */
 export function tapLine(number: number, mode: string, result: CaseResult): string {
   const words = `${number} - ${mode}: ${result.topic}: ${result.name.replaceAll('#', '\\#')}`
   if (result.outcome === 'skipped') return `ok ${words} # SKIP ${result.skipped.join('; ')}\n`
@@ -19,8 +19,8 @@ export function tapLine(number: number, mode: string, result: CaseResult): strin
 }
 
 /**
- * Cases x modes: `+` passed, `-` failed, `s` skipped, `.` not run; then counts and reasons. The
- * short one leaves out cases that every mode passed.
+ * A table of cases and modes: `+` passed, `-` failed, `s` skipped, `.` not run. Counts and reasons
+ * follow. The short table leaves out cases that every mode passed.
  */
 export function tableText(
   modes: readonly ModeResults[],
@@ -60,7 +60,7 @@ export function tableText(
   return [...lines, '', ...totals, ...reasons, ''].join('\n')
 }
 
-/** For scripts: counts and every failure. */
+/** Writes all results as JSON, for scripts. */
 export function writeSummary(file: string, modes: readonly ModeResults[]): void {
   writeFileSync(file, `${JSON.stringify({ modes }, null, 2)}\n`)
 }

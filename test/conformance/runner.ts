@@ -18,7 +18,7 @@ export interface CaseResult {
   readonly name: string
   readonly outcome: 'passed' | 'failed' | 'skipped'
   readonly checks: number
-  /** Step, flow, and what was wrong. */
+  /** Each names the step, the flow, and what was wrong. */
   readonly failures: readonly string[]
   /** Reasons why flows were left out, without repeats. */
   readonly skipped: readonly string[]
@@ -33,16 +33,16 @@ export interface RunOptions<Where extends CaseWorld = World> extends Expected {
   readonly onResult?: (result: CaseResult) => void
 }
 
-/** The number of checks at once; with more a slow machine seems to lose packets. */
+/** How many checks run at once. With more, packets on a slow machine come too late. */
 const parallelChecks = 8
 
-/** Runs cases one after the other in one world; the subject restarts only for other settings. */
+/** Runs cases one after the other in one world. The subject restarts only for other settings. */
 export async function runCases<Where extends CaseWorld>(
   options: RunOptions<Where>,
 ): Promise<readonly CaseResult[]> {
   const run = new Run(options)
   const results: CaseResult[] = []
-  // Cases with the same settings in a row, so that the proxy is started few times.
+  // Cases with the same settings run in a row, so that the proxy starts few times.
   const bySettings = new Map<string, Case[]>()
   for (const each of options.cases) {
     const key = JSON.stringify(each.settings)
@@ -70,7 +70,7 @@ interface Cluster {
 
 const initialCluster: Cluster = { zone: null, serviceCidrs: ['first'] }
 
-/** By `idOf`. */
+/** The objects by `idOf`. */
 type Objects = ReadonlyMap<string, Manifest>
 
 function objectsOf(services: readonly CaseService[], cluster: Cluster): Objects {
@@ -103,7 +103,7 @@ class Run<Where extends CaseWorld> {
       await this.#steps(each, outcome)
     } catch (error) {
       outcome.failures.push(messageOf(error))
-      // Its state is unknown now, so the next case gets a new one.
+      // The state of the subject is unknown now, so the next case gets a new one.
       await this.#options.subject.stop()
       this.#settings = undefined
     }
@@ -160,11 +160,11 @@ class Run<Where extends CaseWorld> {
       await this.#options.world.agent(client.place).forget(id)
     }
     const takeAway = () => this.#apply(objectsOf([], initialCluster))
-    // Flushed rules cannot be deleted again: one sync may fail, and the next is full.
+    // After a flush one sync may fail, because its rules are gone. The next one writes everything.
     await (each.steps.some(({ flush }) => flush) ? takeAway().catch(takeAway) : takeAway())
   }
 
-  /** The checks of every step, without running them: is anything left to check? */
+  /** The checks of every step, to see before a run whether anything is left to check. */
   #plan(each: Case, skipped: Set<string>): readonly (readonly Check[])[] {
     let serial = 0
     const services = new CaseServices(() => serial++)

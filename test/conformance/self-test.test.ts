@@ -1,4 +1,4 @@
-/** The suite must be able to fail: it has to notice proxies with one flaw each. */
+/** Checks that the suite can fail: it must notice proxies with one flaw each. */
 import t from 'tap'
 import { createWorld } from '../../lib/lab/world/world.js'
 import { parseCases, readCases } from './case-file.js'

@@ -21,7 +21,7 @@ export class SimulatedWorld implements CaseWorld {
   }
 
   agent: CaseWorld['agent'] = (place) => {
-    // A real conversation lets others work, too.
+    // Other work goes on meanwhile, as during real connections.
     const later = async <T>(work: () => T) => {
       await setImmediate()
       return work()
@@ -35,7 +35,7 @@ export class SimulatedWorld implements CaseWorld {
     }
   }
 
-  /** Only the suite's own commands come here, which delete all rules. */
+  /** Deletes all rules, because only the commands of flush.ts come here. */
   exec(): Promise<void> {
     this.network.node.flush()
     return Promise.resolve()
@@ -98,7 +98,7 @@ export function simulationSkips(mode: ModeName): readonly Skip[] {
   return [...skips[mode], noPing, noHeader, noWindow]
 }
 
-/** Who fails a health check is known to a running proxy only. */
+/** Whether the simulation can run a case. Only a running proxy checks the health of endpoints. */
 export function isSimulated({ topic }: Case): boolean {
   return topic !== 'health'
 }

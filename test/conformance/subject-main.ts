@@ -1,7 +1,7 @@
 /**
  * The process of a proxy under test: `subject-main.js MODE SETTINGS`, inside the node's namespace.
  * Takes changes as JSON lines and answers each once it is in force. MODE is a mode's name, or
- * `reference`, or `reference:FLAW`. With `probe` for SETTINGS it tells what MODE misses here.
+ * `reference`, or `reference:FLAW`. With `probe` for SETTINGS it prints what MODE lacks here.
  */
 import { createInterface } from 'node:readline'
 import { substitutesOf } from '../../lib/config/balancing.js'
@@ -48,14 +48,14 @@ const meter: Meter = {
 }
 
 /**
- * How often a mode compares its rules with the kernel; the default would make tests wait. A comparison
- * starts programs, which costs much in a machine that is itself a process.
+ * How often a mode compares its rules with the kernel. Tests would wait long for the default. A
+ * comparison starts programs, which is slow in a machine that is itself a process.
  */
 const checkRulesMs = Number(process.env.CONFORMANCE_PATIENCE ?? 1) > 1 ? 10_000 : 1000
 
 interface Given {
   readonly settings: CaseSettings
-  /** Where the clients on the node are; empty: in that of everybody. */
+  /** The cgroup of the clients on the node; empty: the one of all processes. */
   readonly cgroup: string
 }
 
@@ -65,7 +65,9 @@ class SubjectProcess {
   readonly #mode: Mode
   readonly #syncer: Syncer
   readonly #checks: HealthChecks
-  /** Undefined for modes that clean up by themselves, and for a proxy with this flaw. */
+  /**
+   * Undefined for modes that clean up by themselves, and for a proxy with the flaw of not doing it.
+   */
   readonly #flows: FlowCleaner | undefined
   readonly #departed = new DepartedFlows({ openTable: () => new Conntrack(), log })
   /** Syncs run one after the other. */
@@ -188,9 +190,9 @@ async function createMode(
     'nftables.syncPeriod': checkRulesMs,
     'ipvs.syncPeriod': checkRulesMs,
     'ebpf.cgroup': cgroup,
-    // The next process shall begin with nothing.
+    // Without a bpffs nothing stays, so that the next process begins with nothing.
     'ebpf.bpffs': '',
-    // Connections that a case keeps open would hold up every restart.
+    // Connections that a case keeps open would delay every restart.
     'userspace.drainTimeout': 500,
     ...(variant.dataPath ? { 'userspace.datapath': variant.dataPath } : {}),
     ...(variant.portals ? { 'userspace.portals': variant.portals } : {}),

@@ -11,14 +11,14 @@ export interface Changes {
 /** A proxy under test. It runs inside the node's namespace. */
 export interface Subject<Where = World> {
   readonly name: string
-  /** Starts with these objects; resolves once they are in force. */
+  /** Starts with these objects, and resolves when they are in force. */
   start(world: Where, settings: CaseSettings, objects: readonly Manifest[]): Promise<void>
   /**
-   * Ends and begins anew with other settings. Where the process may stay it does: to start one is a
-   * large part of what a suite costs, most of all in User Mode Linux.
+   * Ends and begins anew with other settings in the same process. The start of a process is a large
+   * part of the time of a suite, most of all in User Mode Linux.
    */
   startAnew?(settings: CaseSettings, objects: readonly Manifest[]): Promise<void>
-  /** Hands over changes and resolves once they are in force. */
+  /** Hands over changes, and resolves when they are in force. */
   apply(changes: Changes): Promise<void>
   /** Ends the process as SIGTERM would; what it left in the kernel stays. */
   stop(): Promise<void>

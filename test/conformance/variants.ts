@@ -7,21 +7,22 @@ import type { ModeName } from '../../lib/config/config.js'
 import type { Expected } from './flows.js'
 
 /**
- * A mode under test; `iptables-legacy` is iptables mode with the older of its two backends, and
- * `userspace-net` userspace mode with the data path that it takes where the faster one does not load,
- * and with endpoints that see this node; `userspace-addresses` that without rules.
+ * A mode under test, with its options. `iptables-legacy` is iptables mode with the older of its two
+ * backends. `userspace-net` is userspace mode with the data path for systems where the faster one
+ * does not load, and with endpoints that see this node. `userspace-addresses` is the same without
+ * rules.
  */
 export interface Variant {
   readonly mode: ModeName
   readonly dataPath?: 'net'
-  /** The node gets the addresses of Services, instead of rules. */
+  /** The node gets the addresses of Services, and no rules. */
   readonly portals?: 'addresses'
-  /** `auto` when absent, which avoids bridges. */
+  /** Absent: `auto`, which hides clients on the bridge of the endpoint. */
   readonly sourceAddress?: 'keep' | 'hide'
   readonly load: () => Promise<ModeDefinition>
 }
 
-/** The message of the programs if the kernel has no xt_bpf. */
+/** Answers as the programs do on a kernel without xt_bpf. */
 const withoutBpf: Run = (file, args, options) =>
   options?.stdin?.includes('-m bpf')
     ? Promise.resolve({ code: 2, stdout: '', stderr: `${file}: Couldn't load match \`bpf'` })
@@ -41,7 +42,7 @@ const userspace = (options: Omit<Variant, 'mode' | 'load'>): Variant => ({
   load: async () => (await import('../../lib/modes/userspace/index.js')).definition,
 })
 
-/** Other data paths, and who sees the clients: everybody or nobody. */
+/** Variants with other data paths, where all endpoints see the clients or none does. */
 const userspaceVariants: Readonly<Record<string, Variant>> = {
   'userspace-net': userspace({ dataPath: 'net', sourceAddress: 'hide' }),
   'userspace-keep': userspace({ sourceAddress: 'keep' }),
@@ -53,7 +54,7 @@ const userspaceVariants: Readonly<Record<string, Variant>> = {
   'userspace-net-keep': userspace({ dataPath: 'net', sourceAddress: 'keep' }),
 }
 
-/** Variants that have a test of their own, because few cases differ. */
+/** Variants with a test of their own, which runs only the cases that differ. */
 const special: Readonly<Record<string, Variant>> = {
   'iptables-without-bpf': ofIptables('nft', withoutBpf),
   'iptables-legacy-without-bpf': ofIptables('legacy', withoutBpf),
@@ -69,12 +70,12 @@ export function variantOf(name: string): Variant | undefined {
   return special[name]
 }
 
-/** The mode whose expectations a variant has: on Windows there are no rules, either. */
+/** The mode whose expectations hold for a variant. Windows has no rules either. */
 export function profileOf({ mode, portals }: Variant): ModeName {
   return portals === 'addresses' ? 'winuserspace' : mode
 }
 
-/** Which endpoints see the clients that the kernel modes show them. */
+/** Where endpoints see the clients, as in kernel modes. */
 export function keptBy({ mode, sourceAddress }: Variant): Pick<Expected, 'keepsSource'> {
   if (mode !== 'userspace' || sourceAddress === 'hide') return {}
   return { keepsSource: sourceAddress === 'keep' ? 'everywhere' : 'past-bridges' }

@@ -65,7 +65,10 @@ function isPodOfNode(place: string | undefined): boolean {
   return podsOfNode.some((pod) => pod === place)
 }
 
-/** The kernel tells a TCP socket what its client asked, and a UDP socket only its own address. */
+/**
+ * Checks the header. The kernel tells the proxy which address a client asked for over TCP; for UDP
+ * it tells only the proxy's own.
+ */
 function verifyAnnounced(
   { client, family, protocol, host, port }: Check,
   { announced }: FlowResult,
@@ -99,7 +102,7 @@ function verifySticky(
     : []
 }
 
-/** Five standard deviations: fails by chance less than once in a million runs. */
+/** Allows five standard deviations, which fails by chance less than once in a million runs. */
 function verifyEvenness(tally: ReadonlyMap<string, number>, total: number): readonly string[] {
   const share = 1 / tally.size
   const allowed = 5 * Math.sqrt(total * share * (1 - share))

@@ -3,7 +3,7 @@ import t from 'tap'
 
 const engine = new URL('../../lib/daemon/engine.js', import.meta.url).href
 
-/** What a new process prints that runs this; flags of V8 cannot be taken back. */
+/** Runs a script in a new process, because V8 flags cannot be unset, and returns its output. */
 function printed(script: string, ...flags: readonly string[]): string {
   const argv = [...flags, '--input-type=module', '--eval', script]
   return execFileSync(process.execPath, argv, { encoding: 'utf8', env: {} }).trim()
@@ -37,12 +37,12 @@ t.test(
         `${first}
         const busy = (value) => (value * 31 + 7) % 1009;
         const run = (calls) => { let sum = 0; while (calls-- > 0) sum = busy(sum) };
-        // Or it would take the function in.
+        // Otherwise V8 inlines busy here and does not optimize it by itself.
         %NeverOptimizeFunction(run);
         run(${calls});
         console.log((%GetOptimizationStatus(busy) & 16) !== 0)`,
         '--allow-natives-syntax',
-        // Compiled at once, so that nothing has to be waited for.
+        // V8 compiles at once, so that the script need not wait.
         '--no-concurrent-recompilation',
       )
     t.equal(isOptimizedAfter('', 20_000), 'true', 'as V8 does it by itself')

@@ -42,7 +42,7 @@ t.test('without a memory limit nothing is said', async (t) => {
   }
 })
 
-t.test('what only the start needed is freed after the first rules, not before', async (t) => {
+t.test('memory for the start is freed after the first rules, not before', async (t) => {
   const stop = new AbortController()
   const allApplied = new AbortController()
   const start = { mode: 'nftables', allApplied: allApplied.signal, restMs: 0 } as const

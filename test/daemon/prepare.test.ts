@@ -5,7 +5,7 @@ import type { ModeName } from '../../lib/config/config.js'
 import type { ModeDefinition } from '../../lib/modes/mode.js'
 import type { ModeLoaders } from '../../lib/modes/registry.js'
 
-/** What --init-only does with modes of which only some can run. */
+/** What --init-only does if only these modes can run. */
 async function prepared(config: Parameters<typeof configWith>[0], runnable: readonly ModeName[]) {
   const done: string[] = []
   const said: string[] = []
@@ -40,7 +40,7 @@ t.test('no mode means iptables; a mode that cannot run prepares its fallback', a
   t.same(asked.done, ['probe ipvs', 'probe nftables', 'prepare nftables'])
 })
 
-t.test('where none runs, all that could be chosen were tried, and it is said', async (t) => {
+t.test('if no mode runs, all possible ones were tried, and the log says so', async (t) => {
   const { done, said } = await prepared({ mode: 'auto' }, [])
   t.same(done, ['probe nftables', 'probe iptables', 'probe userspace'])
   t.same(said, ['this mode could not be prepared'])

@@ -18,7 +18,9 @@ import {
   write,
 } from './proxy-world.js'
 
-/** The daemon with an API server that starts, stops and starts again, filled by the real kubectl. */
+/**
+ * The daemon with an API server that stops and starts again. The real kubectl makes its objects.
+ */
 
 const command = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 

@@ -118,7 +118,7 @@ t.test('H15: userspace mode reports its name and serves health-check node ports'
       t.match(JSON.parse((await get(world, health)).body), { localEndpoints: 2 })
       await write(folder, 'all.yaml', web, elsewhere)
       await until('nobody local', async () => (await get(world, health)).status === 503)
-      // As upstream's test of HealthCheckNodePort: the port follows the policy, there and back.
+      // As in upstream's test of HealthCheckNodePort, the port goes and comes with the policy.
       const isRefused = () =>
         get(world, health).then(
           () => false,

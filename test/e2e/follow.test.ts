@@ -64,21 +64,21 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
   })
 }
 
-/** The chain by which kubelet shows the backend of the node. */
+/** Makes the chain by which kubelet shows the backend of the node. */
 async function useLegacy(world: World): Promise<void> {
   for (const program of ['iptables-legacy', 'ip6tables-legacy']) {
     await world.exec('node', [program, '-t', 'mangle', '-N', 'KUBE-IPTABLES-HINT'])
   }
 }
 
-/** What a trace of iptables-legacy changes: marks in table raw, and the logger of them. */
+/** The settings that a trace of iptables-legacy changes: rules in table raw, and their logger. */
 async function legacyMarks(world: World): Promise<string> {
   const rules = await world.exec('node', ['iptables-legacy-save', '-t', 'raw'])
   const logger = await world.exec('node', ['cat', '/proc/sys/net/netfilter/nf_log/2'])
   return `${rules.stdout.match(/^-A.*$/gm)?.join('\n') ?? 'no rule'}, ${logger.stdout.trim()}`
 }
 
-/** The connection of the pod reached an endpoint through these rules. */
+/** Checks that the pod's connection reached an endpoint, and returns its rules. */
 function rulesOfSent(t: Test, story: Story): readonly string[] {
   t.match(story.from, /^10\.244\.1\.10:\d+$/)
   t.equal(story.to, `${clusterIp}:80`)
@@ -139,7 +139,7 @@ t.test('trace follows UDP over IPv6 through iptables-legacy, new flows only', { 
       const agent = world.agent('client-pod')
       const known = { ...request, fromPort: 40_001 }
       await until('an answer', async () => (await agent.flow(known))[0]?.backend === 'pod-1')
-      // The flow of the first has its entry in the connection table, and meets no rule of table nat.
+      // The known flow is already in the connection table, so it passes no rule of table nat.
       const story = await traced(world, [`[${ip}]:7`, '--protocol', 'UDP'], async () => {
         for (let count = 0; count < 5; count++) await agent.flow(known)
         await agent.flow(request)

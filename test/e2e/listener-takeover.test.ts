@@ -9,7 +9,7 @@ import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { skip, stopping, until, withProxyWorld, write } from './proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
 
-/** A new process takes over the listeners of userspace mode while clients connect without a pause. */
+/** A new process takes over the listeners of userspace mode while clients connect all the time. */
 
 const clusterIps = ['10.96.0.10', 'fd00:10:96::10'] as const
 const nodePort = 30_080
@@ -50,7 +50,7 @@ const destinations: readonly Destination[] = protocols.flatMap((protocol) =>
   ]),
 )
 
-/** Asks without a pause until it is stopped; returns the number of each outcome. */
+/** Asks all the time until it is stopped, and returns the number of each outcome. */
 async function hammer(world: World, destination: Destination, isOver: () => boolean) {
   const [from, protocol, host, port] = destination
   const outcomes = new Map<string, number>()
@@ -71,7 +71,7 @@ const inFolder = (folder: string, manifests = folder): readonly string[] => [
 const hasPlace = async (world: World, folder: string) =>
   (await world.exec('node', ['ls', folder])).stdout.includes('.sock')
 
-/** Metrics and health. */
+/** Whether a port is that of metrics or health. */
 const isOwn = (port: number) => port === 10_249 || port === 10_256
 
 /** Ports of listening TCP sockets and of all UDP sockets of the node. */
@@ -111,7 +111,7 @@ for (const [before, after] of [
         const kept = { protocol: 'TCP', host: clusterIps[0], port: 80 } as const
         await world.agent('client-pod').flow({ ...kept, keepAs: 'long' })
         const clients = destinations.map((one) => hammer(world, one, () => isOver))
-        // If the rest fails first, its error is reported, not the end of these.
+        // If the test fails first, its error is reported, and not the errors of these clients.
         void Promise.allSettled(clients)
         await delay(500)
         const second = start(after, '--takeover')
@@ -172,7 +172,7 @@ t.test('if two processes take over at once, one succeeds and one ends', { skip }
         const winner = heirs.find((each) => each.isRunning())
         t.match(winner?.output(), /took listeners over/)
         const loser = heirs.find((each) => each !== winner)
-        // A slow start is a second takeover, after the first one.
+        // If the winner started late, it took over from the loser, which then ended well.
         const isSecond = /taken the listeners over/.test(loser?.output() ?? '')
         t.equal(loser?.exitCode(), isSecond ? 0 : 1)
       } catch (error) {
@@ -186,7 +186,7 @@ t.test('if two processes take over at once, one succeeds and one ends', { skip }
 
 t.test('a process in its first sync is not replaced, but waited for', { skip }, (t) =>
   withProxyWorld('early-heir', async ({ world, folder }) => {
-    // Its objects are not there yet, so it has synced nothing and has no listeners to give.
+    // The first one has no objects yet, so it has synced nothing and has no listeners to hand over.
     const first = runProxy(world, inFolder(folder, join(folder, 'later')))
     await stopping(first, async () => {
       const isStarting = async () =>
@@ -225,7 +225,7 @@ t.test('the old process goes on if the new one dies during the takeover', { skip
     }
     await stopping(first, async () => {
       await until('a place to ask', () => hasPlace(world, folder))
-      // Takes all listeners and is killed.
+      // The thief takes all listeners and is killed.
       const thief = world.spawn('node', [
         process.execPath,
         new URL('./listener-thief.js', import.meta.url).pathname,

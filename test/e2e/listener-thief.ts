@@ -1,7 +1,9 @@
-/** Takes the listeners of the process that waits in a folder, prints their number, and keeps them. */
+/**
+ * Takes the listeners of the process that waits in a folder, prints their number, and keeps them.
+ */
 import { Taker } from '../../lib/modes/userspace/takeover/taker.js'
 
-// A process without other work does not wait for the answer.
+// The timer keeps the process alive until the answer comes.
 setInterval(() => undefined, 1000)
 const quiet = { debug() {}, info() {}, warn() {}, error() {} }
 const given = await (await Taker.open(process.argv[2] ?? '', true, quiet)).take()

@@ -1,4 +1,4 @@
-/** A node that has addresses of one family only, with Services of both: what it can serve works. */
+/** A node with addresses of one family only serves that family of Services that have both. */
 import t, { type Test } from 'tap'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'

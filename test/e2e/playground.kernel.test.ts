@@ -10,13 +10,14 @@ import { withoutPrograms } from '../support/without-programs.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 
-// A folder of its own, because other playgrounds run at the same time; ordinary users use it, too.
+// This test has a folder, because other playgrounds run at the same time. Ordinary users write to
+// it.
 const place = mkdtempSync(join(tmpdir(), 'played-'))
 chmodSync(place, 0o1777)
 process.env['TMPDIR'] = place
 t.teardown(() => rmSync(place, { recursive: true }))
 
-/** Folders of playgrounds and their kubeconfigs. */
+/** The folders of playgrounds, which hold their kubeconfigs. */
 function folders(): ReadonlySet<string> {
   return new Set(readdirSync(tmpdir()).filter((name) => name.startsWith('kube-proxy-playground-')))
 }
@@ -50,7 +51,7 @@ t.test('the playground leaves nothing behind after one or two Ctrl-C', { skip },
       t.match(lines.at(-2), kubeconfig, 'beside the kubeconfig that lives')
     }
     played.signal('SIGINT')
-    // A busy process takes two signals that come close together for one.
+    // Two signals that come close together are one for a busy process, so more follow.
     const insisting = setInterval(() => times > 1 && played.signal('SIGINT'), 20)
     const code = await played.ended
     clearInterval(insisting)
@@ -159,7 +160,7 @@ t.test('the playground without rights leaves nothing behind', { skip }, async (t
     })
     const left = [...folders()].filter((name) => !foldersBefore.has(name))
     if (signal === 'SIGINT') t.same(left, [], 'no folder is left')
-    // After a SIGKILL only the sender can clean up.
+    // After SIGKILL the playground cannot clean up, so the test does.
     else for (const name of left) rmSync(join(tmpdir(), name), { recursive: true })
   }
 })

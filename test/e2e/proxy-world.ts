@@ -8,7 +8,7 @@ import { createWorld, type World, type WorldOptions } from '../../lib/lab/world/
 import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 
-/** What the tests of the whole program share: a world, a folder, one Service, waiting. */
+/** The tests of the whole program share this: a world, a folder, one Service, and waiting. */
 
 export const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 export const clusterIp = '10.96.0.10'
@@ -49,14 +49,14 @@ export async function ask(world: World): Promise<string> {
   return result?.backend ?? result?.outcome ?? 'nothing'
 }
 
-/** The answer that the node gets from a server of its own. */
+/** Asks a URL on the node. */
 export async function get(world: World, url: string): Promise<{ status: number; body: string }> {
   const script = `fetch(process.argv[1]).then(async (r) => console.log(JSON.stringify({ status: r.status, body: await r.text() })))`
   const { stdout } = await world.exec('node', [process.execPath, '-e', script, url])
   return JSON.parse(stdout) as { status: number; body: string }
 }
 
-/** Long, as the machine may be busy; a wait ends with what it waits for. */
+/** A wait fails after this time, which is long because the machine may be busy. */
 const patienceMs = 60_000
 
 export async function until(
@@ -70,7 +70,7 @@ export async function until(
   }
 }
 
-/** The failure message contains all output of the daemon. */
+/** Stops the daemon after `act`. A failure contains all output of the daemon. */
 export async function stopping(proxy: RunningProxy, act: () => Promise<void>): Promise<void> {
   try {
     await act()

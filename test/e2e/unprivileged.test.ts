@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { ask, service, skip, sliceOf, until, withProxyWorld, write } from './proxy-world.js'
 
-/** The daemon as a user with two capabilities and no other right. */
+/** The daemon runs as a user with only two capabilities. */
 
 const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 

@@ -1,4 +1,4 @@
-/** Userspace mode as an operator runs it: when it syncs, and what it tells about itself. */
+/** Userspace mode as an operator runs it: when it syncs, and what it reports about itself. */
 import { chmod, mkdir, rm, writeFile } from 'node:fs/promises'
 import { once } from 'node:events'
 import { join } from 'node:path'
@@ -22,7 +22,7 @@ import type { World } from '../../lib/lab/world/world.js'
 
 const args = ['--proxy-mode', 'userspace', '--takeover-folder', '']
 
-/** The value of one series of /metrics; NaN where there is none. */
+/** The value of one series of /metrics, or NaN if there is none. */
 async function metric(world: World, series: RegExp): Promise<number> {
   const { body } = await get(world, 'http://127.0.0.1:10249/metrics')
   const line = body.split('\n').find((text) => series.test(text))
@@ -58,7 +58,7 @@ t.test('US73: a period that is set is kept, and nothing runs without a change', 
 
 t.test('US75: connections are counted, and /healthz fails while rules wait', { skip }, (t) =>
   withProxyWorld('us-health', async ({ world, folder }) => {
-    // Programs that fail while a certain file is there, as iptables does while others hold its lock.
+    // These programs fail while a file is there, as iptables does while others hold its lock.
     const [programs, manifests] = [join(folder, 'programs'), join(folder, 'manifests')]
     const lock = join(folder, 'lock')
     for (const path of [programs, manifests]) await mkdir(path)
@@ -135,7 +135,7 @@ for (const end of ['stop', 'kill'] as const) {
               (async () => {
                 while (!isDone) {
                   latest.set(family, (await client.send(family, 100)).outcome)
-                  // The kernel sends only so many refusals in a second.
+                  // The kernel limits how many refusals it sends each second.
                   await delay(20)
                 }
               })(),
@@ -161,7 +161,7 @@ for (const end of ['stop', 'kill'] as const) {
   )
 }
 
-/** The number of UDP flows to Services that the kernel sends to an endpoint. */
+/** How many UDP flows to Services the kernel translates to an endpoint. */
 async function ledFlows(world: World): Promise<number> {
   const conntrack = new URL('../../lib/kernel/conntrack.js', import.meta.url).href
   const script = `

@@ -1,4 +1,4 @@
-/** Every alert against series that have to raise it, and against series that must not. */
+/** Every alert with series that must raise it, and with series that must not. */
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -15,14 +15,14 @@ const alerts = parse(await readFile(file, 'utf8')) as {
 const promtool = await runCommand('promtool', ['--version']).catch(() => undefined)
 const skip = promtool?.code === 0 ? false : "needs promtool, of Debian's package prometheus"
 
-/** A minute each, in the notation of promtool: `0+60x10` is 0, 60 … 600. */
+/** A value for each minute, in the notation of promtool: `0+60x10` is 0, 60 … 600. */
 type Series = Readonly<Record<string, string>>
 
 interface Case {
   readonly alert: string
   readonly what: string
   readonly series: Series
-  /** The minute to look at. */
+  /** The minute at which the alert is evaluated. */
   readonly at: number
   readonly fires: boolean
 }

@@ -1,4 +1,4 @@
-/** The Helm chart against the overlays of kustomize: two ways to write the same manifests. */
+/** The Helm chart and the overlays of kustomize make the same manifests. */
 import { execFile, spawnSync } from 'node:child_process'
 import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -46,7 +46,7 @@ interface DaemonSet extends Manifest {
   }
 }
 
-/** In an order of their own, the YAML inside ConfigMaps read too, and hashes in names left out. */
+/** The manifests sorted, with the YAML in ConfigMaps parsed, and without hashes in names. */
 function normal(text: string): readonly Manifest[] {
   const withoutHashes = text.replace(/(kube-proxy-ts-(?:config|api-server))-[a-z0-9]{10}\b/g, '$1')
   const manifests = parseAllDocuments(withoutHashes).map((of) => of.toJS() as Manifest)
@@ -100,7 +100,7 @@ for (const mode of modes) {
   }
 }
 
-t.test('with flows the daemon counts, and may do it by the ring', { skip }, (t) => {
+t.test('with flows the daemon counts connections, and may use the ring', { skip }, (t) => {
   const { stdout } = template('--set', 'mode=nftables,flows=true')
   const set = parseAllDocuments(stdout).map((of) => of.toJS() as DaemonSet)
   const daemon = set.find(({ kind }) => kind === 'DaemonSet')?.spec.template.spec.containers[0]
@@ -177,7 +177,7 @@ t.test('each value is in the schema, with a default and a comment', (t) => {
   t.end()
 })
 
-t.test('own keys of the configuration win, and this program accepts the whole', { skip }, (t) => {
+t.test('keys of the user win over ours, and this program accepts the whole', { skip }, (t) => {
   const set = 'config.metricsBindAddress=0.0.0.0:10249,config.ipvs.scheduler=lc,mode=ipvs'
   const { stdout } = template('--set', set)
   const text = configIn(stdout)

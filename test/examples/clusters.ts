@@ -1,6 +1,6 @@
 /**
- * What clusters have before this program comes, in the shapes that kubeadm, kind and k3s document.
- * The recipes of docs/migrate.md run against it.
+ * The objects of clusters without this program, in the shapes that kubeadm, kind and k3s document.
+ * The recipes of docs/migrate.md run with them.
  */
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -42,7 +42,7 @@ const configMap = (config: string, server: string) => ({
 
 const labels = { 'k8s-app': 'kube-proxy' }
 
-/** What the template of kubeadm's DaemonSet says. It has a node selector of its own. */
+/** The DaemonSet as in kubeadm's template, with its node selector. */
 export const kubeadmDaemonSet = {
   apiVersion: 'apps/v1',
   kind: 'DaemonSet',
@@ -99,21 +99,21 @@ const kubeadm = (config: string, server: string, nodes: readonly string[]) => [
   ...nodes.map(node),
 ]
 
-/** kubeadm fills in the pods of the cluster; everything else stands in the example. */
+/** kubeadm fills in the cluster's range of pods. Everything else is in the example. */
 export const kubeadmCluster = kubeadm(
   kubeadmFile.replace(/^clusterCIDR: .*/m, 'clusterCIDR: 10.217.0.0/16'),
   'https://192.168.11.20:8443',
   ['control-1', 'worker-1'],
 )
 
-/** The same with two IP families: the address of the API server has brackets. */
+/** A cluster with two IP families. The address of its API server has brackets. */
 export const dualStackCluster = kubeadm(
   kubeadmFile.replace(/^clusterCIDR: .*/m, 'clusterCIDR: 10.217.0.0/16,fd00:217::/56'),
   'https://[fd00:11::20]:6443',
   ['control-1'],
 )
 
-/** kind uses kubeadm, and sets what containers as nodes cannot do without. */
+/** kind uses kubeadm, and adds settings that nodes in containers need. */
 export const kindCluster = kubeadm(
   kubeadmFile
     .replace(/^mode: .*/m, 'mode: iptables')
@@ -123,7 +123,7 @@ export const kindCluster = kubeadm(
   ['kind-control-plane'],
 )
 
-/** k3s has neither DaemonSet nor ConfigMap for its proxy, which runs within its own process. */
+/** k3s has neither DaemonSet nor ConfigMap for its proxy, because the proxy runs in its process. */
 export const k3sCluster = [
   node('k3s-server'),
   {
@@ -140,7 +140,7 @@ export const k3sCluster = [
   },
 ]
 
-/** What k3s logs as `Running kube-proxy`: its proxy reads flags and no file. */
+/** The flags that k3s logs as `Running kube-proxy`. Its proxy reads no file. */
 export const k3sFlags = [
   '--cluster-cidr=10.42.0.0/16',
   '--conntrack-max-per-core=0',

@@ -1,4 +1,4 @@
-/** Every command in the documents: ours are parsed with their values, those without a node run. */
+/** Every command in the documents. Ours are parsed with their values; those without a node run. */
 import { spawnSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -25,7 +25,7 @@ interface Command {
   readonly words: readonly string[]
 }
 
-/** Lines with a prompt, all lines of blocks of shell, and what of our own stands in backticks. */
+/** Lines with a prompt, all lines of shell blocks, and our commands in backticks. */
 function linesOf(text: string): readonly string[] {
   const lines: string[] = []
   const outside = text
@@ -49,7 +49,9 @@ function linesOf(text: string): readonly string[] {
 const ours =
   /^(kube-proxy|kube-proxy-ts|npx kube-proxy-ts|node build\/lib\/(?:cli\/)?main\.js)(?= |$)/
 
-/** The simple commands of a line of shell, without comments and without what is left to the reader. */
+/**
+ * The simple commands of all documents, without comments and without parts for the reader to fill.
+ */
 const commands: readonly Command[] = documents.flatMap((document) =>
   linesOf(readFileSync(join(root, document), 'utf8')).flatMap((line) => {
     const [command = ''] = line.split(/ {2,}|\s#\s|\s→/)
@@ -61,7 +63,7 @@ const commands: readonly Command[] = documents.flatMap((document) =>
   }),
 )
 
-/** Quoted text is one word, whatever it has in it. */
+/** The line with each quoted text as one word. */
 function withoutQuotes(line: string): string {
   return line.replace(/'[^']*'|"[^"]*"/g, 'quoted')
 }
@@ -71,10 +73,10 @@ const laboratory: Subcommands = {
   apiserver: async () => (await import('../../lib/lab/cli/apiserver.js')).addApiserverCommand,
 }
 
-/** What the reader puts in, and a value that fits there. */
+/** Words that the reader replaces, with a value that fits. */
 const filledIn: Readonly<Record<string, string>> = { MODE: 'nftables', $MODE: 'nftables' }
 
-/** Throws if the program would refuse these arguments. Nothing of it runs. */
+/** Parses these arguments without running anything. Throws if the program refuses them. */
 async function parse(argv: readonly string[], more: Subcommands): Promise<void> {
   const { program, argv: rest } = await createProgram(argv, more)
   await parseOnly(program, rest, argv.length === 1)
@@ -88,7 +90,7 @@ async function parse(argv: readonly string[], more: Subcommands): Promise<void> 
   loadConfig(parseFlags(given), undefined)
 }
 
-/** The name alone is a mention of a command, not a call. */
+/** Parses only. The name of a command alone is a mention and not a call. */
 async function parseOnly(program: Program, argv: readonly string[], isName: boolean) {
   for (const command of [program, ...program.commands]) {
     command.exitOverride().configureOutput({ writeOut: () => undefined, writeErr: () => undefined })
@@ -152,7 +154,7 @@ t.test('commands that need neither root nor a cluster do what the documents say'
   t.end()
 })
 
-/** A command on our examples, and the lines that a document shows below it. */
+/** Commands on our examples, with the lines that a document shows below them. */
 const shown = documents.flatMap((document) => {
   const text = readFileSync(join(root, document), 'utf8')
   const block =
@@ -177,7 +179,7 @@ t.test('what documents show of our examples is what the program prints', (t) => 
   t.end()
 })
 
-/** What npm scripts with flags of their own start. */
+/** The programs of npm scripts that have flags. */
 const ownUsage: Readonly<Record<string, string>> = {
   bench: 'scripts/bench.mjs',
   chaos: 'build/test/chaos/main.js',
@@ -215,7 +217,7 @@ t.test('the flags that documents and workflows give to npm scripts are in their 
   t.end()
 })
 
-/** Programs of others that the documents call. A mistyped name is not among them. */
+/** Programs of others that the documents call. A mistyped name does not match. */
 const foreign =
   /^(kubectl|helm|docker|kind|curl|npm|npx|nft|ip|ipset|ipvsadm|iptables(-save)?|conntrack|sysctl|modprobe|git|node|cd|sed|tr|test|grep|source|export|echo|for|do|apt-get|systemctl|\w+=\S*)$/
 

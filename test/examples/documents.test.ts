@@ -1,4 +1,4 @@
-/** What the documents name exists: files, npm scripts, subcommands, flags, links, headings. */
+/** All that documents name exists: files, npm scripts, subcommands, flags, links, headings. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -22,9 +22,9 @@ const documents = files
   .map((path) => ({ path, ...partsOf(readFileSync(join(root, path), 'utf8')) }))
 
 interface Parts {
-  /** Without code blocks. */
+  /** The text without code blocks. */
   readonly text: string
-  /** What stands in backticks, and the lines of code blocks. */
+  /** The texts in backticks, and the lines of code blocks. */
   readonly code: readonly string[]
 }
 
@@ -41,7 +41,7 @@ function partsOf(text: string): Parts {
   }
 }
 
-/** Every match of the first group in code of all documents, with its document. */
+/** The first group of each match in code of all documents, with its document. */
 function named(pattern: RegExp): readonly (readonly [document: string, name: string])[] {
   return documents.flatMap(({ path, code }) =>
     code.flatMap((line) =>
@@ -73,7 +73,7 @@ t.test('the source files that documents name exist', (t) => {
   t.ok(names.length > 100)
   for (const [document, name] of names) {
     const home = dirname(document)
-    // The README of a folder names files of that folder.
+    // The README of a folder may name its files without the folder.
     const near = home.startsWith('lib/') && !/^(lib|test|scripts|bench)\//.test(name)
     const isThere = name.startsWith('../')
       ? existsSync(join(root, home, name))
@@ -207,7 +207,7 @@ t.test('each threat of SECURITY.md is at a boundary, and has tests', (t) => {
   t.end()
 })
 
-/** The names under which a page of Markdown has its headings. */
+/** The names by which links find the headings of a page. */
 function headingsOf(text: string): readonly string[] {
   return Array.from(text.matchAll(/^#+ (.*)$/gm), ([, heading = '']) =>
     heading

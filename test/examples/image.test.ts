@@ -25,7 +25,7 @@ interface Instruction {
   readonly rest: string
 }
 
-/** Line ends that are escaped continue the line; comments are left out. */
+/** The instructions of a Dockerfile. An escaped line end continues the line. */
 function instructionsOf(text: string): readonly Instruction[] {
   const lines = text
     .replace(/^\s*#.*\n/gm, '')
@@ -66,7 +66,7 @@ t.test('the image declares its user with the reason, its command, and its health
     ['FROM', 'COPY', 'ENV', 'USER', 'HEALTHCHECK', 'ENTRYPOINT'],
   )
   t.match(dockerfile, /# Root, of whose rights[^]*\nUSER 0:0/, 'root has its reason')
-  // The image has no shell, so the other form would not work.
+  // The image has no shell, so the form with a shell would not work.
   t.ok(Array.isArray(JSON.parse(all('ENTRYPOINT')[0] ?? '')))
   t.ok(Array.isArray(healthCheck()))
   t.end()
@@ -86,7 +86,7 @@ function searchPath() {
   return { ...process.env, PATH: `${process.env['PATH'] ?? ''}:/usr/sbin:/sbin` }
 }
 
-/** Mounts what a container runtime mounts, the image read-only, and goes in with two capabilities. */
+/** Enters the image as a container runtime does: its mounts, a read-only root, two capabilities. */
 const enter = `
 set -e
 mount --bind "$1" "$1"
@@ -114,7 +114,7 @@ interface Descriptor {
   readonly size: number
 }
 
-/** A file of an OCI layout, after a look at its digest. */
+/** A file of an OCI layout, with its digest checked. */
 function blobOf(layout: string, { digest, size }: Descriptor): Buffer {
   const bytes = readFileSync(join(layout, 'blobs', digest.replace(':', '/')))
   const sha256 = createHash('sha256').update(bytes).digest('hex')
@@ -122,7 +122,7 @@ function blobOf(layout: string, { digest, size }: Descriptor): Buffer {
   return bytes
 }
 
-/** As a runtime does it: index, manifest, configuration, and one layer over the other. */
+/** Unpacks as a runtime does: index, manifest, configuration, and one layer over the other. */
 function unpack(layout: string, to: string): object {
   const index = JSON.parse(readFileSync(join(layout, 'index.json'), 'utf8')) as {
     readonly manifests: readonly [Descriptor]
@@ -207,7 +207,9 @@ function inImage(world: World, folder: string, manifests: string, args: readonly
   return { child, output: () => output }
 }
 
-/** What was compiled is taken by the same Node; without it, or with a broken one, the program starts too. */
+/**
+ * The same Node takes the compiled code. Without it, or if it is broken, the program starts too.
+ */
 function looksAtCompiled(t: Test, programs: string): void {
   const lib = join(root, 'build/lib')
   const script = `
@@ -274,7 +276,7 @@ t.test(
               const healthy = inImage(world, folder, manifests, healthCheck().slice(1))
               await until('the health check ends', () => healthy.child.exitCode !== null)
               t.equal(healthy.child.exitCode, 0, 'HEALTHCHECK')
-              // A read-only root has no folder for takeovers; userspace mode says so and goes on.
+              // Userspace mode can make no folder for takeovers on a read-only root. It logs this.
               const rest = output().replace(/.*cannot take these listeners over.*/g, '')
               t.notMatch(rest, /EROFS|EACCES|ENOENT/)
               const rights = readFileSync(`/proc/${child.pid}/status`, 'utf8')

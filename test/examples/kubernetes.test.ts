@@ -179,10 +179,10 @@ void t.test(
   },
 )
 
-/** Names that are not from the tables: of Prometheus itself and of the process. */
+/** Metrics that the tables do not have: those of Prometheus and of the process. */
 const foreign = /^(up|process_(start_time_seconds|resident_memory_bytes|cpu_seconds_total))$/
 
-/** Each metric of an expression, with the labels it is asked by. */
+/** Each metric of an expression, with the labels of its selector. */
 function metricsOf(expression: string): readonly { name: string; labels: readonly string[] }[] {
   const outside = expression.replace(/\b(by|on|without) \([^)]*\)/g, '')
   return [...outside.matchAll(/\b([a-z_]+)\b(?:\{([^}]*)\})?(?=$|[\s)[\]>=<\-+*/,])/g)]
@@ -200,7 +200,7 @@ const tabled = new Map(
     return ['_bucket', '_sum', '_count'].map((end) => [name + end, [...spec.labels, 'le']] as const)
   }),
 )
-/** What the PodMonitor adds to every series. */
+/** The labels that the PodMonitor adds to every series. */
 const scrapeLabels = ['node', 'job', 'instance']
 
 function checkExpression(t: Test, expression: string, where: string): number {

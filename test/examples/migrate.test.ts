@@ -1,4 +1,4 @@
-/** The commands of docs/migrate.md, run as they stand there against the embedded API server. */
+/** The commands of docs/migrate.md run as written, with the embedded API server. */
 import { execFile } from 'node:child_process'
 import { cp, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -22,7 +22,7 @@ const root = fileURLToPath(new URL('../../..', import.meta.url))
 const page = await readFile(join(root, 'docs/migrate.md'), 'utf8')
 const skip = noKubectl || (kubectlMinor < 21 && 'kubectl 1.21 or newer has what the overlays use')
 
-// A comment in YAML looks like a heading.
+// Blocks of YAML go, because a comment there looks like a heading.
 const withoutYaml = page.replace(/^```yaml\n[^]*?^```$/gm, '')
 
 /** The console blocks between a heading and the next one of its rank or above, as shell scripts. */
@@ -48,7 +48,7 @@ const bash = (script: string, cwd: string, env: Readonly<Record<string, string>>
     )
   })
 
-/** A cluster that has these objects, and a copy of our folder whose programs are kubectl and two dummies. */
+/** A cluster with these objects, and a copy of our folder with kubectl and two dummy programs. */
 async function cluster(t: Test, objects: readonly object[]) {
   const server = await startServer()
   t.teardown(() => server.stop())
@@ -61,7 +61,7 @@ async function cluster(t: Test, objects: readonly object[]) {
   for (const object of objects) await server.ok('apply -f -', JSON.stringify(object))
   return {
     server,
-    /** Runs scripts in one shell, and fails where a command of them fails. */
+    /** Runs scripts in one shell. Fails if one of their commands fails. */
     run: async (...scripts: readonly string[]) => {
       const result = await bash(scripts.join('\n'), folder, {
         PATH: `${join(folder, 'bin')}:${process.env['PATH'] ?? ''}`,
@@ -83,7 +83,7 @@ type Cluster = Awaited<ReturnType<typeof cluster>>
 
 const inSystem = '-n kube-system'
 
-/** What the pods of the new DaemonSet would read. */
+/** The configuration that the pods of the new DaemonSet read. */
 async function seenByPods({ get }: Cluster) {
   const { items } = await get(`configmaps ${inSystem}`)
   const named = async (start: string) => {
@@ -106,7 +106,7 @@ async function mountOf({ get }: Cluster, name: string): Promise<string | undefin
   return spec.containers[0]?.volumeMounts.find((mount) => mount.name === name)?.mountPath
 }
 
-/** Nothing of ours is left, and kube-proxy's DaemonSet is what it was. */
+/** Checks that nothing of ours is left, and that kube-proxy's DaemonSet is as before. */
 async function checkBack(t: Test, { get }: Cluster): Promise<void> {
   for (const kind of ['daemonsets', 'configmaps', 'serviceaccounts', 'clusterroles']) {
     const { items } = await get(`${kind} ${inSystem}`)
@@ -157,7 +157,7 @@ t.test(
   { skip },
   async (t) => {
     const here = await cluster(t, kubeadmCluster)
-    // Stops before the nodes change hands.
+    // The script stops before the nodes get the new proxy.
     const [labels = '', hands = ''] = oneByOne.split(/(?=^for )/m)
     await here.run(prepare, labels)
     const theirs = { 'kubernetes.io/os': 'linux', 'kube-proxy': 'upstream' }
@@ -228,7 +228,7 @@ t.test('the flags that k3s gives kube-proxy are accepted, and have an effect', a
   t.match(config, { mode: 'iptables', clusterCIDR: '10.42.0.0/16', conntrack: { maxPerCore: 0 } })
 })
 
-t.test('the YAML of the page is what it says', (t) => {
+t.test('the YAML of the page does what the page says', (t) => {
   const blocks = Array.from(page.matchAll(/^```yaml\n([^]*?)^```$/gm), ([, text = '']) => text)
   t.same(
     blocks.map((text) => parse(text) as unknown),

@@ -34,7 +34,7 @@ t.test('RB01: the ClusterRole grants what the daemon asks for, and nothing else'
         metadata: { name: 'node-1' },
         status: { addresses: [{ type: 'InternalIP', address: addressOf('node', 'IPv4') }] },
       })
-      // The node's own server holds its health-check port: an Event reports that.
+      // A server of the node holds the health-check port, and an Event reports that.
       await world.agent('node').serve({
         name: 'node',
         addresses: [addressOf('node', 'IPv4')],
@@ -60,7 +60,7 @@ t.test('RB01: the ClusterRole grants what the daemon asks for, and nothing else'
         )
         const kindsOf = (verb: string) => [...used].filter((of) => of.verb === verb).length
         await until('all watches', () => kindsOf('watch') >= 4 && api.faults.watches.size === 4)
-        // After a failure the daemon asks which version the server is at, by a list.
+        // After a failure the daemon lists, to learn the version of the server.
         api.faults.failWatches(500)
         await until('all lists', () => kindsOf('list') >= 4)
         t.same([...used].map(rightText).sort(), grants.map(rightText).sort())

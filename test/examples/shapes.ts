@@ -1,7 +1,7 @@
 /**
  * The fields of the kinds in examples/kubernetes, as the Kubernetes API and the Prometheus operator
- * document them, as far as the examples could use them. A field that is not listed is a mistake,
- * here or there; `?` marks those that may be missing.
+ * document them, as far as the examples may use them. A field that is not listed is a mistake, here
+ * or in the example. `?` marks fields that may be missing.
  */
 
 export type Shape =
@@ -77,7 +77,7 @@ const podSpec: Shape = {
 
 const policyRule: Shape = { apiGroups: ['string'], resources: ['string'], verbs: ['string'] }
 
-/** By apiVersion and kind, without these two themselves. */
+/** The fields by apiVersion and kind, without these two. */
 export const shapes: Readonly<Record<string, Shape>> = {
   'v1 ServiceAccount': { metadata: meta },
   'v1 ConfigMap': { metadata: meta, data: 'texts' },
@@ -132,7 +132,7 @@ export const shapes: Readonly<Record<string, Shape>> = {
   },
 }
 
-/** What is wrong with a value, with paths; empty if nothing is. */
+/** The mistakes in a value, each with its path. */
 export function problems(value: unknown, shape: Shape, path = ''): readonly string[] {
   const wrong = (wanted: string) => [`${path}: ${JSON.stringify(value)} is not ${wanted}`]
   if (typeof shape === 'string') return isSimple(value, shape) ? [] : wrong(shape)

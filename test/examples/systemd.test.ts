@@ -29,7 +29,7 @@ t.test('systemd understands every line of the unit', { skip: noSystemd }, async 
   const folder = await mkdtemp(join(tmpdir(), 'unit-'))
   try {
     const copy = join(folder, 'kube-proxy.service')
-    // The programs it starts need not be installed here.
+    // The programs that the unit starts need not be installed here.
     const text = await readFile(unit, 'utf8')
     t.match(text, /^Type=notify$/m)
     await copyFile(unit, copy)

@@ -1,4 +1,4 @@
-/** The rules that the linter makes of scripts/rooms.mjs are able to fail. */
+/** The lint rules that are made from scripts/rooms.mjs can fail. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -47,7 +47,7 @@ t.test('modes do not import each other', (t) => {
   t.end()
 })
 
-/** What the linter says about files below lib/, by file. */
+/** The messages of the linter about files below lib/, by file. */
 function lint(folder: string, files: Readonly<Record<string, string>>): Record<string, string[]> {
   const lib = join(folder, 'lib')
   for (const [name, text] of Object.entries(files)) {

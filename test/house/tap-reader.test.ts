@@ -1,4 +1,4 @@
-/** What `npm test` counts. */
+/** The counts of `npm test`. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'

@@ -75,7 +75,7 @@ t.test('a map of sockets is made with types of our own', { skip }, async (t) => 
   t.doesNotThrow(() => map.close())
 })
 
-t.test('the words of the verifier are in the error', { skip }, async (t) => {
+t.test('the error contains the text of the verifier', { skip }, async (t) => {
   const code = new Assembler().load('r0', 'u32', 'r1', 4000).exit().finish()
   try {
     loadProgram(calls, { name: 'test', hook: 'connect4', code })

@@ -54,7 +54,7 @@ t.test('a program is assembled into the bytes of the instruction set', async (t)
   ])
 })
 
-t.test('a jump backwards counts from behind the jump', async (t) => {
+t.test('a jump backwards is counted from the instruction after it', async (t) => {
   const code = new Assembler().label('again').set('r0', 0).jumpIf('r0', '!=', 0, 'again').exit()
   t.equal(hex(code)[1], '5500feff00000000')
 })
@@ -69,7 +69,7 @@ t.test('faults of a program are told by the name of the label', async (t) => {
   t.throws(() => far.label('end').exit().finish(), /"end" is too far away/)
 })
 
-t.test('labels that are asked for are all different', async (t) => {
+t.test('new labels are all different', async (t) => {
   const code = new Assembler()
   t.not(code.freshLabel('next'), code.freshLabel('next'))
 })

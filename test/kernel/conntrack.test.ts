@@ -25,7 +25,7 @@ t.test('addresses turn into bytes and back', (t) => {
   t.end()
 })
 
-/** A client that sends one datagram from `port`, which is how a flow comes into being. */
+/** Makes a flow: a client sends one datagram from this port. */
 async function send(from: number, ip: string, port: number): Promise<void> {
   const socket = createSocket(ip.includes(':') ? 'udp6' : 'udp4')
   socket.bind(from)
@@ -93,7 +93,7 @@ t.test('UDP flows of the kernel are listed after DNAT', needsNft, async (t) => {
   const kept = await conntrack.deleteUdp('IPv4', staleFlowTest(before))
   t.strictSame(kept, { listed: 0, deleted: 0, left: 0 }, 'flows to a serving endpoint stay')
 
-  // CT03: no endpoint left at all. CT04: the flow to 10.180.0.2:30053 is nobody's node port.
+  // CT03: no endpoint is left. CT04: the flow to 10.180.0.2:30053 goes to no node port and stays.
   const after = cluster.put(service({ ...dns, endpoints: [] })).take()
   const cleaned = await conntrack.deleteUdp('IPv4', staleFlowTest(after, before))
   t.strictSame(cleaned, { listed: 2, deleted: 2, left: 0 })
@@ -139,7 +139,7 @@ t.test(
   async (t) => {
     const conntrack = new Conntrack()
     t.teardown(() => conntrack.close())
-    // The kernel begins to track where a rule asks for it.
+    // The kernel tracks connections only if a rule needs it.
     execFileSync('nft', ['-f', '-'], {
       input: `table ip tracked { chain in { type filter hook input priority 0
       ct state established accept
@@ -150,7 +150,7 @@ t.test(
     await once(server, 'listening')
     const answered = connect(9001, '10.180.0.1')
     await once(answered, 'connect')
-    // Nobody has this address, so the packet comes back, and is not answered.
+    // Nobody has this address, so the packet is never answered.
     const unanswered = connect(9003, '10.96.0.99').on('error', () => undefined)
     t.teardown(() => {
       unanswered.destroy()

@@ -2,7 +2,7 @@ import t from 'tap'
 import { runCommand } from '../../lib/kernel/command.js'
 import { runProgram, programEnvironment } from '../../lib/kernel/iptables/command.js'
 
-/** Programs are found where scripts/setup finds them, with any search path of the user. */
+/** Programs are found in the folders of scripts/setup too, whatever the search path of the user. */
 
 t.test('/usr/sbin and /sbin are searched last, once, and the current folder never', (t) => {
   const pathOf = (PATH: string | undefined) =>

@@ -33,7 +33,7 @@ function prepareNode(): void {
   execFileSync('sysctl', ['-w', ...settings.map((each) => `net.netfilter.nf_conntrack_${each}`)])
 }
 
-/** Each from a port of its own, which it returns. */
+/** Sends datagrams, each from another port, and returns the ports. */
 async function send(count: number, to: string): Promise<readonly number[]> {
   const ports: number[] = []
   for (let sent = 0; sent < count; sent++) {
@@ -47,7 +47,7 @@ async function send(count: number, to: string): Promise<readonly number[]> {
   return ports
 }
 
-/** Counts by what is told of a flow. */
+/** Keeps what is reported of flows. */
 class Told {
   readonly opened: string[] = []
   readonly ended: string[] = []
@@ -76,7 +76,7 @@ async function everyFlowIsTold(t: Test, ringBytes: number, burst: number): Promi
       t.ok(events.read(told.reader).isWhole)
     }
     t.same(told.opened.toSorted(), clients.toSorted(), 'each that was translated, once')
-    // The kernel forgets what is over when somebody reads its table.
+    // The kernel removes entries that are over when somebody reads its table.
     while (told.ended.length < clients.length) {
       await listTrackedFlows(service.includes(':') ? 'IPv6' : 'IPv4')
       events.read(told.reader)
@@ -88,14 +88,14 @@ async function everyFlowIsTold(t: Test, ringBytes: number, burst: number): Promi
 
 if (skip === false) prepareNode()
 
-t.test('connections are told by a ring, time after time around it', { skip }, (t) =>
+t.test('connections come by a ring, also many times around it', { skip }, (t) =>
   everyFlowIsTold(t, 1 << 16, 150),
 )
 
-t.test('what the ring has no room for comes to the socket', { skip }, (t) =>
+t.test('events without room in the ring come to the socket', { skip }, (t) =>
   everyFlowIsTold(t, 1 << 16, 500),
 )
 
-t.test('where the kernel refuses a ring, all comes to the socket', { skip }, (t) =>
+t.test('if the kernel refuses a ring, all events come to the socket', { skip }, (t) =>
   everyFlowIsTold(t, 0, 150),
 )

@@ -3,7 +3,7 @@ import t from 'tap'
 import { FlowMessage } from '../../lib/kernel/flow-message.js'
 import { bytesOf, examplesOf, near } from '../support/corpus.js'
 
-/** An attribute of netlink, padded to four bytes; what is inside of a nest is attributes. */
+/** An attribute of netlink, padded to four bytes. A nest contains attributes. */
 function attribute(type: number, ...values: readonly Buffer[]): Buffer {
   const value = Buffer.concat(values)
   const bytes = Buffer.alloc(4 + Math.ceil(value.length / 4) * 4)
@@ -29,7 +29,7 @@ interface End {
   readonly port: number
 }
 
-/** As the kernel writes it, or in another order, with something more in it. */
+/** A tuple as the kernel writes it, or in another order with one more attribute. */
 function tuple(type: number, from: End, to: End, isUsual = true): Buffer {
   const first = from.ip.length === 4 ? 1 : 3
   const ip = nest(1, attribute(first, from.ip), attribute(first + 1, to.ip))
@@ -102,7 +102,7 @@ t.test('a message says the same in whatever order its attributes come, and where
   t.end()
 })
 
-t.test('two places have two keys, and a place always the same', (t) => {
+t.test('two places have different keys, and each place always has the same one', (t) => {
   const [one, other] = [new FlowMessage(), new FlowMessage()]
   one.read(message(2), 0, message(2).length)
   other.read(message(2, false), 0, message(2, false).length)
@@ -113,7 +113,7 @@ t.test('two places have two keys, and a place always the same', (t) => {
   t.end()
 })
 
-t.test('what is cut short says no more than it has, and nothing of the message before', (t) => {
+t.test('a cut message gives only what it has, and nothing of the message before', (t) => {
   const flow = new FlowMessage()
   for (const family of [2, 10] as const) {
     const whole = message(family)
@@ -128,7 +128,7 @@ t.test('what is cut short says no more than it has, and nothing of the message b
   t.end()
 })
 
-t.test('lengths that lie lead nowhere', (t) => {
+t.test('a message with wrong lengths makes no error', (t) => {
   const flow = new FlowMessage()
   for (const length of [0, 3, 0xffff]) {
     for (let at = 4; at < 112; at += 4) {
@@ -146,7 +146,7 @@ t.test('any bytes are a flow or none, and nothing beyond them is read', async (t
     fc.property(fc.oneof(fc.uint8Array({ maxLength: 200 }), near('flow-message')), (given) => {
       const bytes = Buffer.from(given)
       const isFlow = flow.read(bytes, 0, bytes.length)
-      // Where it lies in a larger buffer, and what follows it, changes nothing.
+      // The bytes after the message in a larger buffer change nothing.
       const larger = Buffer.concat([bytes, Buffer.alloc(64, 0xff)])
       return new FlowMessage().read(larger, 0, bytes.length) === isFlow
     }),

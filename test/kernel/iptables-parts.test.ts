@@ -30,7 +30,7 @@ import { examplesOf, nearText, textsOf } from '../support/corpus.js'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import type { Backend, Match, Run, RuleSpec } from '../../lib/kernel/iptables.js'
 
-/** Rules as data, as text, and as iptables-save prints them: the same rule in all three. */
+/** A rule is the same as data, as text, and as iptables-save prints it. */
 
 const perhapsNot = <T>(values: fc.Arbitrary<T>) =>
   fc.oneof(
@@ -58,7 +58,7 @@ const match: fc.Arbitrary<Match> = fc.oneof(
   fc.constant(bytecode([[6, 0, 0, 65535]])),
   fc.constant({ name: 'set', args: ['--match-set', 'KUBE-CLUSTER-IP', 'dst,dst'] }),
   fc.constant({ name: 'tcp', args: ['--tcp-flags', 'FIN,SYN', 'SYN'] }),
-  // Free text of a target or match may look like an option.
+  // The free text of a target or match may look like an option.
   printable.map((text) => ({ name: 'comment', args: ['--comment', text] })),
 )
 
@@ -87,7 +87,7 @@ const rules: fc.Arbitrary<RuleSpec> = fc
     goesTo,
   )
   .map(([asks, goes]) => ({ ...asks, ...goes }))
-  // A comment at the head of the matches is the comment of the rule.
+  // A comment as the first match would be the comment of the rule.
   .filter(({ comment, matches }) => comment !== undefined || matches?.[0]?.name !== 'comment')
 
 t.test('the text of a rule is parsed into the parts it was written from', async () => {

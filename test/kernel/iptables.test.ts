@@ -162,7 +162,7 @@ t.test(
   },
 )
 
-/** A node with both backends, of which one has rules. */
+/** A node with both backends. `saves` has the rules of each. */
 function nodeWith(saves: Partial<Record<string, string>>, version = 'v1.8.9 (nf_tables)'): Run {
   return (file, args) => {
     if (args.includes('--version')) {
@@ -196,7 +196,7 @@ t.test('a program stays with its backend, and does not read every rule again', a
   t.equal((await Iptables.open({ family: 'IPv4', run })).capabilities.backend, 'legacy')
   t.ok(asked.some((file) => file.endsWith('-save')))
   asked.length = 0
-  // Such as a cleanup that has just removed the rules that told.
+  // The rules that showed the backend are gone, for example by a cleanup.
   delete saves['iptables-legacy-save']
   t.equal((await Iptables.open({ family: 'IPv6', run })).capabilities.backend, 'legacy')
   t.same(asked, ['ip6tables-legacy'], 'it asks for the version alone')
@@ -275,7 +275,7 @@ t.test('IT47: the xtables lock is respected', { skip: lockSkip }, async (t) => {
 
   await t.test('the lock is taken for versions before 1.6.2, which do not take it', async (t) => {
     const tries: string[] = []
-    // The real restore of today would wait for the lock that we hold for it, so it gets another.
+    // The restore of today takes the lock itself, and would wait for ours. So it gets another one.
     const old: Run = async (file, args, options) => {
       if (args.includes('--version')) return nodeWith({}, 'v1.6.1')(file, args, options)
       if (file !== 'flock') return inside(file, args, options)
@@ -395,7 +395,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
 t.test('the example of the README runs unchanged', { skip: netnsSkip }, async (t) => {
   const readme = readFileSync('lib/kernel/iptables/README.md', 'utf8')
   const example = /```ts\n([^]*?)```/.exec(readme)?.[1] ?? ''
-  // Below the package, where its own name leads to what it exports.
+  // The folder is inside the package, where the name of the package leads to its exports.
   const folder = mkdtempSync(join('build', 'readme-'))
   const netns = createNetns('iptables-readme')
   t.teardown(() => {

@@ -2,7 +2,7 @@ import t from 'tap'
 import { jenkinsHash, sourceBucket } from '../../lib/kernel/jenkins-hash.js'
 
 t.test('the hash is the published one', async (t) => {
-  // The author of lookup3 gives these two.
+  // These two values are from the author of lookup3.
   const text = Buffer.from('Four score and seven years ago')
   t.equal(jenkinsHash(text, 0), 0x17770551)
   t.equal(jenkinsHash(text, 1), 0xcd628161)

@@ -1,4 +1,6 @@
-/** One set of tests for the three ways to put addresses on a link, and what is special to Windows. */
+/**
+ * The same tests for three ways to put addresses on a link, and tests of what only Windows does.
+ */
 import { join } from 'node:path'
 import { writeFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
@@ -14,7 +16,7 @@ import { FakeWindows } from '../support/fake-windows.js'
 
 /** A machine that keeps its addresses while processes come and go. */
 interface Machine {
-  /** As a process that starts. */
+  /** Opens the links, as a process does when it starts. */
   open(): LinkAddresses
   /** The addresses on the link that this program uses. */
   listed(): readonly string[]
@@ -109,7 +111,7 @@ t.test('an interface gets rows of 80 bytes: single, no source, ready at once', a
   t.same(windows.listed(), ['10.96.0.10'])
 })
 
-t.test('netsh gets its words one by one, without a shell', async (t) => {
+t.test('netsh gets its arguments one by one, without a shell', async (t) => {
   const windows = new FakeWindows()
   const link = windowsMachine(t, 'netsh', windows).open()
   await link.add('IPv4', ['10.96.0.10'])

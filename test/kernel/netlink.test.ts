@@ -124,7 +124,8 @@ t.test('the kernel answers a request, and a refused request says why', needsNetn
   t.throws(() => channel.request(bad, 'add half an address'), {
     name: 'KernelError',
     kind: 'invalid',
-    // Not the C library's text: the kernel's own, from the extended acknowledgement.
+    // The text is the kernel's own, from the extended acknowledgement, and not that of the C
+    // library.
     message: /^add half an address: Attribute failed policy validation \(ERANGE\)/,
   })
   t.end()
@@ -215,7 +216,7 @@ t.test('multicast notifications arrive without waiting for them', needsNetns, as
   channel.close()
 })
 
-/** A pipe that answers each request with the datagrams of the next script. */
+/** A pipe that answers each request with the datagrams that the next script returns. */
 function scripted(
   scripts: ((sequence: number) => (Buffer | 'overrun' | 'later')[])[],
 ): NetlinkPipe {

@@ -5,7 +5,7 @@ import type { TableRef } from '../../lib/kernel/nftables/model.js'
 import { watchCommits } from '../../lib/kernel/nftables-netlink/commit-watch.js'
 import { families, messages } from '../../lib/kernel/nftables-netlink/protocol.js'
 
-/** A watch in a namespace whose counter of transactions the test moves, with a socket that it fills. */
+/** A watch with a played kernel: the test sets the counter of transactions and fills the socket. */
 function watching() {
   const kernel = { generation: 5, denies: false, isHeard: true, isMuted: false }
   const inbox: Received[] = []
@@ -44,7 +44,7 @@ function watching() {
     end.abort()
     await running
   }
-  /** The event of a transaction arrives, and the watch is read. */
+  /** Delivers the event of a transaction and reads the watch. */
   const event = (id: number, { family = 'ip', name = 'kube-proxy' }: Partial<TableRef> = {}) => {
     const message = new MessageWriter().message(messages.newRule, 0, (body) =>
       body.fixed(Uint8Array.of(families[family], 0, id >> 8, id & 0xff)).string(1, name),
@@ -91,15 +91,18 @@ void t.test('NF29: the number of a transaction tells which events are ours', asy
   t.equal(told.foreign, 2)
 })
 
-void t.test('NF29: events that were lost while nothing can be asked end nothing', async (t) => {
-  const { kernel, told, overrun } = watching()
-  kernel.denies = true
-  await overrun()
-  t.equal(told.unclear, 1, 'the kernel has to be looked at')
-  kernel.denies = false
-  await overrun()
-  t.equal(told.unclear, 1, 'nobody committed')
-})
+void t.test(
+  'NF29: lost events while the counter cannot be read do not end the watch',
+  async (t) => {
+    const { kernel, told, overrun } = watching()
+    kernel.denies = true
+    await overrun()
+    t.equal(told.unclear, 1, 'the kernel has to be looked at')
+    kernel.denies = false
+    await overrun()
+    t.equal(told.unclear, 1, 'nobody committed')
+  },
+)
 
 void t.test('NF29: our 16-bit transaction numbers are forgotten before they repeat', async (t) => {
   const { kernel, told, commit, event } = watching()

@@ -18,7 +18,7 @@ class Program extends EventEmitter {
     this.emit('close')
   }
 
-  /** What `nft monitor` prints of one transaction. */
+  /** Prints these lines as `nft monitor` prints one transaction. */
   prints(...lines: readonly string[]): void {
     for (const line of [...lines, '# new generation 7 by process 4711 (nft)']) {
       this.stdout.write(`${line}\n`)

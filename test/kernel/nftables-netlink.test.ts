@@ -220,7 +220,7 @@ for (const family of ['ip', 'ip6'] as const) {
       const transaction = { table: tableOf(family), commands: everything(family) }
       const listing = async (writer: RulesetWriter) => {
         await writer.commit(transaction)
-        // The kernel orders the elements of hashed sets as it likes, so each set has few here.
+        // The order of elements in a hashed set is the kernel's, so the sets here have few.
         return netns
           .exec('nft', 'list', 'ruleset')
           .split('\n')

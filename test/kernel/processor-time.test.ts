@@ -5,7 +5,9 @@ import t from 'tap'
 import { runCommand } from '../../lib/kernel/command.js'
 import { processorMs } from '../../lib/kernel/processor-time.js'
 
-/** In the order of the kernel: the name may hold anything; 30 and 20 ticks of ended programs. */
+/**
+ * A line of the kernel. The name may be any text; programs that have ended took 30 and 20 ticks.
+ */
 const stat = '7 (a ) b) S 1 7 7 0 -1 4194304 900 800 0 0 500 400 30 20 20 0 1 0 99\n'
 
 t.test('the first thread in ns and the programs that have ended in ticks', (t) => {

@@ -19,7 +19,7 @@ const ip = '127.0.0.1'
 const port = fc.integer({ min: 0, max: 65535 })
 const ips = fc.oneof(
   fc.bigInt({ min: 0n, max: 2n ** 32n - 1n }).map((value) => formatIp('IPv4', value)),
-  // Mapped addresses are IPv4, which another family of socket would need.
+  // Smaller numbers could be mapped IPv4 addresses, which need sockets of another family.
   fc.bigInt({ min: 1n << 100n, max: 2n ** 128n - 1n }).map((value) => formatIp('IPv6', value)),
 )
 

@@ -1,4 +1,4 @@
-/** Every listener in a process without descriptors, to which clients come all the same. */
+/** Listeners of each kind in a process without descriptors, while clients connect. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { connect, createServer, type AddressInfo } from 'node:net'
@@ -9,10 +9,12 @@ import { freePort } from '../support/free-port.js'
 
 const host = '127.0.0.1'
 const script = new URL('./starved-listener.js', import.meta.url).pathname
-/** Some are refused each time that Node makes room for refusing; the others wait. */
+/**
+ * How many clients connect. Node frees a descriptor now and then to refuse some; the others wait.
+ */
 const clients = 60
 
-/** What a client hears from a listener that works. */
+/** The answer of a listener that works. */
 const answers = {
   net: 'served',
   splice: 'served',
@@ -22,7 +24,7 @@ const answers = {
   'service health': 'HTTP/1.1 200 OK',
 }
 
-/** The first words of the answer, or how the connection ended. */
+/** Connects and returns the first words of the answer, or how the connection ended. */
 function ask(port: number): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect({ host, port })
@@ -80,7 +82,8 @@ for (const [kind, answer] of Object.entries(answers)) {
     const measured = await tell('measure')
     t.match(measured, { busy: Number })
     const busy = (measured as { readonly busy?: number }).busy ?? 1
-    // Node's own servers ask again and again: others must leave them descriptors.
+    // Only `splice` must be quiet. Node's own servers try again and again, and need free
+    // descriptors.
     if (kind === 'splice')
       t.ok(busy < 0.3, `${Math.round(busy * 100)} % of a processor while clients wait`)
     await Promise.all(crowd)

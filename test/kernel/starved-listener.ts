@@ -1,6 +1,6 @@
 /**
  * One listener of the kind that the argument names, in a process whose descriptors another thread
- * takes. Prints a line of JSON for each thing that it is told to do: `starve`, `measure`, `feed`.
+ * takes. It prints a line of JSON for each command: `starve`, `measure`, `feed`.
  */
 import { writeSync } from 'node:fs'
 import { createInterface } from 'node:readline'
@@ -25,7 +25,7 @@ const silent = () => undefined
 const log = { debug: silent, info: silent, warn: silent, error: silent }
 const pause = (ms: number) => sleep(ms).then(silent)
 const descriptors = new DescriptorBudget(DescriptorBudget.allocate(100, 10))
-// Synchronous: a line must not need a turn of the loop that is looked at.
+// The write is synchronous, because a line must not need a turn of the loop that is measured.
 const say = (news: object) => writeSync(1, `${JSON.stringify(news)}\n`)
 
 async function serve(dataPath: 'net' | 'splice'): Promise<void> {
@@ -87,7 +87,7 @@ const kinds: Readonly<Record<string, () => Promise<unknown>>> = {
   },
 }
 
-/** What the thief does: takes all it can get, keeps what it has, gives everything back. */
+/** The orders to the thread that takes descriptors: take all, keep them, give them back. */
 const order = new Int32Array(new SharedArrayBuffer(8))
 const [orders, taken] = [0, 1]
 const steps = { take: 1, keep: 2, giveBack: 3 }

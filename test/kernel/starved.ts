@@ -1,6 +1,6 @@
 /**
- * Runs programs without descriptors and, later, with some; prints a line of JSON for each way to
- * run them. To be started with a low limit of open files.
+ * Runs programs without descriptors and, later, with some. It prints a line of JSON for each way to
+ * run them. The test starts it with a low limit of open files.
  */
 import { closeSync, openSync } from 'node:fs'
 import { spawn, type ChildProcess } from 'node:child_process'
@@ -10,7 +10,7 @@ import { NftMonitor } from '../../lib/kernel/nftables/monitor.js'
 
 const say = (line: object) => process.stdout.write(`${JSON.stringify(line)}\n`)
 
-/** The result of `work` while no descriptor is free. */
+/** Runs `work` while no descriptor is free. */
 async function starved<T>(work: () => Promise<T>): Promise<T> {
   const held: number[] = []
   try {
@@ -31,7 +31,7 @@ const outcome = (work: Promise<unknown>) =>
     (error: unknown) => String(error),
   )
 
-// Node opens some descriptors of its own at the first child.
+// Node itself opens some descriptors at the first child, so this one comes before.
 await runCommand('true', [])
 for (const [what, run] of Object.entries({ runCommand, runProgram })) {
   const without = await starved(() => outcome(run('true', [])))

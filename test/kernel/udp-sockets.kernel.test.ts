@@ -53,7 +53,7 @@ t.test('work is done inside of other network namespaces, and only there', { skip
   const inside = BigInt(netns.exec(process.execPath, '-e', code).trim())
   const here = networkCookie()
   t.not(inside, here)
-  // What is mounted for others only, or was left by a crash, is an empty file here.
+  // A namespace that is mounted only for others, or was left by a crash, is an empty file here.
   const empty = `/run/netns/no-namespace-${process.pid}`
   writeFileSync(empty, '')
   t.teardown(() => rmSync(empty))

@@ -1,4 +1,4 @@
-/** A process without a single descriptor left: programs cannot be started, and that is an error. */
+/** A process without a free descriptor cannot start programs, and reports this as an error. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'

@@ -7,8 +7,8 @@ import { casesFolder } from '../conformance/cases-folder.js'
 import { cache } from './kernel-image.js'
 
 /**
- * Without KVM a process of hundreds of files takes ten seconds to start, and one of a single file half of
- * that. So what starts in the guest is put together into one file each.
+ * Without KVM a process of hundreds of files takes ten seconds to start, and one of a single file
+ * half of that. So each program that starts in the guest is built as one file.
  */
 
 const compiled = fileURLToPath(new URL('../../', import.meta.url))
@@ -36,7 +36,7 @@ export async function writeBundles(): Promise<void> {
   })
 }
 
-/** To parse all cases takes ten times as long as Node takes to start, so this is done once, here. */
+/** Parses all cases here, once, because that takes ten times as long as the start of Node. */
 const cases: Plugin = {
   name: 'cases',
   setup: (building) => {
@@ -47,13 +47,15 @@ const cases: Plugin = {
   },
 }
 
-/** The text of a module that has the cases as they are, in place of the one that reads them. */
+/** The text of a module that contains the parsed cases and replaces the one that reads them. */
 export function parsedCases(): string {
   const text = JSON.stringify(readCases(casesFolder))
   return `export const readCases = () => JSON.parse(${JSON.stringify(text)})`
 }
 
-/** Files beside a module stay where they were; another program is its bundle. */
+/**
+ * Keeps the paths of files beside a module. The path of another program becomes that of its bundle.
+ */
 const places: Plugin = {
   name: 'places',
   setup: (building) => {
@@ -64,7 +66,7 @@ const places: Plugin = {
   },
 }
 
-/** The text of a module that finds what lies beside it from wherever it runs. */
+/** The text of a module that finds the files beside it wherever it runs. */
 export function withPlaces(text: string, path: string): string {
   return text
     .replaceAll(/new URL\('([^']*)', import\.meta\.url\)/g, (_, name: string) => {

@@ -1,4 +1,4 @@
-/** What is seen of a mode in a kernel; the columns of docs/kernels.md. */
+/** The columns of docs/kernels.md: what a run shows of a mode in a kernel. */
 export const columns = ['probe', 'load', 'packets', 'hand-over', 'cleanup'] as const
 export type Column = (typeof columns)[number]
 

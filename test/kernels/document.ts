@@ -5,7 +5,7 @@ import type { KernelResult, ModeResult, Results, Seen } from './results.js'
 const begin = '<!-- written by npm run kernels: begin -->'
 const end = '<!-- written by npm run kernels: end -->'
 
-/** The document with all that was seen. */
+/** The document with the tables of these results. */
 export function withTable(document: string, { kernels }: Pick<Results, 'kernels'>): string {
   const before = document.slice(0, document.indexOf(begin) + begin.length)
   const after = document.slice(document.indexOf(end))
@@ -46,7 +46,7 @@ function cellText(kernel: KernelResult, { cells, cases }: ModeResult, column: Co
   return [...counted, ...own].join('; ')
 }
 
-/** Which day and which package it was, if not those of the last run. */
+/** The day and the package of a result, if they differ from those of the last run. */
 function when({ date, version }: KernelResult, seen: readonly Seen[]): string {
   const texts = seen.map((each) =>
     [

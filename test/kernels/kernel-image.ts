@@ -13,27 +13,27 @@ import { fileURLToPath } from 'node:url'
 import { quoted } from '../support/guest.js'
 import { run, type Suite } from '../support/debian-packages.js'
 
-/** Where packages are unpacked, and what was seen is kept. */
+/** The folder for unpacked packages and for results. */
 export const cache = resolve('build/kernels')
 
-/** A kernel that can be booted: its image, its modules and the first files it sees. */
+/** A kernel that can be booted: its image, its modules and its first files. */
 export interface KernelImage {
-  /** What an operator calls it, such as `6.12`. */
+  /** Its name for operators, such as `6.12`. */
   readonly name: string
-  /** What `uname -r` says. */
+  /** The output of `uname -r`. */
   readonly release: string
   /** The version of its Debian package. */
   readonly version: string
   readonly suite: string
   readonly image: string
   readonly initramfs: string
-  /** The folder with its modules, below a folder named by its release. */
+  /** The folder of modules; a folder in it is named by the release. */
   readonly modules: string
 }
 
 const meta = 'linux-image-cloud-amd64'
 
-/** `6.12` of 6.12.117-1, before anything is downloaded. */
+/** The name of a suite's kernel, without a download: `6.12` for 6.12.117-1. */
 export function nameIn(suite: Suite): string | undefined {
   return /^\d+\.\d+/.exec(suite.version(meta) ?? '')?.[0]
 }
@@ -56,7 +56,7 @@ export function imageOf(suite: Suite, own: Suite): KernelImage {
   const image = images.find((path) => existsSync(path))
   if (image === undefined) throw new Error(`${packages.join(', ')}: no kernel image inside`)
   if (!existsSync(join(modules, release, 'modules.dep'))) {
-    // Once here: a guest without KVM would need long for it at every start.
+    // This is done once here, because a guest without KVM needs long for it at every start.
     shell(`find ${quoted(modules)} -name '*.ko.xz' -exec xz -d {} +`)
     shell(`find ${quoted(modules)} -name '*.ko.zst' -exec zstd -qd --rm {} +`)
     const depmod = ['-b', modules.replace(/\/lib\/modules$/, ''), release]
@@ -74,7 +74,7 @@ export function imageOf(suite: Suite, own: Suite): KernelImage {
   }
 }
 
-/** Newer kernels are split into several packages. */
+/** The packages of a kernel; newer kernels have several. */
 function partsOf(suite: Suite, name: string): readonly string[] {
   const parts = suite
     .dependsOn(name)
@@ -89,7 +89,7 @@ interface Unpacked {
   readonly release: string
 }
 
-/** A busybox, and the modules that reach the files of the host, in the order to load them. */
+/** Packs a busybox and the modules that reach the files of the host, in the order to load them. */
 function initramfsOf({ folder, modules, release }: Unpacked, own: Suite): string {
   const archive = join(folder, 'initramfs')
   if (existsSync(archive)) return archive
@@ -117,8 +117,8 @@ function initramfsOf({ folder, modules, release }: Unpacked, own: Suite): string
 }
 
 /**
- * The files that modprobe would load, dependencies first; none for what is part of the kernel. Newer
- * packages have no list of that, so it is what has no file.
+ * The files that modprobe would load, dependencies first. What is built into the kernel has no
+ * file; newer packages have no list of it, so every module without a file counts as built in.
  */
 export function load(modules: string, release: string, module: string): readonly string[] {
   const files = readFileSync(join(modules, release, 'modules.dep'), 'utf8')

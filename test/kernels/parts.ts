@@ -7,12 +7,12 @@ const start = (program: GuestProgram, flags: readonly string[] = []) =>
   `TAP_TIMEOUT=3000 ${[process.execPath, ...flags, bundleOf(program)].map(quoted).join(' ')}`
 
 /**
- * Without compilers QEMU needs a quarter less processor time. Each of the ten agents of a world would
- * compile for itself, and QEMU has to translate what was compiled.
+ * Flags that switch off the compilers of V8, so that QEMU needs a quarter less processor time. Each
+ * of the ten agents of a world would compile for itself, and QEMU must translate compiled code.
  */
 const interpreting = ['--no-opt', '--no-sparkplug']
 
-/** As the suite knows them, in the order in which they run: the last one changes what iptables is. */
+/** The modes in the order in which they run. The last one changes what iptables is. */
 export const modes: readonly string[] = [
   'nftables',
   'nftables-by-nft',
@@ -23,7 +23,7 @@ export const modes: readonly string[] = [
   'iptables-legacy',
 ]
 
-/** Packet cases that differ by kernel; each topic once, and what only real kernels can show. */
+/** Packet cases that differ by kernel: each topic once, and what only real kernels can show. */
 const selected = [
   'S21 e2e service.go:2229',
   'S21: UDP: with affinity',
@@ -43,10 +43,10 @@ const selected = [
   'L18: established connections',
 ]
 
-/** Their names as TAP has them; read once. */
+/** The names of the selected cases as in TAP; they are read once. */
 let selectedNames: readonly string[] | undefined
 
-/** Are the cases with these names all that a run without --only plays? */
+/** Whether these names include all cases of a run without --only. */
 export function coversSelection(names: readonly string[]): boolean {
   selectedNames ??= readCases(casesFolder)
     .map(({ topic, name }) => `${topic}: ${name}`.replaceAll('#', '\\#'))
@@ -54,18 +54,19 @@ export function coversSelection(names: readonly string[]): boolean {
   return selectedNames.every((name) => names.includes(name))
 }
 
-/** Cases of the suite that show nothing of their own with another writer or data path. */
+/** Modes whose packets show nothing new: they differ from another mode by the writer only. */
 const withoutPackets = ['nftables-by-nft']
 
-/** Schedulers, weights and draining of IPVS. */
+/** The programs that test schedulers, weights and draining of IPVS. */
 const ofIpvs = ['ipvs-mode', 'packets', 'others'] as const
 
-/** What waits, waits as much longer as this machine is slower: a quiet one boots in five seconds. */
+/** Waits become longer on a slow machine: the factor comes from the time of its boot. */
 const patience = 'export CONFORMANCE_PATIENCE=$(( $(cut -d. -f1 /proc/uptime) * 2 + 1 ))'
 
 /**
- * The kernel asks for each of these again and again while a ruleset is written, 74 times in the probe of
- * nftables: a minute without KVM. Only the probe shall see that it does.
+ * The modules that the kernel requests again and again while a ruleset is written. The probe of
+ * nftables causes 74 requests, which take a minute without KVM. So the modules are loaded before,
+ * except for the probe, which must see that the kernel loads them.
  */
 const modulesOf = {
   nft: 'chain_nat compat ct fib_inet fib_ipv4 fib_ipv6 hash masq nat numgen redir reject_inet reject_ipv4 reject_ipv6',
@@ -97,7 +98,10 @@ export function commandFor({ modes, only, parts }: Choice): string {
   ].join('\n')
 }
 
-/** Programs with schedulers and draining are chosen by their names. */
+/**
+ * The cases that a run plays. Programs for IPVS are chosen by their names, not by the text of
+ * cases.
+ */
 function packetsOf(modes: readonly string[], only: Choice['only']): readonly string[] {
   const isOfIpvs = (text: string) => ofIpvs.some((file) => file === text)
   const words = (only ?? selected).filter((text) => !isOfIpvs(text))

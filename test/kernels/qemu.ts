@@ -11,13 +11,15 @@ import {
 } from '../support/guest.js'
 import { cache, type KernelImage } from './kernel-image.js'
 
-/** Lies beside the sources, not the compiled files. */
+/**
+ * The program on the host's side, which is beside the sources and not beside the compiled files.
+ */
 const host = fileURLToPath(new URL('../../../test/kernels/host', import.meta.url))
 
 export const accelerators = ['kvm', 'tcg'] as const
 export type Accelerator = (typeof accelerators)[number]
 
-/** A reason why no virtual machine can run here, or false. */
+/** The reason why no virtual machine can run here, or false. */
 export function qemuSkip(): string | false {
   if (process.arch !== 'x64') return 'the kernels are those for x86-64'
   if (process.getuid?.() !== 0)
@@ -34,11 +36,11 @@ export function qemuSkip(): string | false {
 
 export interface QemuOptions extends GuestOptions {
   readonly accelerator: Accelerator
-  /** Programs that come before those of this machine, see `Machine`. */
+  /** Programs before those of this machine, see `Machine`. */
   readonly programs?: Readonly<Record<string, string>>
 }
 
-/** Boots a kernel in a virtual machine on this machine's files, which it cannot change. */
+/** Boots a kernel in a virtual machine. It reads this machine's files and cannot change them. */
 export function runInQemu(
   kernel: KernelImage,
   command: string,
@@ -47,7 +49,7 @@ export function runInQemu(
   return runInGuest(machineOf(kernel, options), command, options)
 }
 
-/** Without KVM: a newer processor than this ends in a double fault, and cx16 in a hang. */
+/** Without KVM a newer processor ends in a double fault, and one with cx16 hangs. */
 const processors: Readonly<Record<Accelerator, readonly string[]>> = {
   kvm: ['-cpu', 'max,arch-capabilities=off', '-smp', '2'],
   tcg: ['-cpu', 'Nehalem,-cx16', '-smp', '1'],
@@ -70,7 +72,10 @@ const machineOf = (kernel: KernelImage, options: QemuOptions): Machine => ({
   }),
 })
 
-/** A device of KVM that no kernel boots on exists too, so it is tried once and remembered until the next boot. */
+/**
+ * Tries to boot with KVM, because a device of KVM may be there although no kernel boots on it. The
+ * result is kept until the next boot of this machine.
+ */
 export async function chooseAccelerator(kernel: KernelImage): Promise<Accelerator> {
   if (!existsSync('/dev/kvm')) return 'tcg'
   const known = join(cache, 'accelerator')

@@ -19,7 +19,7 @@ const kernel = {
   modules: '',
 }
 
-/** What a guest prints, with all that can happen to a mode. */
+/** The output of a guest, with everything that can happen to a mode. */
 const printed = `# version nftables v1.0.6 (Lester Gooch #5)
 TAP version 14
 # Subtest: ipvs: probe
@@ -48,7 +48,7 @@ const read = () => {
   run.ended()
   return run
 }
-/** What a run saw, without days and versions. */
+/** The cells of a run, without days and versions. */
 const cellsOf = (run: Run) =>
   Object.fromEntries(
     Object.entries(run.result().modes).map(([mode, { cells, cases }]) => [
@@ -64,7 +64,7 @@ const frame = `# Real kernels
 <!-- written by npm run kernels: end -->
 More.
 `
-/** All that was kept from a day long ago. */
+/** Results of a day long ago. */
 const longAgo = () =>
   Results.of(
     JSON.parse(

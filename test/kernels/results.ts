@@ -2,25 +2,25 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { cellName, columns, type Column } from './columns.js'
 import type { KernelImage } from './kernel-image.js'
 
-/** What was seen, on which day, and with which version of the kernel's package. */
+/** A result, with its day and the version of the kernel's package. */
 export interface Seen {
   readonly seen: string
   readonly date: string
   readonly version: string
-  /** Why it is so. */
+  /** The reasons for this result. */
   readonly notes?: readonly string[]
 }
 
-/** A cell is absent where nothing was tried. */
+/** A cell is absent if nothing was tried. */
 export type Cells = Partial<Record<Column, Seen>>
 
 export interface ModeResult {
   readonly cells: Cells
-  /** Cases of packets by their names: `passed`, `failed` or `skipped`. */
+  /** Packet cases by name: `passed`, `failed` or `skipped`. */
   readonly cases: Readonly<Record<string, Seen>>
 }
 
-/** All that was seen of a kernel with one set of tools, by however many runs. */
+/** The results of all runs of a kernel with one set of tools. */
 export interface KernelResult {
   readonly kernel: string
   readonly release: string
@@ -32,7 +32,7 @@ export interface KernelResult {
   /** The day of the last run. */
   readonly date: string
   readonly modes: Readonly<Record<string, ModeResult>>
-  /** Written by hand; runs leave them. */
+  /** Notes that a person writes; runs do not change them. */
   readonly notes?: readonly string[]
 }
 
@@ -44,18 +44,18 @@ interface Begun {
 
 export const notOver = 'not over'
 
-/** Reads what a guest prints. */
+/** Reads the output of a guest. */
 export class Run {
   failures = 0
   readonly #begun: Begun
   readonly #date = new Date().toISOString().slice(0, 10)
   readonly #modes: Record<string, { cells: Cells; cases: Record<string, Seen> }> = {}
   readonly #versions: string[] = []
-  /** Why a mode cannot run. */
+  /** The reasons why a mode cannot run. */
   readonly #lacks = new Map<string, string[]>()
-  /** The mode whose packets are played. */
+  /** The mode whose packet cases run. */
   #mode: string | undefined
-  /** The cell that has begun and is not over; cases of packets count one by one. */
+  /** The cell that has begun and has no result yet. Packet cases have a result each. */
   #playing: { readonly mode: string; readonly column: Column } | undefined
   #ending = 'it was ended by hand'
 
@@ -82,12 +82,12 @@ export class Run {
     else this.#case(this.#mode, name, not !== undefined, isSkipped)
   }
 
-  /** Everything that was to be seen was. */
+  /** The run is complete. */
   ended(): void {
     this.#playing = undefined
   }
 
-  /** What was not seen until then stays without a cell. */
+  /** The run has ended too early. What was not tried gets no cell. */
   died(reason: string): void {
     this.#ending = reason
   }
@@ -139,7 +139,7 @@ function cellOf(name: string): { readonly mode: string; readonly column: Column 
   return column && { mode, column }
 }
 
-/** What all runs have seen of each kernel with each set of tools. */
+/** The results of all runs, of each kernel with each set of tools. */
 export class Results {
   readonly #kernels: Map<string, KernelResult>
 
@@ -162,7 +162,7 @@ export class Results {
     )
   }
 
-  /** What this run has not played keeps what was seen before. */
+  /** Adds a run. What it has not played keeps its earlier result. */
   keep(run: Run): void {
     const result = run.result()
     const before = this.#kernels.get(keyOf(result))
@@ -177,7 +177,7 @@ export class Results {
 
   write(file: string): void {
     const text = JSON.stringify(this.kernels, undefined, 1)
-    // A line for each thing seen, so that branches with different ones merge.
+    // Each result has a line, so that branches with different results merge.
     const short = text.replaceAll(/\{\s+"seen":[^{}]*\}/g, (seen) =>
       seen.replaceAll(/\s*\n\s*/g, ' '),
     )
@@ -185,7 +185,7 @@ export class Results {
   }
 }
 
-/** What was not over says nothing against what was seen before. */
+/** Merges cells. One that did not end does not replace an earlier result. */
 function joined(old: Cells, cells: Cells): Cells {
   const known = Object.entries(cells).filter(
     ([column, { seen }]) => seen !== notOver || old[column as Column] === undefined,

@@ -5,7 +5,10 @@ import type { Suite } from '../support/debian-packages.js'
 
 const wanted = ['nftables', 'iptables', 'ipset']
 
-/** Scripts that run nft, iptables and ipset of a suite with its own C library, under their usual names. */
+/**
+ * Scripts that run nft, iptables and ipset of a suite with its own C library, under their usual
+ * names.
+ */
 export function toolsOf(suite: Suite): Readonly<Record<string, string>> {
   const versions = wanted.map((name) => suite.version(name) ?? 'none').join('-')
   const folder = suite.unpack(`tools-${versions.replaceAll(/[^\w.+-]/g, '_')}`, [
@@ -45,7 +48,7 @@ XTABLES_LIBDIR=${quoted(plugins ?? '')} exec ${quoted(loader)} --library-path ${
   }
 }
 
-/** Everything that they load, down to the C library. */
+/** All packages of libraries that they load, with the C library. */
 function librariesOf(suite: Suite): readonly string[] {
   const found = new Set<string>()
   const follow = (name: string) => {

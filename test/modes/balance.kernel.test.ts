@@ -8,7 +8,10 @@ import { contextOf } from '../support/mode-context.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { service, states } from '../support/states.js'
 
-/** Every word of `kube-proxy-ts/balance`: the kernel holds what the plan says, also after changes. */
+/**
+ * The kernel holds what the plan says for every word of `kube-proxy-ts/balance`, also after
+ * changes.
+ */
 
 const { context: modeContext } = contextOf()
 const skip = enterPrivateNetns() ?? false

@@ -13,7 +13,7 @@ const log: Log = {
   error: () => undefined,
 }
 
-/** Modes of which only the named ones can run. */
+/** Loaders of all modes, of which only the named ones can run. */
 function loaders(runnable: readonly ModeName[], loaded: ModeName[] = []): ModeLoaders {
   const loader = (name: ModeName) => async (): Promise<ModeDefinition> => {
     loaded.push(name)

@@ -32,7 +32,7 @@ async function createBalancedNode(t: Test, name: string) {
   }
 }
 
-/** What the programs at the cgroup count, by the address of the endpoint. */
+/** The open connections that the programs at the cgroup count, by the address of the endpoint. */
 function openCounts(folder: string): Readonly<Record<string, number>> {
   const calls = openSystemCalls()
   const cgroup = openCgroup(folder)
@@ -48,7 +48,7 @@ function openCounts(folder: string): Readonly<Record<string, number>> {
   return counts
 }
 
-/** Servers of one port at several addresses, which keep what comes. */
+/** Servers of one port at several addresses. They keep their connections open. */
 async function serveAt(t: Test, addresses: readonly string[]) {
   const open = new Map<string, Set<Socket>>()
   let port = 0
@@ -77,7 +77,7 @@ const pause = () => new Promise((resolve) => setTimeout(resolve, 5))
 const sumOf = (counts: Readonly<Record<string, number>>) =>
   Object.values(counts).reduce((sum, count) => sum + count, 0)
 
-/** What the servers have, as soon as it is so many. */
+/** Waits until the servers have so many connections together, and returns the counts of each. */
 async function servedWhen(counts: () => Readonly<Record<string, number>>, total: number) {
   while (sumOf(counts()) !== total) await pause()
   return counts()
@@ -86,7 +86,7 @@ async function servedWhen(counts: () => Readonly<Record<string, number>>, total:
 const spread = (counts: Readonly<Record<string, number>>) =>
   Math.max(...Object.values(counts)) - Math.min(...Object.values(counts))
 
-t.test('least connections: what is skewed gets even, also over a restart', { skip }, async (t) => {
+t.test('least connections: uneven counts get even, also after a restart', { skip }, async (t) => {
   const { start, hold, close, open } = await createBalancedNode(t, 'least')
   const { port, counts } = await serveAt(t, hosts)
   const config = { 'ebpf.bpffs': mountBpffs(t) } as const
@@ -153,7 +153,7 @@ t.test('least connections: every way to connect is counted', { skip }, async (t)
   }
   await servedWhen(counts, held)
   t.equal(sumOf(open()), held)
-  // Those that failed are kept, too.
+  // The client keeps sockets that failed too, so it closes all three.
   await close(3)
   await servedWhen(counts, 0)
   while (sumOf(open()) > 0) await pause()
@@ -209,7 +209,7 @@ t.test('least connections: affinity comes first, and is counted', { skip }, asyn
   t.equal((await servedWhen(counts, 12))[kept?.[0] ?? ''], 6, 'others get what comes then')
 })
 
-t.test('least connections: what ended unseen is not open for good', { skip }, async (t) => {
+t.test('least connections: what ended unseen does not stay open', { skip }, async (t) => {
   const { cgroup, start, hold, close, open } = await createBalancedNode(t, 'unseen')
   const { mode, apply } = await start()
   t.teardown(() => mode.close())

@@ -16,7 +16,7 @@ import { service, states } from '../support/states.js'
 
 const skip = cgroupSkip
 
-/** Starts the mode with a bpffs, and asks a Service. */
+/** Starts the mode with this bpffs and connects to a Service. */
 async function askAfterStart(t: Test, { client, start }: Node, bpffs: string) {
   const server = await serveTcp('one', '127.0.0.1')
   t.teardown(() => server.close())
@@ -109,7 +109,7 @@ t.test('what a kernel refuses is said, and what to do', { skip }, (t) => {
   t.match(probed(cannot), [
     { ok: false, required: true, seen: /load eBPF program kpts_\w+: /, fix: /CONFIG_CGROUP_BPF/ },
   ])
-  // Linux 5.10 gives root EPERM for the first map, for want of memory that may be locked.
+  // Linux 5.10 answers EPERM to root at the first map if too little memory may be locked.
   for (const [calls, kernel] of [
     [mayNot, '5.10.0-46-cloud-amd64'],
     [cannot, '5.13.0'],

@@ -6,7 +6,7 @@ import { createNode, mountBpffs, type Started } from '../support/ebpf-node.js'
 import { service, states } from '../support/states.js'
 import type { SocketConnection } from '../../lib/modes/mode.js'
 
-/** Connections one by one, as the programs tell of them; test/observe/flows has what users see. */
+/** The programs report each connection. test/observe/flows tests what users see. */
 
 const skip = cgroupSkip
 const settings = { endpointRules: { allowsLoopback: true } }
@@ -21,7 +21,7 @@ function listen() {
   return { told, sum, listeners: { translated } }
 }
 
-/** The mode looks once more when it is told to end. */
+/** Makes the mode read its records: it does so once more when it ends. */
 async function look({ mode }: Started): Promise<void> {
   const ending = new AbortController()
   const running = mode.run(ending.signal)
@@ -40,7 +40,7 @@ t.test('the memory of what is told is bounded, and the rest is counted', { skip 
   const endpoints = [{ ip: '127.0.0.1', port: server.port }]
   await started.apply(states('IPv4', settings).put(service({ endpoints })))
   const exchange = { do: 'exchange', host: '10.96.0.10', port: 80, end: 'reset', ...size } as const
-  // Each has two records, and the ring has room for less than 2,600.
+  // Each connection has two records, and the ring has room for fewer than 2,600.
   const connections = 1500
   t.same(await client.ask({ ...exchange, connections }), { name: String(connections) })
   await look(started)
@@ -78,7 +78,7 @@ t.test('a connection that lives through a restart has the line of its end', { sk
   await after.apply(cluster)
   for (const socket of held) socket.end('one')
   t.match(await asking, { name: 'one' })
-  // The last acknowledgement of a connection may come after its client is done.
+  // The last acknowledgement of a connection may come after its client has ended.
   while (second.told.length === 0) {
     await new Promise((resolve) => setTimeout(resolve, 5))
     await look(after)

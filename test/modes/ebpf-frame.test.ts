@@ -5,9 +5,9 @@ import { programs, socketHooks } from '../../lib/modes/ebpf/programs/programs.js
 import type { FamilyMaps, ProgramParts, SharedMaps } from '../../lib/modes/ebpf/programs/view.js'
 
 /**
- * Without CAP_PERFMON, kernels from 6.1.77 to 6.12 refuse a store into a part of a slot of the stack
- * that holds a number they know ("attempt to corrupt spilled pointer on stack"). Which numbers they know
- * differs by version, so programs write whole slots only.
+ * Programs write only whole slots of the stack. Without CAP_PERFMON, kernels from 6.1.77 to 6.12
+ * refuse a store into a part of a slot if they know the number in it ("attempt to corrupt spilled
+ * pointer on stack"). Which numbers they know differs by version.
  */
 
 const map = { fd: 3 }
@@ -26,10 +26,10 @@ const helper = 0x85
 const exit = 0x95
 const wide = 0x18
 
-/** Which registers point into the frame, and how far from its end. */
+/** By register: how far from the end of the frame it points, or undefined if not into the frame. */
 type Pointers = readonly (number | undefined)[]
 
-/** What an instruction leaves of them. */
+/** The pointers after an instruction. */
 function after(before: Pointers, code: Buffer): Pointers {
   const [operation, to] = [code.readUInt8(0), code.readUInt8(1) & 0x0f]
   const from = before[code.readUInt8(1) >> 4]
@@ -43,7 +43,7 @@ function after(before: Pointers, code: Buffer): Pointers {
   return before.with(to, operation === 0xbf ? from : moved)
 }
 
-/** Where the program may go on. */
+/** The places where the program may continue after an instruction. */
 function next(code: Buffer, at: number): readonly number[] {
   const operation = code.readUInt8(0)
   const offset = code.readInt16LE(2)

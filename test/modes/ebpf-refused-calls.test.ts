@@ -15,7 +15,7 @@ const plan = socketPlanner({ localhostNodePorts: false })(cluster)
 const [part] = plan.parts.values()
 const id = targetId(part?.targets[0]?.id ?? '')
 
-/** The map as programs write it. */
+/** The map of refused calls, with entries as programs write them. */
 class Ring {
   readonly entries = new Map<number, Buffer>()
   number = 0
@@ -79,7 +79,7 @@ t.test('each refused call is told once, with the address that it asked for', (t)
 })
 
 t.test(
-  'what has no place any more, is half written, or is of nobody, is left out and counted',
+  'records that are overwritten, half written or of no Service are left out and counted',
   (t) => {
     const ring = new Ring()
     const { calls, told, sum } = begin(ring)

@@ -23,7 +23,7 @@ interface Written {
   readonly places?: readonly [client: string, original: string, backend: string]
 }
 
-/** A record as programs write it. What they do not write is not zero. */
+/** A record as programs write it. The bytes that they do not write are not zero. */
 function record({ event = 'opened', of = id, family = 'IPv4', places }: Written = {}): Buffer {
   const bytes = Buffer.alloc(flowRecord.bytes, 0xee)
   const [client, original, backend] = places ?? ['0af40005', '0a60000a', '0af40001']
@@ -93,7 +93,7 @@ t.test('each record is a connection, with all that is known of it', (t) => {
 })
 
 t.test(
-  'what had no room, is too much for a look, or is of nobody, is left out and counted',
+  'records without room, beyond the limit of a reading, or of no Service are left out and counted',
   (t) => {
     const { records, told, sum, flows } = begin()
     records.push(record({ of: id + 1 }), Buffer.alloc(flowRecord.bytes))

@@ -43,7 +43,7 @@ t.test('io_uring, TCP Fast Open and MPTCP are translated, too', { skip }, async 
       continue
     }
     connections++
-    // The peer of MPTCP is that of a socket below, which no program can tell from another.
+    // An MPTCP socket has the peer of a socket below it, which no program can recognize.
     t.same([name, peer], ['one', ways[how]], how)
   }
   t.equal(daemonNumbers(await page()).get('default/web:http/TCP')?.connections, connections)
@@ -51,7 +51,7 @@ t.test('io_uring, TCP Fast Open and MPTCP are translated, too', { skip }, async 
 
 const missing = new Set<string | undefined>(['EPROTONOSUPPORT', 'ENOPROTOOPT', 'ENOSYS', 'EPERM'])
 
-t.test('a connected UDP socket that connects anew is that of the new peer', { skip }, async (t) => {
+t.test('a connected UDP socket that connects anew belongs to the new peer', { skip }, async (t) => {
   const { raw, apply, page } = await createRawNode(t, 'anew')
   const [one, two] = [await serveUdp('one', '127.0.0.1'), await serveUdp('two', '127.0.0.1')]
   for (const server of [one, two]) t.teardown(() => server.close())

@@ -47,7 +47,7 @@ t.test('connections and bytes are counted exactly, however they end', { skip }, 
         ...{ do: 'exchange', host: clusterIp, port: 80, connections, request, answer, end },
       }
       t.same(await client.ask(exchange), { name: String(connections) })
-      // The last acknowledgement of a connection may come after its client is done.
+      // The last acknowledgement of a connection may come after its client has ended.
       while ((await openOf(started)) > 0) await pause()
       const bytes = { bytesIn: connections * request, bytesOut: connections * answer }
       const expected = { open: 0, connections, errors: 0, ...bytes }
@@ -63,7 +63,7 @@ t.test('connections and bytes are counted exactly, however they end', { skip }, 
   t.ok(seconds > 0 && seconds / count < 60)
 })
 
-t.test('what reaches nobody is counted as an error', { skip }, async (t) => {
+t.test('a connection that reaches nobody is counted as an error', { skip }, async (t) => {
   const { client, start } = await createNode(t, 'errors')
   const started = await start()
   t.teardown(() => started.mode.close())
@@ -114,7 +114,7 @@ t.test('each socket of UDP is a client', { skip }, async (t) => {
   t.match(await numbers(), isCounted ? { open: 1, connections: 3 } : { connections: 2 })
 })
 
-t.test('what is open is known over restarts, and after somebody detached', { skip }, async (t) => {
+t.test('open connections are known after restarts and after a detach', { skip }, async (t) => {
   const { client, cgroup, start } = await createNode(t, 'open')
   const config = { 'ebpf.bpffs': mountBpffs(t) } as const
   const held = await holdConnections()
@@ -155,7 +155,7 @@ t.test('what is open is known over restarts, and after somebody detached', { ski
   t.match(await numbers(), { connections: 3 }, 'and counting goes on')
 })
 
-/** Keeps connections open until they are released. */
+/** A server that keeps connections open until the test releases them. */
 async function holdConnections() {
   const sockets = new Set<Socket>()
   const server = createServer((socket) => sockets.add(socket.on('error', () => undefined)))

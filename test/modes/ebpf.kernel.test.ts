@@ -67,7 +67,7 @@ t.test('node ports answer on the node, and loopback is the host’s own', { skip
   t.same(await ask('0.0.0.0'), { error: 'ECONNREFUSED' }, 'no address of the node')
 })
 
-/** A node with the Service `dns`; `serve` gives it some of the hosts as endpoints. */
+/** A node with the Service `dns`; `serve` sets its endpoints. */
 async function createDnsNode(t: Test, name: string) {
   const { client, start } = await createNode(t, name)
   const { mode, apply } = await start()
@@ -79,7 +79,7 @@ async function createDnsNode(t: Test, name: string) {
   return { client, serve, hosts, port }
 }
 
-/** Servers of one port on addresses of loopback, each by its address. */
+/** Servers of one port on loopback addresses, each named by its address. */
 async function serveOnLoopback(t: Test, count: number) {
   const first = await serveUdp('127.0.0.11', '127.0.0.11')
   const { port } = first

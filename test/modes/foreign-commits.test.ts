@@ -1,7 +1,7 @@
 import t from 'tap'
 import { ForeignCommits } from '../../lib/modes/foreign-commits.js'
 
-/** Both families write: the second commits, and the first looks before that is counted. */
+/** Both families write. The second one commits, and the first one looks before this is counted. */
 t.test('no number is given until an own commit is counted', async (t) => {
   let generation = 10
   const commits = new ForeignCommits(() => generation)

@@ -1,4 +1,6 @@
-/** The text of every mode for examples/services, in one file a mode; UPDATE_SNAPSHOTS=1 writes them anew. */
+/**
+ * One file for each mode has its text for examples/services. UPDATE_SNAPSHOTS=1 writes them anew.
+ */
 import t from 'tap'
 import { parseObjects, renderRules } from '../../lib/index.js'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'

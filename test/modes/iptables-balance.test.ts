@@ -16,7 +16,7 @@ const planOf = (spec: ServiceSpec, family: IpFamily = 'IPv4') =>
   iptablesPlanner(settings)(state([spec], family))
 const textOf = (spec: ServiceSpec) => renderPlan(planOf(spec))
 
-/** Where clients go, and how likely. */
+/** The endpoints of each client, with their probabilities. */
 function walk(spec: ServiceSpec, sources: readonly string[], family: IpFamily = 'IPv4') {
   const rules = iptablesRuleset(planOf(spec, family))
   return sources.map((source) =>

@@ -21,12 +21,14 @@ interface Logged {
   readonly fields: Record<string, unknown>
 }
 
-/** This process is not in the namespace of the node, so it must not use netlink for it. */
+/**
+ * Fails, because this process is not in the namespace of the node and must not use netlink for it.
+ */
 const elsewhere = () => {
   throw new Error('of another namespace')
 }
 
-/** A node of its own, with the mode on one backend and the calls it makes. */
+/** A node in a namespace, with the mode on one backend and a list of the programs that it runs. */
 class TestNode {
   readonly netns: NetworkNamespace
   readonly backend: Backend
@@ -34,7 +36,7 @@ class TestNode {
   readonly logged: Logged[] = []
   readonly resyncs: string[] = []
   readonly gauges = new Map<string, number>()
-  /** The command to put before a program: to remove rights, or to hold a lock. */
+  /** The words before each program, for example to remove rights. */
   prefix: readonly string[] = []
   /** Changes the text of a restore on its way to the kernel. */
   tamper: (stdin: string) => string = (stdin) => stdin
@@ -106,7 +108,7 @@ class TestNode {
   }
 }
 
-/** Known to every iptables, and to kernels with IPVS only. */
+/** Every iptables knows this match, but only kernels with IPVS have it. */
 const ipvsMatch = ['-m', 'ipvs', '--ipvs']
 
 const web = (endpoints: number) => service({ name: 'web', nodePort: 30080, endpoints })
@@ -279,7 +281,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     await onNode(
       'the Service of a rule that the kernel refuses is named, and the others are programmed',
       async (t, node) => {
-        // A kernel that seems to have no xt_recent.
+        // The kernel seems to have no xt_recent.
         node.tamper = (stdin) => stdin.replaceAll('-m recent', '-m nosuch')
         const mode = await node.create()
         const cluster = states().put(web(2), sticky)
@@ -315,7 +317,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
           t.comment('left out: this kernel has xt_ipvs, there is no match at hand that it lacks')
           return
         }
-        // xt_ipvs replaces xt_recent: the tool knows both, but the kernel has only one.
+        // xt_ipvs replaces xt_recent: the tool knows both, but the kernel has no xt_ipvs.
         node.tamper = (stdin) => stdin.replaceAll(/-m recent .*(?= -j)/g, ipvsMatch.join(' '))
         const mode = await node.create()
         const cluster = states().put(web(2), sticky, {
@@ -482,7 +484,9 @@ function sorted(text: string): string[] {
   return text.split('\n').sort()
 }
 
-/** Without tables and built-in chains, which reading may bring about. */
+/**
+ * The rules and own chains. Tables and built-in chains are left out, because reading makes them.
+ */
 function ruleLines(text: string): string[] {
   return text.split('\n').filter((line) => /^(-A|:.* - )/.test(line))
 }
@@ -492,7 +496,7 @@ function lacksIpvs({ netns, backend }: TestNode): boolean {
   return spawnSync('ip', argv).status !== 0
 }
 
-/** Another program that holds the lock until it is told to release it. */
+/** Starts a program that holds the lock. The result releases it. */
 async function holdLock(lockFile: string): Promise<() => Promise<unknown>> {
   const holder = spawn('flock', [lockFile, 'cat'], { stdio: ['pipe', 'pipe', 'inherit'] })
   holder.stdin.write('held\n')

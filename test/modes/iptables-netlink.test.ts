@@ -1,4 +1,4 @@
-/** What iptables mode reads by netlink, in a namespace of this process. */
+/** Iptables mode reads by netlink, in a network namespace of this process. */
 import { connect, createServer } from 'node:net'
 import { execFileSync, spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
 import { once } from 'node:events'
@@ -20,7 +20,7 @@ const skip = enterPrivateNetns() ?? (programSkip('iptables-legacy') || programSk
 
 const sysctl = (name: string, value: string) => writeFileSync(`/proc/sys/${name}`, value)
 
-/** The mode on one backend in this namespace, which it leaves as it was. */
+/** The mode on one backend in this namespace. */
 class Node {
   readonly counted = new Map<string, number>()
   readonly resyncs: string[] = []
@@ -173,7 +173,7 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
       const accounts = openPacketAccounts()
       const count = () => Number(accounts.packets('ct_state_invalid_dropped_pkts'))
       t.equal(count(), 0)
-      // Conntrack has forgotten the connection, and must not pick it up again.
+      // The kernel forgets the connection and must not track it again.
       sysctl('net/netfilter/nf_conntrack_tcp_loose', '0')
       execFileSync('conntrack', ['-F'], { stdio: 'ignore' })
       client.stdin.write('two')

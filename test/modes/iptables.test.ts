@@ -429,7 +429,7 @@ COMMIT
   },
 )
 
-/** What other versions of kube-proxy and kubelet leave, besides the tests above. */
+/** What other versions of kube-proxy and kubelet leave, besides what the tests above remove. */
 const olderVersions = `*mangle
 :PREROUTING ACCEPT [0:0]
 :KUBE-IPTABLES-HINT - [0:0]
@@ -662,7 +662,7 @@ t.test('a sync while the rules are read is not taken for a foreign change', asyn
   t.same(check(edited), ['nat KUBE-SERVICES'], 'but what was there all the time must be there')
 })
 
-/** What iptables-save shows besides what a restore declares. */
+/** Adds the built-in chains, which iptables-save shows and a restore does not declare. */
 function withBuiltins(text: string): string {
   return text
     .replace('*nat\n', '*nat\n:PREROUTING ACCEPT\n:OUTPUT ACCEPT\n:POSTROUTING ACCEPT\n')
@@ -702,7 +702,7 @@ t.test('every behaviour of iptables mode is named by a test or a case', async (t
   )
 })
 
-/** The name of a test or of a case, but no message of an assertion. */
+/** The names of tests and cases, without the messages of assertions. */
 const nameOfTest = /(?:\.test|onNode|lockTest\?\.)\(\s*'[^']*'|^\s*-? ?name: .*$/gm
 
 void t.test('a lock that is held for minutes is waited for, and said once a minute', async (t) => {

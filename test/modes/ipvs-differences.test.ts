@@ -8,7 +8,7 @@ import { parseSaved, type SavedTable } from '../../lib/kernel/iptables.js'
 import { service, states, testSettings } from '../support/states.js'
 import type { IpvsPlan } from '../../lib/modes/ipvs/plan.js'
 
-/** A kernel that has exactly the plan, so that a test can change it. */
+/** A kernel that has exactly the plan. Tests change it. */
 function kernelOf(plan: IpvsPlan) {
   const servers = new Map<string, PlannedServer>()
   const addresses = new Set<string>()

@@ -15,7 +15,7 @@ const stats = (connections: number): TrafficStats => ({
   outBytes: BigInt(connections * 9000),
 })
 
-/** A kernel with counters only: connections of each real server, and open ones. */
+/** A kernel that has only counters: the connections of each real server, and the open ones. */
 class CountingKernel {
   readonly servers = new Map<string, { server: ListedServer; reals: Map<string, number> }>()
   active = 0

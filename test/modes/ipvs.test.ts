@@ -122,7 +122,7 @@ void t.test('the plan of a Service', async (t) => {
       t.equal(walk(both)('outside', to), '10.180.0.1:8080', `${to}, which sees the sender`)
     t.equal(walk(both)('pod', '10.96.0.10:80'), '10.180.0.1:8080 or 10.180.1.2:8080')
     t.equal(walk(both)('outside', '192.0.2.1:32000'), 'let in')
-    // All are used where none is local, and they answer past this node.
+    // Without a local endpoint all are used, and their answers do not pass this node.
     const fallback = walk(service({ ...local, endpoints: [remote] }))
     for (const to of outside)
       t.equal(fallback('outside', to), '10.180.1.2:8080 answers past this node', to)
@@ -266,7 +266,7 @@ void t.test('IP11: packets to a ClusterIP are masqueraded, except those of local
       (from) => go(from, '10.96.0.10:80').split(' ')[1] ?? 'kept',
     )
   }
-  // The node's own packets carry the ClusterIP, which is bound here, as their source.
+  // Packets of the node itself have the ClusterIP as their source, because it is bound here.
   const usual = ['kept', 'masqueraded', 'masqueraded']
   t.same(seen({ mode: 'ClusterCIDR', cidrs: ['10.180.0.0/16'] }), usual)
   t.same(seen({ mode: 'BridgeInterface', name: 'cni0' }), usual)
@@ -368,7 +368,7 @@ void t.test('IP30, IP35: a sync and a cleanup delete only what is ours', async (
     { do: 'add-server', server: { ...foreign, ip: '192.0.2.1', port: 8443 } },
   ])
   const theirs = ['192.0.2.1:8443/TCP lc:', '198.51.100.9:443/TCP lc:']
-  // A new process with another state: np is gone, and its node port is known by the ipset only.
+  // A new process starts without np. Only the ipset tells that np's node port was ours.
   await node.applier().apply(planner()(states().put(web).take()))
   t.same(await node.servers(), [
     '10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*1',
@@ -443,7 +443,7 @@ void t.test(
   async (t) => {
     const node = new FakeNode()
     await node.applier().apply(planner()(states().put(web).take()))
-    // That cleanup cannot delete what chains of this mode still jump to.
+    // That cleanup could not delete KUBE-MARK-MASQ, because chains of this mode still jumped to it.
     const nat = node.tables.IPv4.tables.get('nat')!
     nat.delete('KUBE-SERVICES')
     nat.set('KUBE-MARK-MASQ', [])

@@ -9,7 +9,7 @@ import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/pla
 import { contextOf } from '../support/mode-context.js'
 import { service, states, testSettings } from '../support/states.js'
 
-/** An applier whose transactions go to a list, and a Service of the name `web` that comes and goes. */
+/** An applier whose transactions go to a list, and a Service `web` that comes and goes. */
 function applying(spec: Parameters<typeof service>[0] = {}) {
   const { context, resyncs } = contextOf()
   const committed: (readonly Command[])[] = []

@@ -15,7 +15,7 @@ const textOf = (...specs: readonly ServiceSpec[]) => renderPlan(planOf(state(spe
 const balanced = (balance: string, spec: Parameters<typeof service>[0] = {}) =>
   service({ options: { balance }, ...spec })
 
-/** Where each client goes, with how likely it is. */
+/** The endpoints of each client, with their probabilities. */
 function endpointsOf(of: DesiredState, sources: readonly string[] = clients.slice(0, 1)) {
   const ruleset = nftablesRuleset(planOf(of))
   const node = { localAddresses: new Set(of.node.localAddresses) }

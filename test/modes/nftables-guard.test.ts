@@ -6,7 +6,7 @@ import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/pla
 import { contextOf } from '../support/mode-context.js'
 import { service, states, testSettings } from '../support/states.js'
 
-/** A guard of an empty kernel, which every comparison finds at its first chain. */
+/** A guard of an empty kernel. Every comparison finds this when it reads the first chain. */
 function guarding({ verifyEveryMs = 1_000_000 } = {}) {
   const { context, resyncs } = contextOf()
   const planner = nftablesPlanner(testSettings)

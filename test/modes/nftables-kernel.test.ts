@@ -36,7 +36,7 @@ function writerIn(netns: NetworkNamespace, name: WriterName): RulesetWriter {
   return nfTables
 }
 
-/** A mode's applier in a namespace of its own, with a clock the test moves. */
+/** An applier of the mode in a namespace, with a clock that the test moves. */
 function bench(netns: NetworkNamespace, name: WriterName) {
   const writer = writerIn(netns, name)
   const { context, resyncs } = contextOf()
@@ -47,7 +47,7 @@ function bench(netns: NetworkNamespace, name: WriterName) {
   return { applier, known, resyncs, clock, list }
 }
 
-/** Random, but the same in every run with the same seed. */
+/** Random numbers, the same in every run with the same seed. */
 function randomOf(seed: number): (below: number) => number {
   let state = seed
   return (below) => {
@@ -61,12 +61,12 @@ const pickBy =
   <T>(...choices: readonly T[]): T =>
     choices[random(choices.length)]!
 
-/** A Service of a small world in which addresses, node ports and endpoints collide often. */
+/** A random Service. Addresses, node ports and endpoints are few, so that they often collide. */
 function randomService(random: (below: number) => number, ipv6: boolean): ServiceSpec {
   const pick = pickBy(random)
   const ip = (v4: string, v6: string) => (ipv6 ? v6 : v4)
   const id = random(6)
-  // Half of them have only a ClusterIP, so their endpoints are in shared maps.
+  // Half of the Services have only a ClusterIP, so that their endpoints are in shared maps.
   const outside: Partial<ServiceSpec> = pick({}, randomOutside(random, ip))
   return service({
     name: `s${id}`,
@@ -76,7 +76,7 @@ function randomService(random: (below: number) => number, ipv6: boolean): Servic
     port: pick(53, 80),
     internalPolicyLocal: pick(true, false, false),
     externalPolicyLocal: pick(true, false),
-    // Often the same few endpoints, and sometimes more than the smallest size holds.
+    // Often a few endpoints that repeat, and sometimes more than fit in the smallest size.
     endpoints: Array.from({ length: random(pick(5, 5, 20)) }, () => ({
       ip: ip(`10.180.0.${1 + random(pick(6, 30))}`, `fd00:180::${1 + random(pick(6, 30))}`),
       local: pick(true, false),
@@ -120,7 +120,7 @@ function mutate(cluster: States, random: (below: number) => number, ipv6: boolea
   }
 }
 
-/** Without parts that no packet meets: chains without rules, unused sets (NF20). */
+/** The listing without parts that no packet meets: chains without rules, unused sets (NF20). */
 function withoutUnused(listing: string): string {
   const blocks = listing.split(/\n(?=table )/)
   const isUsed = (block: string) => {
@@ -223,7 +223,7 @@ for (const way of ['netlink', 'nft'] as const) {
       add(one ?? '', '192.0.2.7 expires 100s')
       add(one ?? '', '192.0.2.9')
       add(two ?? '', '192.0.2.8')
-      // Base chains with other hooks than ours are replaced as well.
+      // Base chains with other hooks than ours are replaced too.
       netns.exec(
         'nft',
         'add',
@@ -269,7 +269,7 @@ void t.test(
     clock.ms = 1000
     await applier.sweep()
     t.notMatch(list(), /service-\w{8}-|endpoint-\w{8}-|affinity-/)
-    // Removed and added with another timeout, before anything is deleted.
+    // The affinity goes and comes back with another timeout, before its old set is deleted.
     const third = plan(cluster.put(service({ affinitySeconds: 60 })).take())
     await applier.apply(third)
     const fourth = plan(cluster.remove({ namespace: 'default', name: 'web' }).take())
@@ -612,7 +612,7 @@ void t.test('NF28: cleanup removes our tables, and other tables stay', { skip },
   }
 })
 
-/** Waits until it is so, or for the time given. */
+/** Waits until the condition is true, but at most for this time. */
 async function seen(isSo: () => boolean, ms: number): Promise<void> {
   const end = performance.now() + ms
   while (!isSo() && performance.now() < end) await new Promise((resolve) => setTimeout(resolve, 50))

@@ -10,7 +10,7 @@ const log = { debug: silent, info: silent, warn: silent, error: silent }
 
 const admission = (limit = 1000) => new Admission({ log, now: () => 0, limit })
 
-/** A server that answers each client, when it closes, with its own name and the received text. */
+/** A server that answers with its name and the received text when the client closes its side. */
 async function namedServer(name: string): Promise<{ server: Server; port: number }> {
   const server = createServer({ allowHalfOpen: true }, (socket) => {
     let got = ''
@@ -22,7 +22,7 @@ async function namedServer(name: string): Promise<{ server: Server; port: number
   return { server, port: (server.address() as AddressInfo).port }
 }
 
-/** The answer to a client that sends a text and closes its side; or the error code. */
+/** Sends a text, closes this side, and returns the answer or the error code. */
 function ask(host: string, port: number, text: string): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect({ host, port, allowHalfOpen: true })

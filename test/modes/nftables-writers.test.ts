@@ -16,11 +16,11 @@ import { contextOf } from '../support/mode-context.js'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import { withElementsSorted } from '../support/nft-listing.js'
 
-/** A namespace that one of the writers programs. */
+/** A namespace with a writer for it. */
 function place(name: string, writerOf: (run: RunCommand) => RulesetWriter) {
   const netns = createNetns(name)
   t.teardown(() => netns.remove())
-  // The program starts in the namespace of this thread, which is faster than `ip netns exec`.
+  // This thread enters the namespace and starts the program: that is faster than `ip netns exec`.
   const run: RunCommand = (file, args, options) =>
     inside(netns, () => runCommand(file, args, options))
   const writer = inside(netns, () => writerOf(run))

@@ -96,7 +96,7 @@ void t.test('a larger Service is in the set of its size, which is looked up firs
   const text = render(...specs)
   t.match(text, 'element ip kube-proxy tcp-up-to-16 { 10.96.0.11 . 80 }\n')
   t.match(text, 'element ip kube-proxy tcp-up-to-64 { 10.96.0.12 . 80, 10.96.0.13 . 80 }\n')
-  // A packet without a match finds filled places there.
+  // The smallest size needs no set: packets that no other set contains go there.
   t.notMatch(text, 'add set ip kube-proxy tcp-up-to-4 ')
   const large = render(of(17))
   t.match(large, 'rule ip kube-proxy tcp-services goto tcp-up-to-4\n', 'even where nobody is small')

@@ -1,4 +1,4 @@
-/** Which interface of a Windows node gets the addresses of Services, and which way changes them. */
+/** Which interface of a Windows node gets the addresses of Services, and what changes them. */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { NetworkInterfaceInfo } from 'node:os'
@@ -18,7 +18,7 @@ const info = (address: string): NetworkInterfaceInfo => ({
   ...{ family: 'IPv4', cidr: `${address}/8` },
 })
 
-/** A node with these interfaces; `hasHelper`: iphlpapi.dll can be called. */
+/** A node with these interfaces. `hasHelper` says whether iphlpapi.dll can be called. */
 function nodeWith(t: Test, names: readonly string[], hasHelper = true) {
   const commands: string[] = []
   const folder = t.testdir({})

@@ -1,4 +1,4 @@
-/** Clients that keep connections open: their number and time are limited, and new ones are served. */
+/** Clients that keep connections open are limited in number and time, and new ones are served. */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
@@ -16,7 +16,7 @@ async function serving(t: Test, options: { idleMs?: number; handler?: HttpHandle
   return { port: portOf(server), clients }
 }
 
-/** A client from its own address of this machine. */
+/** Connects a client from this address. */
 async function arrive(t: Test, port: number, from = '127.0.0.1'): Promise<Client> {
   const client = new Client(connect({ port, host: '127.0.0.1', localAddress: from }))
   t.teardown(() => void client.socket.destroy())

@@ -6,7 +6,7 @@ import { Metrics } from '../../lib/observe/metrics.js'
 import type { PortHealth } from '../../lib/sources/health/health-checks.js'
 import type { ProxyEvent } from '../../lib/observe/events.js'
 
-/** What is told about one Service with ten endpoints, of which these fail. */
+/** The Events and log lines about a Service with ten endpoints, of which some fail. */
 function told() {
   const events: ProxyEvent[] = []
   const lines: string[] = []

@@ -53,7 +53,7 @@ t.test('H02: the body has lastUpdated, which is the current time while healthy',
   })
 })
 
-t.test('H03: nobody gets unhealthy, or stays well, because the clock is set', async (t) => {
+t.test('H03: a clock that is set changes nothing about health', async (t) => {
   const clock = { now: 0, date: start }
   const health = new Health({
     families: ['IPv4'],
@@ -591,7 +591,7 @@ t.test(
     await running
     t.match(events, [
       { type: 'Normal', reason: 'Starting', action: 'StartKubeProxy', regarding: { kind: 'Node' } },
-      // IP34: upstream's Event, since dashboards look for it.
+      // IP34: this is upstream's Event, because dashboards look for it.
       { type: 'Warning', reason: 'IPVSDeprecation', regarding: { kind: 'Node', name: 'n1' } },
       { type: 'Warning', reason: 'AddressInUse', regarding: { namespace: 'd', name: 'asker' } },
       {

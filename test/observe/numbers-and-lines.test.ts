@@ -121,12 +121,12 @@ t.test('every metric of the table is used in the code', async (t) => {
     .filter((file) => file.endsWith('.ts') && !/metrics-(own|upstream)/.test(file))
     .map((file) => readFileSync(join(lib, file), 'utf8'))
     .join('\n')
-  // Names built from a word at run time, such as `proxy_${type}_total`.
+  // These names are built at run time, for example `proxy_${type}_total`.
   const built = [
     /^proxy_(healthz|livez)_total$/,
     /^sync_(full|partial)_proxy_rules_duration_seconds$/,
   ]
-  // Stale chains go in the transaction of the sync: there is no cleanup that could fail by itself.
+  // No cleanup can fail by itself, because stale chains go in the transaction of the sync.
   const never = ['sync_proxy_rules_nftables_cleanup_failures_total']
   for (const { name } of metricTable) {
     if (never.includes(name) || built.some((pattern) => pattern.test(name))) continue

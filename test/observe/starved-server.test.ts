@@ -1,4 +1,4 @@
-/** A server that cannot accept: it does not spin, and it goes on when it can. */
+/** A server that cannot accept does not spin, and goes on when it can. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { connect } from 'node:net'
@@ -35,7 +35,7 @@ t.test('a health server without free descriptors waits and answers later', async
     return socket
   })
   const { busyShare = 1 } = await news()
-  // A busy loop takes all of a core, or less on a slow machine.
+  // A busy loop would take a whole core, or less on a busy machine.
   t.ok(
     busyShare < 0.3,
     `${(100 * busyShare).toFixed(1)} % of a core while nothing could be accepted`,

@@ -1,6 +1,6 @@
 /**
- * A health server in a process without descriptors for a while. Prints a line of JSON when it
- * listens, when nothing is left, and when there are descriptors again.
+ * A health server in a process that has no descriptors for a while. It prints a line of JSON when
+ * it listens, when no descriptor is left, and when there are descriptors again.
  */
 import { closeSync, openSync } from 'node:fs'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -18,7 +18,7 @@ const port = await new Promise<number>((listening, failed) => {
   runHttpServer(options, new AbortController().signal).catch(failed)
 })
 say({ port })
-// The parent says when its clients are ready to come.
+// The parent writes when its clients are ready to connect.
 await new Promise((resolve) => process.stdin.once('data', resolve))
 const held: number[] = []
 try {

@@ -1,4 +1,4 @@
-/** The Debian package: installed into a root without our checkout, run, removed, nothing left. */
+/** The Debian package is installed into a root without our checkout, runs, and leaves nothing. */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
@@ -71,7 +71,7 @@ t.test('installed, run by its user, removed: nothing is left', { skip }, (t) => 
   t.match(stdout, /^tables: $/m, 'its rules went before it')
   t.match(stdout, /^user: $/m)
   const left = [...stdout.matchAll(/^left: \.(.*)$/gm)].map(([, path]) => path)
-  // The tools of users rewrite their files, which are then as before.
+  // The tools for users rewrite these files with the same content.
   const files = left.filter(
     (path = '') => !/^\/etc\/(passwd|group|g?shadow|subuid|subgid|\.pwd\.lock)$/.test(path),
   )
@@ -84,7 +84,7 @@ t.test('two packages of the same files are equal to the byte', { skip: noDeb }, 
   t.end()
 })
 
-t.test('who stops the script finds nothing of it', { skip: noDeb }, async (t) => {
+t.test('the script leaves nothing if it is stopped', { skip: noDeb }, async (t) => {
   const temporary = join(place, 'temporary')
   mkdirSync(temporary)
   const env = { ...process.env, TMPDIR: temporary }

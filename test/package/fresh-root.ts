@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
 /**
- * A root file system like that of this machine, but without this checkout, with a network and processes
- * of its own. What changes in it lies in memory, and is gone at the end.
+ * A root file system like that of this machine, but without this checkout. Network and processes
+ * are separate. Its changes are in memory and are gone at the end.
  */
 const enter = `
 set -e
@@ -24,7 +24,7 @@ ip link set lo up
 exec chroot "$1/root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 sh -ec "$4"
 `
 
-/** Runs a shell script there. It sees a folder as /tmp/given, and what changed in the file system as /tmp/changed. */
+/** Runs a shell script there. /tmp/given is a folder for it; /tmp/changed has the changed files. */
 export function inFreshRoot(checkout: string, given: string, script: string) {
   const place = mkdtempSync(join(tmpdir(), 'fresh-root-'))
   try {

@@ -23,7 +23,7 @@ const project = join(place, 'project')
 const modules = join(project, 'node_modules')
 const installed = join(modules, 'kube-proxy-ts')
 
-/** No settings, cache or registry of a user. */
+/** An environment without settings, cache or registry of a user. */
 const env = {
   ...process.env,
   HOME: place,
@@ -46,7 +46,7 @@ interface Packed {
   readonly files: readonly { readonly path: string; readonly mode: number }[]
 }
 
-/** Output of scripts would be in that of npm. */
+/** Packs the folder. The output of scripts must not mix with the JSON of npm. */
 function pack(folder: string, scripts = '--foreground-scripts=false'): Packed | undefined {
   const to = ['--pack-destination', place]
   const [packed] = JSON.parse(run(folder, 'npm', 'pack', '--json', scripts, ...to)) as Packed[]
@@ -56,7 +56,7 @@ function pack(folder: string, scripts = '--foreground-scripts=false'): Packed | 
 const packed = pack(root, '--ignore-scripts')
 const paths = packed?.files.map(({ path }) => path) ?? []
 
-/** As `npm install` leaves it: the package, what it depends on, and links to the programs. */
+/** Makes what `npm install` makes: the package, its dependencies, and links to the programs. */
 function install(): void {
   mkdirSync(installed, { recursive: true })
   run(place, 'tar', '-xzf', packed?.filename ?? '', '-C', installed, '--strip-components=1')
@@ -124,7 +124,7 @@ t.test('npx in an empty folder: check, render, explain and the playground', (t) 
   t.match(npx('check'), /^userspace +(runs|does not run)/m)
   t.match(npx('render', '--proxy-mode', 'ipvs', ...manifests), /10\.96\.0\.10/)
   t.match(npx('explain', 'web', '--proxy-mode', 'iptables', ...manifests), /KUBE-SVC-/)
-  // Without rights for namespaces it plays on loopback; either way the tour ends well.
+  // Without the right to make namespaces it runs on loopback, and the tour ends well too.
   t.match(npx('playground', '--mode', 'userspace', '--once'), 'Everything answered as it should.')
   t.end()
 })
@@ -147,7 +147,7 @@ t.test('what needs no kernel runs on any system: no Linux, no programs, no right
     t.match(away('render', ...args), '10.96.0.10', mode)
     t.match(away('explain', 'web', ...args), '10.244.1.11', mode)
   }
-  // It runs, and tells that no mode can.
+  // The command runs, and says that no mode does.
   t.match(end(1, 'check'), /^iptables +does not run/m)
   t.match(away('--version'), /^kube-proxy-ts v/)
   t.end()
@@ -228,7 +228,7 @@ const cjs = names
   .join('')
 
 t.test('import and require give the same library, and load nothing of the daemon', (t) => {
-  // Rendering rules needs none of these.
+  // The library must render rules without these packages.
   for (const name of ['pino', 'prom-client', 'koffi', '@kubernetes', 'commander'])
     renameSync(join(modules, name), join(place, name))
   t.teardown(() => {

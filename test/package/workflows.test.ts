@@ -35,7 +35,7 @@ interface Workflow {
   >
 }
 
-/** What the forge has learned since the linter was made. */
+/** Messages of the linter about what the forge knows since the linter was made. */
 const newer = [
   ...['ubuntu-22.04', 'ubuntu-24.04', 'ubuntu-24.04-arm'].map(
     (name) => `label "${name}" is unknown`,
@@ -43,8 +43,8 @@ const newer = [
   'unknown permission scope "attestations"',
 ]
 
-t.test('the linter has nothing to say, and would have', async (t) => {
-  // A linter of its own for each: its memory does not last for more.
+t.test('the linter finds no fault here, and finds one in a wrong file', async (t) => {
+  // Each file has a new linter, because one runs out of memory with more.
   const lint = async (text: string) => (await createLinter())(text, 'workflow.yml')
   for (const { name, text } of files) {
     const complaints = await lint(text)
@@ -68,7 +68,7 @@ for (const { name, text } of files) {
       if (container) t.match(container.image, /^node:\d+\.\d+\.\d+-\w+$/, container.image)
       for (const { uses, run = '' } of steps) {
         if (uses !== undefined) t.match(uses, /^actions\/[a-z-]+@[0-9a-f]{40}$/, uses)
-        // What others choose comes through the environment, never into the text of a script.
+        // Texts of others come through the environment, never into the text of a script.
         t.notMatch(run, /\$\{\{/, run)
         for (const [, script = ''] of run.matchAll(/npm run (?:--silent )?([\w-]+)/g))
           t.ok(scripts[script], `npm run ${script}`)

@@ -15,7 +15,7 @@ import type { SyncReport } from '../../lib/sync/syncer.js'
 const modes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
 const silent = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} }
 
-/** The page over a mode that plans and applies nothing; it notes what is looked at. */
+/** The page of a mode that plans and applies nothing. It records what is asked. */
 async function opened(mode: ModeName) {
   const definition = await modeLoaders[mode]()
   const ofMode = definition.planner(testConfig)
@@ -137,7 +137,7 @@ for (const mode of modes) {
           const ways = explainPacket(mode, state, testConfig, question.packet)
           const whole = pathView(ways, (ip, port) => `${ip}:${port}`)
           const { path } = source.view()
-          // Of an address that is no endpoint the page says nothing.
+          // The page says nothing of addresses that are no endpoints, so these are not compared.
           const ends = (all: typeof path) =>
             all.ways.map(({ verdict, probability, hops }) => ({ verdict, probability, hops }))
           t.same(path.shared, whole.shared, `${name} from ${from} to ${target}`)
@@ -214,7 +214,7 @@ t.test('a sync under way goes before a view, but not for ever', async (t) => {
   end(state)
   await waiting
   begin(state)
-  // A sync that hangs in a tool must not hide that it does. The page alone keeps no process alive.
+  // The page shows a sync that hangs, so it does not wait for it. A timer keeps this process alive.
   const alive = setInterval(() => undefined, 1_000)
   await source.idle()
   clearInterval(alive)

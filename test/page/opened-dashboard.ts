@@ -14,7 +14,7 @@ export interface Opened {
   readonly complaints: readonly string[]
 }
 
-/** A daemon with the manifests of a proxy world and its dashboard, in a real browser on its node. */
+/** Opens the dashboard of a daemon in a real browser on its node. */
 export async function withDashboard(
   { world, folder }: ProxyWorld,
   args: readonly string[],
@@ -36,7 +36,7 @@ export async function withDashboard(
   })
 }
 
-/** The dashboard is on loopback of the node, so the browser has to be there. */
+/** A browser in the node's namespace, because the dashboard listens on loopback of the node. */
 async function browserOn(world: World, folder: string): Promise<string> {
   const path = join(folder, 'browser')
   await writeFile(

@@ -12,9 +12,9 @@ import type { World } from '../../lib/lab/world/world.js'
 /** The page of a running daemon in a real browser: it shows what packets do. */
 
 const clusterIps = { IPv4: '10.96.0.10', IPv6: 'fd00:10:96::10' } as const
-/** Of a Service without endpoints. */
+/** The address of a Service without endpoints. */
 const emptyIp = '10.96.0.67'
-/** The last one has no `targetRef`, as those that people write by hand. */
+/** The pods by place. The last one has no `targetRef`, as in slices that people write. */
 const pods = [
   ['pod-1', 'web-6d9f8c7b5-abcde'],
   ['pod-4', 'web-6d9f8c7b5-fghij'],
@@ -41,7 +41,7 @@ function objects() {
       })),
     }),
   )
-  // Names may be any text that could pass the API.
+  // A name may be any text that passes the API.
   const hostile = rawSlice({
     name: 'odd-1',
     service: 'odd',
@@ -65,7 +65,7 @@ function objects() {
   return [rawService({ spec }), ...slices, odd, hostile, empty]
 }
 
-/** What the picture and the hops of each mode have that no other has. */
+/** Signs of each mode in its hops and its picture, which no other mode has. */
 const signs: Readonly<Record<string, readonly [hop: RegExp, machinery: string]>> = {
   nftables: [/service-ips|no-endpoint|cluster-ips/, 'nftables maps'],
   iptables: [/KUBE-SERVICES/, 'iptables, table nat'],
@@ -162,7 +162,7 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const satisfies read
   )
 }
 
-/** The stream of connections shows what clients did, and a click leaves only what fits. */
+/** The stream of connections shows what clients did. A click leaves only lines that fit. */
 async function seeStream(t: Test, page: Page, world: World): Promise<void> {
   const rows = page.locator('#flows tr')
   const texts = () => rows.allInnerTexts()

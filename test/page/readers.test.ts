@@ -31,7 +31,7 @@ class Reading extends EventEmitter implements ReaderConnection {
     return this.frames.map(String)
   }
 
-  /** What was sent last. */
+  /** The last frame. */
   get last(): Frame {
     return JSON.parse((this.texts.at(-1) ?? '').replace(/^data: /, '')) as Frame
   }
@@ -41,7 +41,7 @@ const line = (key: string, ports = '80/TCP'): ServiceLine => ({
   ...{ key, ports, type: 'ClusterIP', clusterIp: '10.96.0.1' },
 })
 
-/** A source that counts the views that are made, and readers of it. */
+/** A source that counts its views, and the readers of it. */
 function opened({ stalledMs = 1e6 } = {}) {
   let changed: (() => void) | undefined
   let services = PersistentMap.empty<ServiceLine>()
@@ -51,7 +51,7 @@ function opened({ stalledMs = 1e6 } = {}) {
     source: {
       view: () => {
         counts.views++
-        // The other parts make no difference here.
+        // The tests need no other parts.
         return { services, busy, limits: ['some'] } as unknown as PageView
       },
       subscribe: (listener) => {
@@ -66,7 +66,7 @@ function opened({ stalledMs = 1e6 } = {}) {
     busy = next
     services = services.update(lines.map((each) => [each.key, each]))
     changed?.()
-    // Timers run in the order in which they end.
+    // This timer ends after that of the frames, and timers run in the order in which they end.
     await delay(20)
   }
   const add = async () => {

@@ -1,4 +1,4 @@
-/** The daemon serves with the capabilities and the system calls that the manifests give it, and no more. */
+/** The daemon serves with only the capabilities and system calls that the manifests give it. */
 import { readFileSync } from 'node:fs'
 import { spawnSync } from 'node:child_process'
 import t from 'tap'
@@ -48,7 +48,7 @@ t.test('what the lists leave out is refused', { skip }, (t) => {
   t.end()
 })
 
-// ipvs mode is for a kernel that has it: test/uml/inside/confined.ts.
+// ipvs mode needs a kernel with IPVS, so its test is test/uml/inside/confined.ts.
 for (const mode of ['nftables', 'iptables', 'userspace', 'ebpf'] as const) {
   const options = { skip: skip || (mode === 'ebpf' && cgroupSkip) }
   t.test(`${mode} mode serves with the rights of its overlay`, options, async (t) => {

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parse } from 'yaml'
 
-/** The rights that the manifests give the daemon, and how to start a program with no others. */
+/** The rights that the manifests give the daemon, and a way to start a program with only these. */
 
 const manifests = fileURLToPath(new URL('../../../examples/kubernetes', import.meta.url))
 export const confine = fileURLToPath(new URL('../support/confine.js', import.meta.url))
@@ -20,7 +20,7 @@ interface DaemonSet {
   }
 }
 
-/** The overlay of ebpf mode patches the list; the others take that of the base. */
+/** The capabilities of a mode: ebpf mode has a list in its overlay, the others that of the base. */
 function capabilitiesOf(mode: string): readonly string[] {
   const file = mode === 'ebpf' ? 'overlays/ebpf/daemon-set.yaml' : 'base/daemon-set.yaml'
   const daemonSet = parse(readFileSync(join(manifests, file), 'utf8')) as DaemonSet
@@ -29,7 +29,7 @@ function capabilitiesOf(mode: string): readonly string[] {
 
 export const profileFile = (mode: string) => join(manifests, 'overlays', mode, 'seccomp.json')
 
-/** As a container runtime: root with these capabilities, no new rights, these system calls. */
+/** Starts a program as a container runtime does: root with these capabilities and system calls. */
 export const confinementOf = (mode: string) => [
   ...['setpriv', '--no-new-privs', '--inh-caps=-all'],
   `--bounding-set=-all,${capabilitiesOf(mode)

@@ -1,4 +1,4 @@
-/** CVE-2020-8554 in both states: a Service takes the connections to somebody else's address, and does not. */
+/** CVE-2020-8554: a Service takes the connections to somebody else's address if that is allowed. */
 import t from 'tap'
 import { runProxy } from '../../lib/lab/playground/proxy-process.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
@@ -17,7 +17,7 @@ import {
 const victim = addressOf('outside', 'IPv4')
 const port = 8080
 
-/** Whoever may create Services may write any address here. */
+/** A user who may create Services may write any address here. */
 const thief = rawService({
   spec: {
     clusterIP: clusterIp,

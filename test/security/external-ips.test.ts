@@ -9,7 +9,7 @@ import { walkOf } from '../support/walks.js'
 const external = '198.51.100.7'
 const web = service({ externalIps: [external], endpoints: 2 })
 
-/** A flag about external IPs, from the command line to the state. */
+/** The setting for external IPs that these flags make. */
 function settingsOf(...flags: readonly (readonly [string, string])[]) {
   const { config } = loadConfig(parseFlags(flags), undefined)
   const { allowsExternalIps } = trackerSettings(config, 'nftables', {

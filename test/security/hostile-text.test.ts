@@ -17,9 +17,9 @@ import { textsOf } from '../support/corpus.js'
 import { service, states, testConfig, type ServiceSpec } from '../support/states.js'
 
 /**
- * Whoever may create a Service chooses texts that end up in rules, logs and pages. Parsers refuse
- * most of them; here every renderer is tried without that first line of defence. What it makes of
- * a hostile text has to have the shape of what it makes of a harmless one.
+ * A user who may create a Service chooses texts that end up in rules, logs and pages. Parsers
+ * refuse most hostile texts. These tests give them to every renderer without the parsers. Its
+ * output for a hostile text must have the same shape as for a harmless one.
  */
 
 const nasty = [
@@ -80,7 +80,7 @@ const spec = (texts: {
 const harmless = spec({ namespace: 'shop', name: 'web', portName: 'http', option: '' })
 const texts = fc.record({ namespace: hostile, name: hostile, portName: hostile, option: hostile })
 
-/** Rules without what may differ: hashes, names made of hashes, and quoted comments. */
+/** The rules without parts that may differ: hashes, names made of hashes, and quoted comments. */
 const shapeOf: Readonly<Record<ModeName, (rendered: string) => string>> = {
   iptables: restoreShape,
   ipvs: restoreShape,
@@ -132,7 +132,7 @@ for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables'] as const) {
   )
 }
 
-/** Names decide about the order of chains. */
+/** Sorts lines, because the order of chains depends on names. */
 const sorted = (text: string) => text.split('\n').sort().join('\n')
 
 const skipKernel =
@@ -193,7 +193,7 @@ t.test('objects with hostile texts do not throw, and only clean names remain', (
         }),
       )
       t.notMatch(service, { outcome: 'accepted' })
-      // Labels, annotations and selectors may have any text, because they are not used.
+      // Labels, annotations and selectors may have any text, because they reach no rule.
       const labelled = parseService(
         rawService({
           labels: { [key]: text },

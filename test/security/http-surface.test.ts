@@ -107,11 +107,13 @@ function requestTo(port: number, paths: readonly string[]): fc.Arbitrary<string>
   )
 }
 
-/** Requests of the corpus ask a server at port PORT, and end their lines as a text file does. */
+/** A request of the corpus with this port for PORT, and with the line ends of HTTP. */
 const sentTo = (port: number) => (text: string) =>
   text.replaceAll('PORT', String(port)).replaceAll('\n', '\r\n')
 
-/** Sends requests to a port: none is an internal error, and the server still answers afterwards. */
+/**
+ * Sends requests to a port. None may be an internal error, and the server must answer afterwards.
+ */
 async function bombard(t: Test, port: number, paths: readonly string[]): Promise<void> {
   const broken: unknown[] = []
   const note = (error: unknown) => broken.push(error)

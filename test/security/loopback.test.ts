@@ -1,4 +1,4 @@
-/** CVE-2020-8558 in both states: a neighbour reaches 127.0.0.1 of the node, and does not. */
+/** CVE-2020-8558: a neighbour reaches 127.0.0.1 of an open node, and not with our proxy. */
 import t from 'tap'
 import { runProxy } from '../../lib/lab/playground/proxy-process.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
@@ -18,7 +18,7 @@ import {
 const routeLocalnet = '/proc/sys/net/ipv4/conf/all/route_localnet'
 const port = 7777
 
-// Only with a node port does iptables mode need a route to loopback.
+// Iptables mode needs a route to loopback only for node ports.
 const withNodePort = rawService({
   spec: {
     type: 'NodePort',
@@ -31,7 +31,7 @@ const withNodePort = rawService({
 const inShell = (world: World, place: 'node' | 'outside', script: string) =>
   world.exec(place, ['sh', '-ec', script])
 
-/** Has no loopback of its own, and sends packets for 127.0.0.1 to the node. */
+/** Makes `outside` the attacker: it loses its own loopback and sends 127.0.0.1 to the node. */
 async function becomeAttacker(world: World): Promise<void> {
   const node = addressOf('node', 'IPv4')
   const { code, stderr } = await inShell(
@@ -42,7 +42,7 @@ async function becomeAttacker(world: World): Promise<void> {
   if (code !== 0) throw new Error(stderr)
 }
 
-/** What the attacker gets from a server of the node that listens on 127.0.0.1 only. */
+/** The outcome of a connection to a server of the node that listens on 127.0.0.1 only. */
 async function attack(world: World, timeoutMs = 500): Promise<string> {
   const [result] = await world.agent('outside').flow({
     protocol: 'TCP',

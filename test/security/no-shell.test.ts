@@ -10,12 +10,12 @@ const sources = readdirSync(join(root, 'lib'), { recursive: true, encoding: 'utf
   .map((file) => ({ file: join('lib', file), text: readFileSync(join(root, 'lib', file), 'utf8') }))
 
 /**
- * The one shell there is: it takes the namespaces of a test world or a playground away when their
- * owner is gone. Its text is constant, and the names are arguments.
+ * The only shell. It removes the namespaces of a test world or a playground when their owner is
+ * gone. Its text is constant, and the names are arguments.
  */
 const reaper = 'lib/lab/world/namespaces.ts'
 
-/** Compiles the program itself, which lies beside it in the image. */
+/** This file compiles only the program itself, which is beside it in the image. */
 const loader = 'lib/cli/one-file.ts'
 
 t.test('nothing is ever run through a shell', (t) => {
@@ -39,7 +39,8 @@ t.test('processes are started in few places, by a list of arguments', (t) => {
     'lib/kernel/nftables/monitor.ts',
     reaper,
     'lib/lab/world/world.ts',
-    // `kube-proxy trace` and a playground without root: constant programs, no text of an object.
+    // `kube-proxy trace` and a playground without root start constant programs, without object
+    // texts.
     'lib/inspect/trace/trace-rule.ts',
     'lib/inspect/trace/legacy-trace.ts',
     'lib/lab/playground/loopback-test-bed.ts',
@@ -76,7 +77,7 @@ t.test('the program of a node contains no laboratory and no shell', (t) => {
     'lib/inspect/trace/legacy-trace.ts',
     'lib/inspect/trace/trace-rule.ts',
     'lib/kernel/iptables/command.ts',
-    // `nft monitor`, where netlink cannot be had.
+    // `nft monitor`, if netlink cannot be used.
     'lib/kernel/nftables/monitor.ts',
   ])
   t.end()

@@ -65,7 +65,7 @@ t.test('the command of SECURITY.md lists every package that runs, as CycloneDX',
   const page = readFileSync(`${root}/SECURITY.md`, 'utf8')
   const [, command = ''] = /^\$ (npm run .*) > sbom\.json/m.exec(page) ?? []
   const [file = '', ...args] = command.split(' ')
-  // Not the script itself: npm could print lines of its own, which are no JSON.
+  // The test runs the documented command, because npm adds its own lines to the JSON without flags.
   const run = spawnSync(file, args, { cwd: root, encoding: 'utf8' })
   t.equal(run.status, 0, run.stderr)
   const sbom = JSON.parse(run.stdout) as {

@@ -1,6 +1,7 @@
 /**
- * Parsers that no other test feeds with random input: each gives a value, or an error of this program
- * that says what is wrong. What once broke one is a file in its folder of `corpus`, and stays.
+ * Random input for parsers that no other test gives it. A parser returns a value, or throws an
+ * error of this program that says what is wrong. An input that once broke one is a file in its
+ * folder of `corpus`.
  */
 import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -72,7 +73,7 @@ const parsers = {
   watch: { parse: lines, throws: (error) => error instanceof UnreadableLine },
   'nft-json': {
     parse: (text) => rememberedIn(text, 'ip', [affinity]),
-    // nft itself printed it; its caller treats a text that is no JSON as nothing remembered.
+    // The text comes from nft. The caller takes a text that is no JSON as an empty memory.
     throws: (error) => error instanceof SyntaxError,
   },
   'nft-listing': { parse: listedRules, throws: () => false },
@@ -95,7 +96,7 @@ const parsers = {
   'saved-counts': {
     parse: async (text) => {
       await saveCounts(file, { heardUntil: 1, recent: [], counts: [], turnedAway: [] })
-      // Only those of this kernel are looked into.
+      // Counts are read only if they are of this version and kernel.
       const { version, kernel } = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>
       writeFileSync(file, JSON.stringify({ ...asObject(parseJson(text)), version, kernel }))
       await loadCounts(file)
@@ -111,7 +112,7 @@ const parsers = {
     },
     throws: () => false,
   },
-  // A pod says it. The reason is logged, so it has none of the pod's own words.
+  // A pod sends this text. The reason is logged, so it must not contain the pod's words.
   'health-answer': {
     parse: (text) => {
       for (const outcome of [httpAnswer(text), grpcAnswer(Buffer.from(text, 'latin1'))])
@@ -128,7 +129,7 @@ const parsers = {
   },
 } satisfies Partial<Record<Corpus, Parser>>
 
-/** Values in the places where parsers look, and everything else. */
+/** Names that parsers look for. */
 const names = [
   ...['current-context', 'contexts', 'clusters', 'users', 'context', 'cluster', 'user', 'name'],
   ...['server', 'token', 'tokenFile', 'client-key-data', 'listeners', 'nftables', 'set', 'elem'],
@@ -181,7 +182,7 @@ async function endsWell({ parse, throws }: Parser, text: string): Promise<void> 
   }
 }
 
-// Commander tells what is wrong on the way.
+// Commander prints errors to stderr.
 const silent = process.stderr.write.bind(process.stderr)
 t.before(() => {
   process.stderr.write = () => true

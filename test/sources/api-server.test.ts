@@ -16,7 +16,7 @@ import type { ListWatchTiming } from '../../lib/sources/list-watch-timing.js'
 import type { ObjectKind, ObjectSink } from '../../lib/sources/source.js'
 import { identityOf } from '../../lib/state/parse-object.js'
 
-/** Keeps what a source delivered, in order. */
+/** Keeps what a source delivers, in order. */
 class Recorder implements ObjectSink {
   readonly present = new Map<string, unknown>()
   readonly log: string[] = []
@@ -113,7 +113,7 @@ async function rig(
   }
 }
 
-/** Waits until something is so; the test's own time limit is the only clock. */
+/** Waits until the condition is true. Only the time limit of the test ends the wait. */
 async function until(what: () => boolean): Promise<void> {
   while (!what()) await delay(5)
 }
@@ -254,7 +254,7 @@ void t.test('R01: a failed list removes nothing, and nothing counts as synced', 
   t.match(sink.failures[0], 'ECONNREFUSED')
   t.strictSame(sink.log, [])
 
-  // The second page is cut each time, so the list never ends.
+  // The second page of the first three lists is cut, so they never end.
   let lists = 0
   startServer()
   const take = api.faults.take.bind(api.faults)
@@ -291,7 +291,7 @@ void t.test('a failed list is tried again, whatever the failure', async (t) => {
       const { api, sink, follow } = await rig(t)
       api.put(service('a'))
       api.faults.inject({ verbs: ['list'], resources: ['services'], effect, times: 3 })
-      // A short limit only where it has to expire: a busy machine needs time for a good answer.
+      // The limit is short only if it must expire: a busy machine needs time for a good answer.
       const isSlow = 'hang' in effect || 'drip' in effect
       await follow(isSlow ? { headTimeoutMs: 100, pageTimeoutMs: 100 } : {})
       await until(() => sink.count('synced Service') === 1)
@@ -329,7 +329,7 @@ void t.test('bookmarks let a quiet watch resume', async (t) => {
   const { api, sink, follow } = await rig(t, { bookmarkEveryMs: 20 })
   await follow({ idleTimeoutMs: 5000 })
   await until(() => api.faults.watches.size === 4)
-  // Changes of another kind move the version on; only a bookmark tells the watch of Services.
+  // Changes of another kind raise the version. Only a bookmark tells this to the watch of Services.
   api.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'x' } })
   await delay(60)
   api.faults.compact()
@@ -379,7 +379,7 @@ void t.test('a rotated token is read again when the old one is refused', async (
   await writeFile(tokenFile, 'first\n')
   await api.writeKubeconfig(join(directory, 'kubeconfig'))
   const text = await readFile(join(directory, 'kubeconfig'), 'utf8')
-  // As kubeadm writes it: a path, relative to the kubeconfig.
+  // The path is relative to the kubeconfig, as kubeadm writes it.
   await writeFile(
     join(directory, 'kubeconfig'),
     text.replace('user: {}', 'user: { tokenFile: token }'),

@@ -8,10 +8,10 @@ import { openCluster } from '../../lib/sources/cluster-access.js'
 import type { ObjectKind, ObjectSink } from '../../lib/sources/source.js'
 import { identityOf } from '../../lib/state/parse-object.js'
 
-/** What the sink holds of Services: name and version. */
+/** A sink that keeps the name and version of each Service. */
 class Mirror implements ObjectSink {
   readonly services = new Map<string, string>()
-  /** Removals of what was still there when they came (R01). */
+  /** Removals of objects that were still there (R01). */
   readonly mistakes: string[] = []
   readonly #api: ApiServer
 
@@ -28,12 +28,12 @@ class Mirror implements ObjectSink {
   remove(kind: ObjectKind, _namespace: string, name: string): void {
     if (kind !== 'Service') return
     this.services.delete(name)
-    // Names of this kind are never deleted in the runs below.
+    // The runs below never delete objects with such a name.
     if (name.startsWith('stays') && contentOf(this.#api).has(name)) this.mistakes.push(name)
   }
 
   synced(): void {
-    // The content is what is compared.
+    // Only the content is compared.
   }
 
   failed(): void {
@@ -98,7 +98,7 @@ const steps = fc.array(
     { weight: 2, arbitrary: remove },
     { weight: 2, arbitrary: disturb },
     { weight: 2, arbitrary: fault },
-    // Undefined is a pause, in which the source can go on.
+    // `undefined` is a pause, in which the source can go on.
     { weight: 3, arbitrary: fc.constant(undefined) },
   ),
   { minLength: 10, maxLength: 40 },

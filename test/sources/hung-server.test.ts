@@ -82,7 +82,7 @@ void t.test(
   },
 )
 
-/** An API server in a process of its own, so that it can be stopped. */
+/** An API server in another process, so that a signal can stop it. */
 async function serverProcess(t: Test) {
   const main = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
   const child = spawn(process.execPath, [main, 'apiserver', '--listen', '127.0.0.1:0'], {
@@ -126,10 +126,10 @@ void t.test(
       stop.abort()
       await running
     })
-    // Each kind is listed and watched.
+    // Each of the four kinds is listed and watched.
     await until(() => synced === 4 && answers >= 8)
     child.kill('SIGSTOP')
-    // The kernel still acknowledges everything, so only the missing answers show it.
+    // The kernel still acknowledges everything, so only missing answers show that the server hangs.
     await until(() => failures.filter((text) => text.includes('no byte for')).length === 4)
     t.match(failures[0], 'the API server does not respond or cannot be reached')
     child.kill('SIGCONT')

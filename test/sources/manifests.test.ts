@@ -15,7 +15,7 @@ import { examplesOf, nearText, textsOf } from '../support/corpus.js'
 const service = (name: string, port = 80) =>
   `apiVersion: v1\nkind: Service\nmetadata: {name: ${name}}\nspec: {clusterIP: 10.0.0.1, ports: [{port: ${port}}]}\n`
 
-/** Records what it gets, and lets a test wait for it. */
+/** Records what it gets. A test can wait for it. */
 class RecordingSink implements ObjectSink {
   readonly told: string[] = []
   #waiting: (() => void)[] = []
@@ -35,7 +35,7 @@ class RecordingSink implements ObjectSink {
   failed(message: string) {
     this.#tell(`failed ${message}`)
   }
-  /** Resolves once a line matches, and forgets all lines so far. */
+  /** Resolves when a line matches, with all lines so far, and forgets them. */
   async saw(pattern: RegExp): Promise<string[]> {
     while (!this.told.some((line) => pattern.test(line))) {
       await new Promise<void>((resolve) => this.#waiting.push(resolve))
@@ -151,7 +151,7 @@ t.test('E22: Endpoints without slices become a slice for each IP family', async 
   })
 })
 
-/** Runs a folder over the directory until the test ends. */
+/** Follows a folder of manifests until the test ends. */
 function follow(t: Test, path: string): RecordingSink {
   const sink = new RecordingSink()
   const stop = new AbortController()
@@ -193,7 +193,7 @@ t.test('a folder is followed: files are added, changed, broken and removed', asy
   renameSync(`${folder}-away`, folder)
 })
 
-/** Follows a folder, takes all descriptors for a while, and tells what it was told. */
+/** Follows a folder, takes all descriptors for a while, and prints what the source reported. */
 const withoutDescriptors = `
   const { ManifestFolder } = await import(process.argv[1] + 'sources/manifest-folder.js')
   const { scan } = await import(process.argv[1] + 'kernel/follow-path.js')

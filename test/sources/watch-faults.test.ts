@@ -37,7 +37,7 @@ for (const [what, line] of [
     const seen = await follow(t, {
       list: (number) => (number === 1 ? listOf('5', 'a') : listOf('9', 'a', 'b')),
       watch(answer, version) {
-        // The server keeps the bad event: a client that resumes before it gets it again.
+        // The server keeps the bad event, so a client that resumes before it gets it again.
         if (version === '5' || version === '6') {
           answer.write(event('MODIFIED', 'a', '6'))
           answer.write(line)
@@ -91,7 +91,7 @@ void t.test('a version that the server cannot continue from causes a new list', 
 })
 
 void t.test('a server that returns with an older state is listed again', async (t) => {
-  // As the real server does: it accepts a watch from a future version, and sends nothing.
+  // The server accepts a watch from a future version and sends nothing, as the real one does.
   let isRestored = false
   const seen = await follow(t, {
     list: () => (isRestored ? listOf('50', 'b') : listOf('90', 'a', 'gone')),
@@ -162,7 +162,7 @@ void t.test(
         watch(answer, version, number) {
           begins.push(version)
           if (number === 1) {
-            // Objects come by name, so their versions say nothing about how far the watch is.
+            // Objects come sorted by name, so their versions do not say how far the watch is.
             answer.write(event('ADDED', 'a', '9') + event('ADDED', 'b', '3'))
             answer.write(event('ADDED', 'c', '4') + event('DELETED', 'c', '11'))
             answer.write(event('ADDED', 'd', '5') + allSent('12') + event('ADDED', 'e', '13'))
@@ -170,7 +170,7 @@ void t.test(
           } else if (number === 2) {
             answer.end('{"type":"ERROR","object":{"code":410,"message":"too old"}}\n')
           } else if (number === 3) {
-            // Cut on the way: nothing is gone.
+            // The connection is cut before all objects came, so none counts as removed.
             answer.write(event('ADDED', 'a', '9'), () => answer.destroy())
           } else answer.write(event('ADDED', 'e', '13') + allSent('20'))
         },
@@ -217,7 +217,7 @@ for (const [what, answerWith] of [
       await until(() => seen.synced() === 1 && seen.watches.includes('5'))
       t.strictSame([...seen.names], ['a'])
       t.equal(seen.lists.length, 1)
-      // The quiet watches of other kinds are reported, too.
+      // The quiet watches of other kinds are reported too.
       const reports = seen.failures.filter((text) => text.includes('/api/v1/services'))
       t.equal(reports.length, what === 'refuses it' ? 0 : 1)
     },

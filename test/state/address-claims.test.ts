@@ -154,7 +154,7 @@ t.test('the warning about an address is repeated only for another owner', async 
   t.match(taken().warnings, [/^Service default\/x: address 10\.96\.0\.10 is not served/])
 })
 
-/** Kernel modes translate a connection once. */
+/** The setting of kernel modes, which translate a connection only once. */
 const once = { translatesOnce: true }
 
 const inner = service({ name: 'inner', clusterIp: '10.96.0.20', port: 80 })

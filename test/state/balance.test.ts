@@ -9,7 +9,7 @@ import { substitutesOf } from '../../lib/config/balancing.js'
 import { textsOf } from '../support/corpus.js'
 import { endpoint, rawService, rawSlice, plainNode } from './objects.js'
 
-/** Annotations say who gets the next connection. Their text is hostile. */
+/** Annotations say which endpoint gets the next connection. Their text may be hostile. */
 
 const substitutes: Substitutes = { maglev: { used: 'source-hash', why: 'no tables here' } }
 

@@ -11,7 +11,7 @@ import { endpoint, rawService, rawSlice, plainNode } from './objects.js'
 const web: ServicePortName = { namespace: 'default', name: 'web', port: 'http', protocol: 'TCP' }
 const at = (number: number) => `10.244.0.${number}:8080`
 
-/** A Service that asks for checks, with these endpoints; which of them fail is set one by one. */
+/** A Service that asks for checks, with these endpoints. A test says which of them fail. */
 function checked(endpoints: readonly object[], options: object = {}, spec: object = {}) {
   const tracker = new Tracker(plainNode)
   const annotations = Object.fromEntries(

@@ -90,7 +90,7 @@ export function endpoint(ip: string, options: RawEndpoint = {}) {
   }
 }
 
-/** The settings of a tracker that a test says nothing else about. */
+/** Settings of a tracker for tests that need no others. */
 export const plainNode: TrackerSettings = {
   families: ['IPv4'],
   nodeName: 'here',

@@ -299,7 +299,7 @@ t.test('a namespace is a DNS name; objects without one are in default', async (t
   }
 })
 
-/** Real objects with random parts replaced by random JSON, which find more errors than pure noise. */
+/** Real objects with parts replaced by random JSON, which find more errors than random values. */
 function mangled(base: object): fc.Arbitrary<unknown> {
   const paths = pathsOf(base)
   const edit = fc.tuple(fc.constantFrom(...paths), fc.jsonValue())

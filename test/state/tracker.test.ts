@@ -17,7 +17,7 @@ const settings: TrackerSettings = {
   allowsExternalIps: true,
 }
 
-/** A tracker that is fed raw objects and asked for one service port at a time. */
+/** A tracker that gets raw objects. A test asks it for one service port at a time. */
 class Feed {
   readonly tracker: Tracker
 
@@ -581,7 +581,7 @@ t.test('the order and the batches of events do not matter', async (t) => {
       fc.infiniteStream(fc.boolean()),
       fc.nat(),
       (sequence, takes, seed) => {
-        // One event an object: events of one object do have an order.
+        // Each object has only its last event, because the order of its own events matters.
         const last = [...new Map(sequence.map(({ object, step }) => [object, step])).values()]
         const rotated = last.map((_, index) => last[(index + seed) % last.length]!)
         const one = new Feed()

@@ -8,7 +8,7 @@ import type { Answer, Exchange, Question } from './cgroup-client.js'
 
 const patienceMs = 3000
 const sockets = new Map<string, UdpSocket>()
-/** What a socket was told while nobody asked. */
+/** The error that a socket got while no question was open. */
 const failures = new Map<UdpSocket, string>()
 
 writeFileSync(join(workerData as string, 'cgroup.threads'), '0')
@@ -38,7 +38,7 @@ function connectTo({ host, port, from }: Question & { do: 'connect' }): Promise<
   })
 }
 
-/** Says how many connections did what they should. */
+/** Answers with the number of connections that got all bytes. */
 async function exchange(question: Exchange): Promise<Answer> {
   let good = 0
   for (let index = 0; index < question.connections; index++) good += await exchangeOnce(question)

@@ -9,14 +9,14 @@ import { mountOf } from '../../lib/kernel/cgroup.js'
 export type Question =
   | { readonly do: 'connect'; readonly host: string; readonly port: number; readonly from?: string }
   | {
-      /** On a socket of that name, which is not connected and stays open. */
+      /** Sends on an unconnected socket of that name, which stays open. */
       readonly do: 'send'
       readonly socket: string
       readonly type: 'udp4' | 'udp6'
       readonly host: string
       readonly port: number
     }
-  /** The same over a connected one; without host and port the one that is connected already. */
+  /** Sends on a connected socket of that name; `to` connects it first. */
   | {
       readonly do: 'talk'
       readonly socket: string
@@ -25,7 +25,7 @@ export type Question =
     }
   | Exchange
 
-/** Exchanges so many bytes over each of some connections, one after the other. */
+/** Makes connections one after the other, and sends and receives so many bytes on each. */
 export interface Exchange {
   readonly do: 'exchange'
   readonly host: string
@@ -33,14 +33,16 @@ export interface Exchange {
   readonly connections: number
   readonly request: number
   readonly answer: number
-  /** How the client ends: after the server, at once, only its own half, or by a reset. */
+  /**
+   * How the client ends after the answer: after the server, at once, only its half, or by a reset.
+   */
   readonly end: 'after' | 'close' | 'half' | 'reset'
 }
 
 export interface Answer {
   /** What the server called itself. */
   readonly name?: string
-  /** Who it seems to be to the client, as `address port`. */
+  /** The server as the client sees it, as `address port`. */
   readonly peer?: string
   /** An error code, or `silence`. */
   readonly error?: string
@@ -82,7 +84,7 @@ export interface NamedServer {
   close(): Promise<void>
 }
 
-/** Says its name to everybody who connects. */
+/** A server that sends its name to every client. */
 export async function serveTcp(name: string, host: string): Promise<NamedServer> {
   const server = createServer((socket) =>
     socket
@@ -106,7 +108,7 @@ async function listening(server: Server, host: string): Promise<NamedServer> {
   }
 }
 
-/** Answers every `request` bytes with `answer` bytes; `ends` says whether it then ends. */
+/** A server that answers `request` bytes with `answer` bytes, and then ends if `ends` says so. */
 export async function serveExchange(
   host: string,
   { request, answer, ends }: Pick<Exchange, 'request' | 'answer'> & { readonly ends: boolean },
@@ -125,7 +127,7 @@ export async function serveExchange(
   return listening(server, host)
 }
 
-/** Answers every datagram with its name. */
+/** A server that answers every datagram with its name. */
 export async function serveUdp(name: string, host: string, wantedPort = 0): Promise<NamedServer> {
   const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4')
   socket.on('message', (_, { port, address }) => socket.send(name, port, address))

@@ -9,8 +9,8 @@ import { apiVersion, kind } from '../../lib/config/file.js'
 import { program } from './program.js'
 
 /**
- * The proxy on a node of this test's network namespace, with a Service whose endpoints are this
- * process, and connections to it that go on while its files change.
+ * The proxy on a node that is the network namespace of this test. This process serves the endpoints
+ * of one Service and connects to it all the time, while the files of the proxy change.
  */
 
 export const clusterIp = '10.96.0.10'
@@ -33,7 +33,7 @@ export function setUpNode(): void {
   }
 }
 
-/** Answers every line with its own name. */
+/** A server that answers everything with its port. */
 async function backend(t: Test, port: number): Promise<void> {
   const server = createServer((socket) => {
     socket.on('error', () => undefined)
@@ -44,7 +44,7 @@ async function backend(t: Test, port: number): Promise<void> {
   t.teardown(() => server.close())
 }
 
-/** The first answer on a new connection, or why there is none. */
+/** The first answer on a new connection, or the reason why there is none. */
 function ask(
   host: string,
   port: number,
@@ -71,7 +71,7 @@ export async function answerOf(host: string, port: number): Promise<string> {
   return answer
 }
 
-/** Connects to the Service without a pause; tells what was not answered. */
+/** Connects to the Service all the time and keeps what was not answered. */
 function probing() {
   const stop = new AbortController()
   const lost: string[] = []
@@ -85,7 +85,7 @@ function probing() {
     }
   })()
   return {
-    /** All connections of now have ended. */
+    /** Waits until the connection of this moment has ended. */
     settled: async () => {
       const then = count
       while (count < then + 1) await delay(10)
@@ -186,14 +186,14 @@ export async function startOnNode(t: Test, mode: string, firstConfig: string) {
   const end = async () => {
     if (child.exitCode === null) child.kill('SIGTERM')
     await exited
-    // The rules of kernel modes outlive their process, and would serve the next test.
+    // The rules of kernel modes outlive their process and would still serve in the next test.
     execFileSync(process.execPath, [program, 'cleanup'])
   }
   t.teardown(end)
   const readyz = async () => (await fetch('http://127.0.0.1:10256/readyz')).status
   await until('readyz', readyz, /^200$/)
-  // The kernel remembers for two minutes that a connection without rules went elsewhere. A new one
-  // with the same port would follow it.
+  // The kernel remembers for two minutes where a connection went before there were rules. A new
+  // connection with the same port would go the same way.
   execFileSync('conntrack', ['-F'], { stdio: 'ignore' })
   await until('the Service', () => answerOf(clusterIp, 80), /^8080$/)
   const kept = await ask(clusterIp, 80)
@@ -202,25 +202,25 @@ export async function startOnNode(t: Test, mode: string, firstConfig: string) {
     configure,
     file,
     remove: () => rmSync(file),
-    /** Undefined: the node has no object. */
+    /** `undefined` removes the object of the node. */
     setNode: (facts: Partial<NodeFacts> | undefined) =>
       write(join(folder, 'objects/all.json'), manifests(facts && { ...firstFacts, ...facts })),
     output: () => output,
-    /** What the log says with this message, as objects. */
+    /** The lines of the log with this message, as objects. */
     said: (message: string) =>
       output
         .split('\n')
         .filter((line) => line.includes(message))
         .map((line) => JSON.parse(line) as Record<string, unknown>),
-    /** No connection that was made before goes on; an address that has none may go. */
+    /** Waits for the connections made so far, so that their addresses may be removed. */
     settled: probes.settled,
-    /** For a test that breaks connections. */
+    /** Ends the connections of a test that breaks them. */
     abandon: async () => {
       await probes.end()
       kept.socket.destroy()
       await end()
     },
-    /** Nothing was lost, and a connection from the beginning still works. */
+    /** Checks that nothing was lost and that the first connection still works. */
     finish: async () => {
       const { count, lost } = await probes.end()
       t.ok(count > 20, 'there were connections all the time')

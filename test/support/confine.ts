@@ -1,7 +1,7 @@
 /**
  * Runs a program under a profile of system calls, as a container runtime does:
  *   node confine.js PROFILE.json PROGRAM ARGUMENT…
- * The rights are those of the caller: `setpriv` or `capsh` come before it.
+ * It keeps the capabilities of its caller; `setpriv` or `capsh` can take them away before.
  */
 import { readFileSync } from 'node:fs'
 import koffi from 'koffi'
@@ -12,9 +12,9 @@ interface Profile {
 }
 
 const allow = 0x7fff_0000
-/** Fails with EPERM, which is what runtimes do if the profile does not say more. */
+/** The call fails with EPERM, as under runtimes when the profile names no other error. */
 const refuse = 0x0005_0001
-/** libseccomp does not know the name: of another architecture, or newer. */
+/** libseccomp does not know the name: the call is newer, or of another architecture. */
 const unknown = -1
 
 const library = koffi.load('libseccomp.so.2')
@@ -24,7 +24,7 @@ const add = library.func(
   'int seccomp_rule_add_array(void *filter, uint32_t action, int call, uint32_t count, void *rules)',
 )
 const load = library.func('int seccomp_load(void *filter)')
-// The other threads end with the exec, so the filter of this one is that of the process.
+// The exec ends the other threads, so the filter of this thread holds for the whole process.
 const libc = koffi.load(null)
 const exec = libc.func('int execvp(const char *file, const char **argv)')
 const fcntl = libc.func('int fcntl(int fd, int command, long value)')
@@ -43,7 +43,7 @@ for (const { names, action } of profile.syscalls) {
   }
 }
 if (Number(load(filter)) !== 0) throw new Error('the kernel does not take the filter')
-// Node closes its streams at an exec.
+// Node opens its streams so that an exec closes them.
 for (const stream of [0, 1, 2]) fcntl(stream, setFlags, 0)
 exec(argv[0], [...argv, null])
 throw new Error(`start ${argv[0] ?? 'nothing'}: error ${koffi.errno()}`)

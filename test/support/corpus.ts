@@ -4,12 +4,12 @@ import { fileURLToPath } from 'node:url'
 import fc from 'fast-check'
 
 /**
- * Inputs that every run of a fuzz test begins with: the files of one folder of `test/security/corpus`.
- * What random input has broken once is dropped there, and stays.
+ * Every run of a fuzz test begins with the files of one folder of `test/security/corpus`. An input
+ * that once broke a parser is added there and stays.
  */
 export const corpusFolder = fileURLToPath(new URL('../../../test/security/corpus', import.meta.url))
 
-/** One for each parser, and each with a test that reads it. */
+/** Each parser has a folder, and each folder has a test that reads it. */
 export const corpora = [
   ...(['apiserver-object', 'apiserver-patch', 'apiserver-protobuf'] as const),
   ...(['apiserver-selector', 'balance', 'config', 'endpointslice', 'failing-endpoints'] as const),
@@ -21,7 +21,7 @@ export const corpora = [
 ]
 export type Corpus = (typeof corpora)[number]
 
-/** Never empty. */
+/** The files of a folder, at least one. */
 export function bytesOf(corpus: Corpus): readonly Buffer[] {
   const folder = join(corpusFolder, corpus)
   const files = readdirSync(folder).sort()
@@ -33,17 +33,20 @@ export function textsOf(corpus: Corpus): readonly string[] {
   return bytesOf(corpus).map((bytes) => bytes.toString())
 }
 
-/** Texts of files in JSON. */
+/** The files of a folder as JSON values. */
 export function valuesOf(corpus: Corpus): readonly unknown[] {
   return textsOf(corpus).map((text): unknown => JSON.parse(text))
 }
 
-/** As fast-check tries them, before anything random. */
+/** The values in the form that fast-check tries before random ones. */
 export function examplesOf<T>(values: readonly T[]): [T][] {
   return values.map((value) => [value])
 }
 
-/** Almost a file of the corpus: parts are left out, doubled or replaced, which gets further than noise. */
+/**
+ * A file of the corpus with parts left out, doubled or replaced. A parser reads further into such
+ * input than into random bytes.
+ */
 export function near(corpus: Corpus): fc.Arbitrary<Buffer> {
   const edit = fc.record({
     at: fc.double({ min: 0, max: 1, noNaN: true }),

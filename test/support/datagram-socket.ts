@@ -1,14 +1,14 @@
 import { rmSync } from 'node:fs'
 import koffi from 'koffi'
 
-/** A unix datagram socket that listens, as systemd has one; Node has none of its own. */
+/** A unix datagram socket that receives, as systemd has one. Node has no such sockets. */
 export interface DatagramSocket {
   /** Datagrams that are not read yet. */
   received(): readonly string[]
   close(): void
 }
 
-/** `@` in front means an abstract one. */
+/** `@` at the beginning of the path makes an abstract socket. */
 export function listenForDatagrams(path: string): DatagramSocket {
   const libc = koffi.load(null)
   const socket = libc.func('int socket(int, int, int)') as (...of: number[]) => number

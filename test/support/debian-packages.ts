@@ -12,9 +12,9 @@ import { join } from 'node:path'
 import { messageOf } from '../../lib/errors.js'
 
 /**
- * Debian packages of one suite, downloaded and unpacked into a folder. Nothing is installed, and no
- * list is added to those of the machine: every other suite has a state of its own in that folder.
- * `own` stands for the lists that this machine has.
+ * Debian packages of one suite, downloaded and unpacked into a folder. Nothing is installed, and
+ * the lists of the machine do not change: the lists of each suite are in that folder. The suite
+ * `own` uses the lists of this machine.
  */
 export class Suite {
   readonly name: string
@@ -28,8 +28,8 @@ export class Suite {
   }
 
   /**
-   * Reads the lists of a suite, of another architecture if one is named, unless this was done some hours
-   * ago; throws if the mirror does not have it.
+   * Reads the lists of a suite, if need be of another architecture, unless they were read in the
+   * last hours. Throws if the mirror does not have the suite.
    */
   static open(name: string, folder: string, architecture?: string): Suite {
     if (name === 'own') return new Suite(name, folder, [])
@@ -42,7 +42,7 @@ export class Suite {
     const suite = new Suite(name, folder, [
       ...['-o', `Dir::State=${home}`, '-o', 'Dir::State::status=/dev/null'],
       ...['-o', `Dir::Cache=${home}`, '-o', `Dir::Etc::sourcelist=${list}`],
-      // Images for containers switch these off, and then each question reads all lists anew.
+      // Container images switch these caches off, and then each question reads all lists again.
       ...['-o', 'Dir::Cache::pkgcache=pkgcache.bin', '-o', 'Dir::Cache::srcpkgcache=src.bin'],
       ...['-o', `Dir::Etc::sourceparts=${home}/parts`, '-o', 'APT::Sandbox::User=root'],
       ...(architecture === undefined
@@ -71,7 +71,7 @@ export class Suite {
     return /Candidate: (?!\(none\))(\S+)/.exec(shown)?.[1]
   }
 
-  /** Names that a package depends on, as they are written. */
+  /** The names of the packages that a package depends on, as it writes them. */
   dependsOn(name: string): readonly string[] {
     const shown = run('apt-cache', [...this.#options, 'show', '--no-all-versions', name])
     return (/^Depends: (.*)/m.exec(shown)?.[1] ?? '')
@@ -79,14 +79,14 @@ export class Suite {
       .map((entry) => entry.trim().split(' ')[0] ?? '')
   }
 
-  /** These packages and all that they need, as they would be installed on an empty machine. */
+  /** These packages and all that they need on an empty machine. */
   withNeeded(names: readonly string[]): readonly string[] {
     const args = ['-s', '-q', '--no-install-recommends', 'install', ...names]
     const shown = run('apt-get', [...this.#options, ...args])
     return Array.from(shown.matchAll(/^Inst (\S+)/gm), ([, name = '']) => name)
   }
 
-  /** Unpacks packages into a folder that begins to exist when all are there. */
+  /** Unpacks packages into a folder that appears only when it is complete. */
   unpack(folder: string, names: readonly string[]): string {
     const to = join(this.#folder, folder)
     if (existsSync(to)) return to
@@ -102,13 +102,13 @@ export class Suite {
   }
 }
 
-/** A mirror keeps packages longer than this after its lists have newer ones. */
+/** A mirror keeps an old package longer than this after its lists name a newer one. */
 const recentMs = 6 * 3_600_000
 
 export const wasReadLately = (file: string) =>
   existsSync(file) && Date.now() - statSync(file).mtimeMs < recentMs
 
-/** The sources of another suite, at the mirror and with the key that this machine uses for Debian. */
+/** The sources of a suite at the mirrors that this machine uses, with its key for Debian. */
 function mirrors(suite: string): readonly string[] {
   const shown = run('apt-get', [
     'indextargets',

@@ -16,7 +16,7 @@ import { startCgroupClient, type CgroupClient } from './cgroup-client.js'
 import { contextOf } from './mode-context.js'
 import type { States } from './states.js'
 
-/** A packet path that does nothing, so that what arrives was translated at the socket. */
+/** A packet path that does nothing, so that only the programs at sockets translate. */
 export const noPackets: ModeDefinition = {
   summary: 'nothing',
   probe: () => Promise.resolve([]),
@@ -79,7 +79,7 @@ export async function createNode(t: Test, name: string): Promise<Node> {
   }
 }
 
-/** A bpffs of the test's own. */
+/** Mounts a bpffs that only this test uses. */
 export function mountBpffs(t: Test): string {
   const folder = mkdtempSync(join(tmpdir(), 'bpffs-'))
   execFileSync('mount', ['-t', 'bpf', 'bpf', folder])
@@ -90,7 +90,7 @@ export function mountBpffs(t: Test): string {
   return folder
 }
 
-/** As `bpftool cgroup detach` and the like do it. */
+/** Detaches all programs of a cgroup, as `bpftool cgroup detach` does. */
 export function detachAll(folder: string): void {
   const calls = openSystemCalls()
   const cgroup = openCgroup(folder)

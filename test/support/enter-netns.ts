@@ -5,8 +5,8 @@ import type { NetworkNamespace } from './netns.js'
 const anyNamespace = 0
 
 /**
- * Does something, such as opening a socket, with this thread inside the namespace. Sockets stay
- * where they were opened, and programs started meanwhile run there too.
+ * Does something while this thread is inside the namespace. A socket that is opened meanwhile stays
+ * in the namespace, and a program that is started meanwhile runs there.
  */
 export function inside<T>(netns: NetworkNamespace, work: () => T): T {
   const setns = koffi.load(null).func('int setns(int, int)')

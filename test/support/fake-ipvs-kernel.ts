@@ -1,7 +1,7 @@
 /**
  * The part of a kernel that ipvs mode talks to over netlink, in memory: generic netlink IPVS and
  * rtnetlink. It answers bytes with bytes. `ipvs-behaviour.ts` runs against it and against the
- * real kernel, so that it cannot drift from what kernels do.
+ * real kernel, so that both behave alike.
  */
 import { aligned, flags } from '../../lib/kernel/netlink/protocol.js'
 import {
@@ -51,7 +51,7 @@ export class FakeIpvsKernel {
     return pipe
   }
 
-  /** Pretends that clients are connected to a real server, by the end of its address. */
+  /** Pretends that clients are connected to the real servers whose address ends in this byte. */
   connect(lastByte: number, active: number): void {
     for (const server of this.servers.values()) {
       for (const real of server.reals.values()) {
@@ -71,7 +71,7 @@ export class FakeIpvsKernel {
     return [...result, reply(message, 3, Buffer.alloc(4))]
   }
 
-  /** An errno, 0 for done, or the messages of an answer. */
+  /** The result is an errno, 0 for success, or the messages of an answer. */
   #handle(message: Message, isDump: boolean): number | Buffer[] {
     if (message.type === familyNumber) return this.#ipvs(message, isDump)
     if (message.type !== 16 && message.type < 16) return errno.noent

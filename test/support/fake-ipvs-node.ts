@@ -143,7 +143,7 @@ export class FakeNode {
   readonly edge = openEdge(this.kernel)
   readonly rules = new Rules({ open: (family) => Promise.resolve(this.tables[family].tool) })
 
-  /** A mode's applier; another one is what a restart makes. */
+  /** An applier of the mode. A second one plays the mode after a restart. */
   applier(more: Partial<ApplierDeps> = {}): IpvsApplier {
     const nothing = () => undefined
     return new IpvsApplier({
@@ -174,7 +174,7 @@ export class FakeNode {
     })
   }
 
-  /** Forgets which changes were made so far. */
+  /** Returns the changes since the last call. */
   takeChanges(): readonly string[] {
     return this.kernel.changes.splice(0)
   }

@@ -4,7 +4,7 @@ import type { DeviceLinks } from '../../lib/kernel/device-addresses.js'
 export const lo = 1
 export const dummy = 7
 
-/** Devices and addresses in memory, each with its metric. */
+/** Devices in memory, with their addresses and the metric of each. */
 export class FakeLinks implements DeviceLinks {
   readonly on = new Map([[lo, new Map<string, number>()]])
   canMakeDummy = true

@@ -6,15 +6,15 @@ const luids: Readonly<Record<string, bigint>> = { hns: 0x6000001000000n, other: 
 
 /** The addresses of a Windows node in memory, and every call that changes them. */
 export class FakeWindows {
-  /** Link, then address, then the length of its prefix. */
+  /** By link and address: the length of the prefix. */
   readonly on = new Map([
     ['hns', new Map<string, number>()],
     ['other', new Map([['192.0.2.1', 24]])],
   ])
   readonly calls: string[] = []
-  /** What the next changes do instead of what they are asked for. */
+  /** How the next changes go wrong. */
   fault: 'none' | 'denied' | 'lies' | 'adds but fails' = 'none'
-  /** Addresses that no socket can use yet, and how often that is still so. */
+  /** Addresses that no socket can use yet, and how many more attempts fail. */
   readonly tentative = new Map<string, number>()
 
   canBind = (ip: string): Promise<boolean> => {
@@ -26,7 +26,7 @@ export class FakeWindows {
 
   listed = (link = 'hns') => [...(this.on.get(link)?.keys() ?? [])]
 
-  /** As iphlpapi.dll; rows are written and read by their offsets alone. */
+  /** Plays iphlpapi.dll. It reads and writes rows by their offsets only. */
   ipHelper(): IpHelper {
     const change = (row: Uint8Array, isAdd: boolean): number => {
       const { ip, link, prefix } = readRow(row)
@@ -117,7 +117,7 @@ function readRow(row: Uint8Array) {
   return { ip, link, prefix: bytes.readUInt8(60) }
 }
 
-/** SkipAsSource, the state of duplicate detection, and what the system itself has filled in. */
+/** SkipAsSource, the state of duplicate detection, and the lifetime that the system filled in. */
 function flagsOf(row: Uint8Array): string {
   const bytes = Buffer.from(row)
   return `skip=${bytes.readUInt8(61)} dad=${bytes.readUInt32LE(64)} valid=${bytes.readUInt32LE(52).toString(16)}`

@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import type { Test } from 'tap'
 
-/** Its verifier is stricter without CAP_PERFMON. */
+/** Loads the programs without CAP_PERFMON, because the kernel's verifier is then stricter. */
 export function fewCapabilities(t: Test): void {
   const at = (path: string) => JSON.stringify(new URL(`../../lib/${path}`, import.meta.url))
   const code = `

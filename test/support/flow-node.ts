@@ -1,4 +1,4 @@
-/** A node with Services and their servers, whose clients compare what they saw with what flows tell. */
+/** A node with Services and servers. Its tests compare what clients saw with what flows report. */
 import { execFileSync, spawn } from 'node:child_process'
 import { createServer, connect } from 'node:net'
 import { mkdtempSync, readlinkSync, rmSync, writeFileSync } from 'node:fs'
@@ -23,7 +23,7 @@ if (skip === false) {
   execFileSync('ip', ['link', 'set', 'lo', 'up'])
   execFileSync('ip', ['address', 'add', '192.0.2.1/24', 'dev', 'lo'])
   execFileSync('ip', ['route', 'add', 'default', 'dev', 'lo'])
-  // Over lo a client never hears that it is refused.
+  // A client does not hear over lo that it is refused.
   execFileSync('ip', ['link', 'add', 'out', 'type', 'veth', 'peer', 'name', 'beyond'])
   execFileSync('ip', ['link', 'set', 'out', 'up'])
   execFileSync('ip', ['address', 'add', '2001:db8::1/128', 'dev', 'lo', 'nodad'])
@@ -39,10 +39,10 @@ if (skip === false) {
   }
 }
 
-/** Runs a program on another machine. */
+/** The words before a program that runs it on another machine. */
 const beyond = skip === false ? await createBeyond() : undefined
 
-/** Its namespace is that of a process, and ends with it. */
+/** Makes another machine: a namespace that ends with the process that holds it. */
 async function createBeyond(): Promise<readonly string[]> {
   const holder = spawn('unshare', ['-n', 'sleep', '1000'])
   t.teardown(() => holder.kill())
@@ -71,7 +71,7 @@ const nodePort = (at: number) => ({
   type: 'NodePort',
   ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort: at }],
 })
-/** A load balancer for clients of one range alone. */
+/** A load balancer that serves the clients of one range only. */
 const guardedBalancer = (name: string, clusterIP: string, ip: string) =>
   service(
     name,
@@ -118,7 +118,9 @@ export const flagsOf = (mode: string) => [
   ...['--flows-state-file', join(folder, `${mode}.json`)],
 ]
 
-/** Each connection gets 3 bytes and is closed by the server. Returns who has come, and where. */
+/**
+ * Servers that send 3 bytes and close. Returns the addresses of clients and servers as they come.
+ */
 export async function startServers(t: Test): Promise<readonly string[]> {
   const seen: string[] = []
   for (const host of ['10.244.1.1', '10.244.1.2', '2001:db8::1']) {
@@ -137,10 +139,10 @@ export async function startServers(t: Test): Promise<readonly string[]> {
 
 type Outcome = 'answered' | 'refused' | 'silence'
 
-/** In this time a packet without an answer is sent again. */
+/** This is long enough for the kernel to send an unanswered packet a second time. */
 const patienceMs = 1500
 
-/** `from`, if given, gets the client's own address. */
+/** Adds the client's own address to `from`. */
 function visit(host: string, to: number, from?: string[]): Promise<Outcome> {
   return new Promise((resolve) => {
     const socket = connect(to, host, () => {
@@ -173,7 +175,7 @@ export const page = async () => (await fetch('http://127.0.0.1:10249/metrics')).
 
 export const numbersOf = async (name: string) => daemonNumbers(await page()).get(`${name}/TCP`)
 
-/** What is told a moment later is waited for, however long that takes. */
+/** Waits, without a limit, until what is read is there. */
 export async function until<T>(read: () => Promise<T>, isThere: (value: T) => boolean): Promise<T> {
   for (;;) {
     const value = await read()
@@ -182,7 +184,7 @@ export async function until<T>(read: () => Promise<T>, isThere: (value: T) => bo
   }
 }
 
-/** A thread of its own hears of connections, from a moment after the rules stand. */
+/** Waits until the daemon reports flows: the thread for them starts a moment after the rules. */
 export async function untilHeard(): Promise<void> {
   const asked = async () => {
     await visit('10.96.0.14', 80)
@@ -206,21 +208,22 @@ interface TurnedAway {
   readonly name: string
   readonly verdict: FlowRecord['verdict']
   readonly why: string
-  /** Otherwise the client hears nothing. */
+  /** Absent: the client hears nothing. */
   readonly outcome?: Outcome
   /** The address of a client on another machine. */
   readonly from?: string
-  /** Modes where it is so; without it all. */
+  /** The modes where this holds; absent: all. */
   readonly only?: readonly string[]
 }
 
 /**
- * Iptables mode refuses every client of a load balancer without endpoints, whatever its source ranges. Where the
- * address is not the node's own, ICMP does not come back to the client of this network.
+ * The modes that check source ranges before they refuse. Iptables mode refuses every client of a
+ * load balancer without endpoints. In the other modes the address is not the node's own, and then
+ * ICMP does not come back to the client of this network.
  */
 const rangesFirst = ['ipvs', 'userspace']
 
-/** What the stream says of each that a client was not answered. */
+/** Connections that are not answered, and what the stream says of them. */
 const turnedAway: readonly TurnedAway[] = [
   { host: '10.96.0.11', name: 'empty', verdict: 'no-endpoints', why: '', outcome: 'refused' },
   { host: 'fd00:10:96::11', name: 'empty6', verdict: 'no-endpoints', why: '', outcome: 'refused' },
@@ -230,7 +233,7 @@ const turnedAway: readonly TurnedAway[] = [
   },
   {
     ...{ host: '10.96.0.12', name: 'away', verdict: 'dropped', why: 'no local endpoint' },
-    // With policy Local and no local endpoint ipvs mode takes all of them (IP25).
+    // Without a local endpoint ipvs mode uses all endpoints, also with policy Local (IP25).
     only: ['iptables', 'nftables', 'ebpf', 'userspace'],
   },
   {
@@ -240,7 +243,7 @@ const turnedAway: readonly TurnedAway[] = [
   {
     ...{ host: '198.18.0.1', port: 30081, name: 'empty', verdict: 'no-endpoints', why: '' },
     ...{ outcome: 'refused', from: '198.18.0.7' },
-    // The others have node ports at the first address of the node only.
+    // The other modes have node ports at the first address of the node only.
     only: ['iptables', 'ipvs', 'userspace'],
   },
   {
@@ -271,7 +274,7 @@ async function attempt({ host, port = 80, from }: TurnedAway): Promise<string> {
   return (await runCommand(enter, [...rest, ...words])).stdout.trim()
 }
 
-/** Lines and numbers of a daemon with these flags are what clients and servers saw. */
+/** Checks that lines and numbers of a daemon with these flags agree with clients and servers. */
 export async function compareVerdicts(t: Test, mode: string, flags: readonly string[]) {
   const seen = await startServers(t)
   const daemon = await startProxy(t, [...flags, '--flows-state-file='])
@@ -287,9 +290,9 @@ export async function compareVerdicts(t: Test, mode: string, flags: readonly str
     const outcomes = await Promise.all(Array.from({ length: each }, () => attempt(wanted)))
     t.same(outcomes, Array<string>(each).fill(outcome), `${host} from ${from}`)
   }
-  // What the kernel tells of later is the end of connections of other tests.
+  // The kernel reports an end later, so that ends of other tests' connections come in between.
   const told = mode === 'userspace' ? 'ended' : 'opened'
-  // Who is refused by an endpoint was sent to it, which is told first.
+  // A connection that an endpoint refuses was forwarded first, and has a line that says so.
   const isOwn = ({ event, verdict, service }: FlowRecord) =>
     service !== 'default/early:http' &&
     ((event === told && service !== 'default/shut:http') || verdict !== 'forwarded')
@@ -302,7 +305,7 @@ export async function compareVerdicts(t: Test, mode: string, flags: readonly str
   )
   const web: TurnedAway = { host: '10.96.0.10', name: 'web', verdict: 'forwarded', why: '' }
   const all = [web, ...asked].map(({ host, port = 80, name, verdict, why }) => {
-    // Where it was redirected, the proxy itself does not know the address.
+    // The proxy does not know the address of a redirected connection.
     const address = mode === 'userspace' && name === 'web' ? '' : hostPort(host, port)
     return `default/${name}:http ${address} ${verdict} ${why}`
   })
@@ -317,7 +320,7 @@ export async function compareVerdicts(t: Test, mode: string, flags: readonly str
   const early = lines.filter(({ service, time }) => Date.parse(time) < (begun.get(service) ?? 0))
   t.same(early, [], 'none has a time before it was made')
   for (const service of begun.keys()) {
-    // Where the kernel sends connections on, no number says what became of them.
+    // The numbers do not count connections that an endpoint refuses.
     if (service === 'default/shut:http') continue
     const times = asked.filter(({ name }) => service === `default/${name}:http`).length
     t.equal((await numbersOf(service))?.errors, times * each, service)

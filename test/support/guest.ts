@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 
-/** A kernel other than this machine's own, on this machine's files: what all ways to boot one share. */
+/** Boots another kernel on this machine's files. All ways to boot one share this file. */
 
 /** The init script lies beside the sources, not the compiled files. */
 export const guestInit = fileURLToPath(new URL('../../../test/support/guest-init', import.meta.url))
@@ -15,7 +15,7 @@ export interface GuestOptions {
   /** The whole machine is killed after this long. */
   readonly timeoutMs?: number
   readonly memory?: string
-  /** Sees each line the command prints, as it comes, and what the kernel says in between. */
+  /** Gets each line of the console as it comes: of the command and of the kernel. */
   readonly onLine?: (line: string) => void
 }
 
@@ -28,11 +28,11 @@ export interface GuestResult {
 /** One way to boot a kernel. */
 export interface Machine {
   readonly name: string
-  /** Where the modules of its kernel are, in a folder named by its version. */
+  /** The folder of the modules of its kernel; a folder in it is named by the version. */
   readonly modules: string
-  /** Programs that come before those of this machine on the PATH: what each name leads to, or a script. */
+  /** Programs before those of this machine on the PATH: by name, a path to link to or a script. */
   readonly programs?: Readonly<Record<string, string>>
-  /** What starts it; `words` belong on the command line of its kernel. */
+  /** The command that starts it; `words` go to the command line of its kernel. */
   start(words: readonly string[], scratch: string): StartedBy
 }
 
@@ -42,7 +42,7 @@ interface StartedBy {
   readonly env?: NodeJS.ProcessEnv
 }
 
-/** The machine hung, or died before the command had ended. Its message holds the console's end. */
+/** The machine hung, or died before the command ended. The message has the end of the console. */
 export class GuestError extends Error {
   override readonly name = 'GuestError'
   readonly console: string
@@ -53,7 +53,7 @@ export class GuestError extends Error {
   }
 }
 
-/** Boots a machine, runs one shell command in it and tells how that ended. */
+/** Boots a machine, runs one shell command in it and returns how the command ended. */
 export async function runInGuest(
   machine: Machine,
   command: string,
@@ -71,12 +71,11 @@ export async function runInGuest(
   }
 }
 
-/** Quotes one word for a POSIX shell. */
 export function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`
 }
 
-/** Its modules are not where modprobe looks, and this machine's folder stays as it is. */
+/** Adds the machine's own programs, with a modprobe that finds its modules. */
 function addPrograms(scratch: string, { modules, programs = {} }: Machine): void {
   mkdirSync(join(scratch, 'lib'))
   symlinkSync(modules, join(scratch, 'lib', 'modules'))
@@ -99,14 +98,14 @@ async function boot(
 ): Promise<GuestResult> {
   const { timeoutMs = 300_000, onLine } = options
   const { file, args, env = {} } = machine.start(kernelWords(scratch), scratch)
-  // Its own process group, since most kinds of machine are several processes.
+  // The machine has a process group, because most kinds of machine are several processes.
   const child = spawn(file, args, {
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: true,
     env: { ...process.env, PATH: `${process.env.PATH ?? ''}:/usr/sbin:/sbin`, ...env },
   })
   const lines: string[] = []
-  // Filled in by the console, which the compiler does not see.
+  // The console fills this in, but the compiler does not see it.
   const end: { code: number | undefined } = { code: undefined }
   let started = -1
   const hear = (raw: string) => {
@@ -144,23 +143,23 @@ async function boot(
   )
 }
 
-/** What the kernel and the init script are told. */
+/** The words for the kernel and the init script. */
 function kernelWords(scratch: string): readonly string[] {
   return [
     `init=${guestInit}`,
     `guest_scratch=${scratch}`,
     'quiet',
-    // IPVS complains on the console about every connection it cannot place.
+    // IPVS writes to the console about every connection that it cannot place.
     'loglevel=2',
-    // A panic or an oops ends the machine at once and is an error, not a silence.
+    // A panic or an oops ends the machine at once, so that the test fails and does not hang.
     'panic=-1',
     'oops=panic',
-    // With them each system call makes QEMU forget where memory is, which it then works out anew.
+    // With mitigations each system call empties QEMU's table of memory, which it must fill again.
     'mitigations=off',
   ]
 }
 
-/** In a group of its own the machine would outlive a runner that is told to stop. */
+/** Ends the machine with the runner, whose signals do not reach the group of the machine. */
 function dieWithUs(pid: number | undefined, scratch: string): () => void {
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
   const onSignal = (signal: NodeJS.Signals) => {
@@ -184,6 +183,6 @@ function killGroup(pid: number | undefined): void {
   try {
     process.kill(-pid, 'SIGKILL')
   } catch {
-    // Nothing of it is left, which is expected.
+    // Nothing of the group is left, which is fine.
   }
 }

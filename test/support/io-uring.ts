@@ -8,10 +8,10 @@ const readWrite = 3
 const entriesAt = 0x10000000
 const entryBytes = 64
 const pageBytes = 4096
-/** `struct io_uring_params`: the offsets of both rings. */
+/** `struct io_uring_params`: its size, and where the offsets of the two rings begin. */
 const params = { bytes: 120, submit: 40, complete: 80 } as const
 
-/** Connects a socket by io_uring, as programs do that make no system call for it. */
+/** Connects a socket by io_uring, as programs do that never call connect(). */
 export function connectByRing(fd: number, to: Buffer): number {
   const library = koffi.load(null)
   const setup = library.func('long syscall(long, unsigned int, void *)')

@@ -1,4 +1,4 @@
-/** What this program relies on IPVS and rtnetlink to do: run against the fake and against kernels. */
+/** What this program needs of IPVS and rtnetlink. The tests run with the fake and with kernels. */
 import type { Test } from 'tap'
 import { Ipvs, type VirtualServer } from '../../lib/kernel/ipvs.js'
 import { Links } from '../../lib/kernel/links.js'

@@ -6,11 +6,11 @@ import { fileURLToPath } from 'node:url'
 import { runCommand } from '../../lib/kernel/command.js'
 import { program } from './program.js'
 
-/** The daemon as an operator runs it, in the namespace of this test, and commands beside it. */
+/** Runs the daemon in the namespace of this test, as an operator does, and commands beside it. */
 
 export const examples = fileURLToPath(new URL('../../../examples/services', import.meta.url))
 
-/** The flags that describe this node to commands without the daemon. */
+/** The flags that describe this node to commands that do not ask the daemon. */
 export const sourceFlags = [
   ...['--manifests', examples, '--cluster-cidr', '10.244.0.0/16,fd00:10:244::/48'],
   ...['--node', 'node-1'],
@@ -24,7 +24,7 @@ export const kubeProxy = (...args: readonly string[]) =>
 export interface LiveDaemon {
   readonly pid: number
   readonly output: () => string
-  /** `SIGKILL` leaves everything as it is; nothing repairs it then. */
+  /** After `SIGKILL` the rules stay, and nothing repairs them. */
   end(signal: 'SIGKILL' | 'SIGTERM'): Promise<void>
 }
 
@@ -37,7 +37,7 @@ export async function startDaemon(t: Test, mode: string, ...args: string[]): Pro
   return startProxy(t, flags)
 }
 
-/** With these flags alone. */
+/** Starts the daemon with these flags only. */
 export async function startProxy(t: Test, flags: readonly string[]): Promise<LiveDaemon> {
   const child = spawn(process.execPath, [program, ...flags], {
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -21,7 +21,7 @@ export interface NetworkNamespace {
 
 let created = 0
 
-/** A fresh network namespace; the name carries the process, so that test files do not meet. */
+/** Makes a network namespace. The process id in its name keeps test files apart. */
 export function createNetns(label: string): NetworkNamespace {
   const name = `${label}-${process.pid}-${++created}`
   execFileSync('ip', ['netns', 'add', name])

@@ -1,7 +1,6 @@
 /**
- * What `nft list ruleset` printed, with everything put in order that the kernel orders as it
- * likes: blocks by name, elements by text. Rules keep their order. Two equal rulesets give equal
- * texts, byte for byte.
+ * The output of `nft list ruleset`, sorted where the kernel's order says nothing: blocks by name,
+ * elements by text. Rules keep their order. Two equal rulesets give equal texts, byte for byte.
  */
 export function canonicalListing(listing: string): string {
   const blocks = new Map<string, string>()
@@ -35,8 +34,8 @@ function sortElements(lines: readonly string[]): string {
 }
 
 /**
- * The listing as it is but for the order of elements: that of a hash with a seed of the kernel's,
- * another one for each set. nft breaks the lines of long lists; so elements stand in one.
+ * The listing with sorted elements, each list in one line. The kernel's own order comes from a hash
+ * with another seed for each set, and nft breaks long lists into several lines.
  */
 export function withElementsSorted(listing: string): string {
   return listing.replace(

@@ -7,8 +7,8 @@ interface Sleeper {
 }
 
 /**
- * Plays the time of this process for all that waits by `node:timers/promises`: it passes when a
- * test says so, however slow the machine is.
+ * Plays the time of this process for all that waits by `node:timers/promises`. Time passes only
+ * when a test says so, so that a slow machine changes nothing.
  */
 export function playTime(): { pass(ms: number): Promise<void> } {
   let now = 0
@@ -27,7 +27,7 @@ export function playTime(): { pass(ms: number): Promise<void> } {
       signal?.addEventListener('abort', onAbort, { once: true })
     })
   Object.assign(promises, { setTimeout: sleep })
-  // Modules that import the function by its name get this one, too.
+  // Modules that import the function by its name get this one too.
   syncBuiltinESMExports()
   return {
     pass: async (ms) => {
@@ -40,7 +40,7 @@ export function playTime(): { pass(ms: number): Promise<void> } {
   }
 }
 
-/** The effects of a wait and of streams are complete after a few turns. */
+/** Waits a few turns of the event loop, so that streams and ended waits have had their effects. */
 async function settled(): Promise<void> {
   for (let turns = 0; turns < 5; turns++) await new Promise((resolve) => setImmediate(resolve))
 }

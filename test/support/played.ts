@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { readlinkSync, writeFileSync } from 'node:fs'
 import type { Readable, Writable } from 'node:stream'
 
-/** The playground as somebody starts it in a terminal. */
+/** Starts the playground as somebody does in a terminal. */
 
 const command = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 
@@ -27,8 +27,8 @@ export function play(args: readonly string[], wrapper: readonly string[] = []): 
 }
 
 /**
- * As somebody (an ordinary user, unless told otherwise) whom the kernel refuses user namespaces: inside of one that allows no
- * further ones, which limits nobody else on this machine.
+ * Starts it as a user to whom the kernel refuses user namespaces, by default an ordinary one. The
+ * user is inside a namespace that allows no others, so that nobody else on this machine is limited.
  */
 export async function playWithoutRights(
   args: readonly string[],

@@ -3,9 +3,9 @@ import koffi from 'koffi'
 const newNetworkNamespace = 0x40000000
 
 /**
- * Moves this test process (its main thread, and every child it starts from now on) into a network
- * namespace of its own, which vanishes with the process. Returns why that is not possible, or
- * undefined; `t.plan`-style callers pass the reason to `skip`.
+ * Moves this test process (its main thread, and every child it starts from now on) into a new
+ * network namespace, which ends with the process. Returns the reason if that is not possible, for
+ * `skip`.
  */
 export function enterPrivateNetns(): string | undefined {
   if (process.platform !== 'linux') return 'needs Linux network namespaces'

@@ -1,8 +1,8 @@
 import { fileURLToPath } from 'node:url'
 
 /**
- * The program on a node: in one file, as images and packages have it, where `scripts/test.mjs` has put it
- * together, because half of what a short command costs is to read its modules. Otherwise the modules.
+ * The program of a node. `scripts/test.mjs` builds it as one file, as in images and packages: a
+ * short command spends half of its time on reading modules. Without that file it is the modules.
  */
 export const program =
   process.env['TEST_NODE_PROGRAM'] ??

@@ -1,4 +1,4 @@
-/** The thread behind raw-client.ts. It blocks in system calls; servers are in another thread. */
+/** The thread behind raw-client.ts. It blocks in system calls, so servers are in other threads. */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { getSystemErrorName } from 'node:util'
@@ -147,7 +147,7 @@ function connectInEach(to: Buffer, paths: readonly string[]): RawAnswer {
   return failures
 }
 
-/** No port means the address of nobody, by which a socket is connected no more. */
+/** Port 0 means AF_UNSPEC: connect() to it ends the connection of a UDP socket. */
 function address(host: string, port: number): Buffer {
   const bytes = Buffer.alloc(16)
   bytes.writeUInt16LE(port === 0 ? 0 : inet, 0)

@@ -1,16 +1,16 @@
 import { once } from 'node:events'
 import { Worker } from 'node:worker_threads'
 
-/** What Node has no words for, by system calls in a thread whose sockets belong to a cgroup. */
+/** What Node cannot do, done by system calls in a thread whose sockets belong to a cgroup. */
 export type RawQuestion =
   /** One connection over IPv4; the server speaks first. */
   | { readonly do: 'fastopen' | 'mptcp' | 'io_uring'; readonly host: string; readonly port: number }
-  /** One UDP socket that connects to these in turn, and asks each; no port: to nobody (AF_UNSPEC). */
+  /** One UDP socket connects to these in turn and asks each. Port 0 disconnects it (AF_UNSPEC). */
   | {
       readonly do: 'reconnect'
       readonly to: readonly { readonly host: string; readonly port: number }[]
     }
-  /** A connected UDP socket in each of so many new network namespaces, which are bound to paths. */
+  /** Makes a network namespace for each path, bound to it, with a connected UDP socket inside. */
   | {
       readonly do: 'namespaces'
       readonly host: string
@@ -19,7 +19,7 @@ export type RawQuestion =
     }
   /** Asks the sockets of `namespaces` for their error. */
   | { readonly do: 'errors' }
-  /** Connects so many sockets over IPv4 and keeps them. `begin` does not wait for what comes of it. */
+  /** Connects so many sockets over IPv4 and keeps them. `begin` does not wait for the result. */
   | {
       readonly do: 'hold'
       readonly how: 'tcp' | 'begin' | 'udp' | 'mptcp' | 'fastopen' | 'io_uring'
@@ -29,10 +29,12 @@ export type RawQuestion =
     }
   /** Closes the oldest of the sockets that are kept. */
   | { readonly do: 'close'; readonly count: number }
-  /** Listens and accepts nobody; told is the port. One connection succeeds, others stay unfinished. */
+  /** Listens without accepting and answers with the port. Only the first connection is complete. */
   | { readonly do: 'listen'; readonly host: string }
 
-/** What each step told: a server's name, `address port` of the peer, or the name of an error. */
+/**
+ * The result of each step: a server's name, `address port` of the peer, or the name of an error.
+ */
 export type RawAnswer = readonly string[]
 
 export interface RawClient {

@@ -1,8 +1,8 @@
 import { connect } from 'node:net'
 
 /**
- * Sends bytes as they are; to the status of each answer that came, and all that was received.
- * Requests that never end are given up after `patienceMs`.
+ * Sends bytes as they are. Returns the status of each answer, and all that was received. After
+ * `patienceMs` of silence it ends its half of the connection.
  */
 export function sendRaw(
   port: number,
@@ -20,11 +20,11 @@ export function sendRaw(
     socket.setEncoding('latin1')
     socket.on('data', (chunk: string) => {
       text += chunk
-      // Watches and event streams have no end; their head is enough.
+      // Watches and event streams have no end, so their head is enough.
       if (/\r\n\r\n/.test(text) && /transfer-encoding: chunked/i.test(text)) done()
     })
     socket.on('error', done).on('close', done)
-    // Half-closed, and not broken: Node then says what was wrong with the request so far.
+    // After a half-close, unlike a reset, Node answers what was wrong with the request so far.
     if (patienceMs !== undefined) socket.setTimeout(patienceMs, () => socket.end())
     socket.write(Buffer.from(bytes, 'latin1'))
   })

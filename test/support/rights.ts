@@ -2,12 +2,12 @@ import { readFileSync } from 'node:fs'
 import { createServer, request, type IncomingMessage, type Server } from 'node:http'
 import { parseAllDocuments } from 'yaml'
 
-/** One thing that a rule of RBAC allows, or that an API server asks for before it answers. */
+/** A right that a rule of RBAC grants, or that an API server needs to answer a request. */
 export interface Right {
   readonly verb: string
-  /** With its group before it where it has one, and its subresource after it: `pods/proxy`. */
+  /** The resource with its group before it and its subresource after it, if any: `pods/proxy`. */
   readonly resource: string
-  /** Undefined: in all of them, or of none. */
+  /** Undefined: all namespaces, or a resource without namespaces. */
   readonly namespace: string | undefined
 }
 
@@ -27,7 +27,7 @@ export const rightText = ({ verb, resource, namespace }: Right) =>
 const grouped = (group: string, resource: string) =>
   group === '' ? resource : `${group}/${resource}`
 
-/** What the roles of a file grant. A wildcard would be the name of nothing that is asked for. */
+/** The rights that the roles of a file grant. A wildcard matches nothing here. */
 export function grantsIn(file: string, kinds = ['Role', 'ClusterRole']): readonly Right[] {
   return parseAllDocuments(readFileSync(file, 'utf8'))
     .map((document) => document.toJS() as Role)
@@ -52,7 +52,7 @@ const verbs: Readonly<Record<string, string>> = {
 const apiPath =
   /^(?:\/api\/v1|\/apis\/([^/]+)\/[^/]+)\/(?:namespaces\/([^/]+)\/)?([^/]+)(?:\/([^/]+)(?:\/([^/]+))?)?/
 
-/** The right that an API server asks for before it answers this request. */
+/** The right that an API server needs to answer this request. */
 function neededFor({ method = '', url = '' }: IncomingMessage): Right {
   const { pathname, searchParams } = new URL(url, 'http://api')
   const match = apiPath.exec(pathname)
@@ -69,15 +69,18 @@ const isAllowedBy = (needed: Right) => (grant: Right) =>
   (grant.namespace === undefined || grant.namespace === needed.namespace)
 
 export interface GuardedServer {
-  /** Not listening yet. */
+  /** The server does not listen yet. */
   readonly server: Server
-  /** Which grants requests have made use of. */
+  /** The grants that requests have used. */
   readonly used: ReadonlySet<Right>
-  /** What was asked for without a grant. */
+  /** The rights that requests needed and no grant gave. */
   readonly refused: ReadonlySet<string>
 }
 
-/** An API server with RBAC: answers what the grants allow from another that has none, the rest by 403. */
+/**
+ * An API server with RBAC in front of one that has none. It passes on what the grants allow and
+ * answers the rest by 403.
+ */
 export function guardedServer(url: string, grants: readonly Right[]): GuardedServer {
   const used = new Set<Right>()
   const refused = new Set<string>()

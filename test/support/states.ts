@@ -1,6 +1,7 @@
 /**
- * States for tests, short to write: `states().put(service({ nodePort: 30080, endpoints: 2 })).take()`.
- * They go through the real Tracker, so verdicts, endpoint lists and references are the product's.
+ * States for tests, short to write: `states().put(service({ nodePort: 30080, endpoints: 2
+ * })).take()`. They go through the real Tracker, so that the product decides on endpoints and
+ * verdicts.
  */
 import { Tracker, type TrackerSettings } from '../../lib/state/tracker.js'
 import { parseCidr, type IpFamily } from '../../lib/state/ip.js'
@@ -18,7 +19,7 @@ export const testNode = 'node-1'
 export interface EndpointSpec {
   readonly ip: string
   readonly port?: number
-  /** On the node of the test; true unless said otherwise. */
+  /** Whether it is on the node of the test; the default is true. */
   readonly local?: boolean
   readonly ready?: boolean
   readonly serving?: boolean
@@ -28,7 +29,7 @@ export interface EndpointSpec {
   readonly zoneHints?: readonly string[]
 }
 
-/** One Service with one port. Every field has a plain default. */
+/** One Service with one port. Every field has a default. */
 export interface ServiceSpec {
   readonly namespace: string
   readonly name: string
@@ -48,7 +49,7 @@ export interface ServiceSpec {
   readonly endpoints: readonly EndpointSpec[]
 }
 
-/** `endpoints` may be a number: so many local ones, 10.180.0.1:8080 and on. */
+/** `endpoints` may be a number: then there are so many local ones, from 10.180.0.1:8080 on. */
 export function service(
   spec: Partial<Omit<ServiceSpec, 'endpoints'>> & {
     readonly endpoints?: number | readonly (string | EndpointSpec)[]
@@ -85,7 +86,7 @@ export function service(
   }
 }
 
-/** A cluster that changes from take to take; `take` gives the state of the chosen family. */
+/** A cluster that changes. `take` returns its present state in one family. */
 export class States {
   readonly #tracker: Tracker
   readonly #family: IpFamily
@@ -145,7 +146,7 @@ export function states(
   return new States(family, settings, addresses)
 }
 
-/** The state of a cluster with just these Services. */
+/** The state of a cluster with only these Services. */
 export function state(specs: readonly ServiceSpec[], family: IpFamily = 'IPv4'): DesiredState {
   return states(family)
     .put(...specs)
@@ -165,7 +166,7 @@ export const testConfig = configWith({
   'userspace.takeoverFolder': '',
 })
 
-/** What each mode reads of it. */
+/** The settings of the modes that share these states. */
 export const testSettings = {
   ...userspaceSettings(testConfig),
   ...ipvsSettings(testConfig),
@@ -197,7 +198,7 @@ function sliceObject(spec: ServiceSpec, family: IpFamily): EndpointSliceObject {
     name: spec.name,
     service: spec.name,
     family,
-    // Endpoints with different ports would be different slices; tests give them one port each.
+    // All endpoints of a slice have the same port, so the first one tells it.
     ports: [
       { name: spec.portName, protocol: spec.protocol, port: spec.endpoints[0]?.port ?? 8080 },
     ],

@@ -51,7 +51,7 @@ interface Kept {
   readonly backend: string
 }
 
-/** One connection of each kind, which is checked again and again. */
+/** Opens one connection of each kind. They are checked after every step. */
 async function open(world: World): Promise<readonly Kept[]> {
   const node = addressOf('node', 'IPv4')
   const wanted = [
@@ -82,7 +82,7 @@ async function stillOpen(
   }
 }
 
-/** New connections reach both endpoints, at the latest after a moment: User Mode Linux is slow. */
+/** New connections reach both endpoints. There are five tries, because User Mode Linux is slow. */
 async function serves(t: Test, world: World, when: string): Promise<void> {
   for (const [place, protocol, host, port] of [
     ['client-pod', 'TCP', clusterIp, 80],
@@ -108,7 +108,7 @@ async function until(what: string, condition: () => boolean | Promise<boolean>):
   throw new Error(`waited a minute in vain: ${what}`)
 }
 
-/** Chains of each table, without those of the kernel. */
+/** The chains of Kubernetes, each with its table. */
 async function chainsOf(world: World): Promise<readonly string[]> {
   const { stdout } = await world.exec('node', ['iptables-save'])
   let table = ''
@@ -124,17 +124,20 @@ const kubelets = ['filter KUBE-FIREWALL', 'mangle KUBE-IPTABLES-HINT', 'mangle K
 const hasNftTable = async (world: World) =>
   (await world.exec('node', ['nft', 'list', 'tables'])).stdout.includes('table ip kube-proxy')
 
-/** From kube-proxy in one mode to this program in another and back; docs/migrate.md rests on this. */
+/**
+ * From kube-proxy in one mode to this program in another, and back. docs/migrate.md says what this
+ * shows.
+ */
 export function takeover(t: Test, from: UpstreamMode, to: ModeName): Promise<void> {
-  // Its programs see the processes of a cgroup, not of a network namespace.
+  // The programs of ebpf mode see the processes of a cgroup, not of a network namespace.
   const options = { withCgroup: to === 'ebpf' }
   const act = async ({ world, folder }: ProxyWorld) => {
     await write(folder, 'web.yaml', node, web, slice)
     await writeUpstreamRules(world, from)
     await serves(t, world, 'kube-proxy')
     const opened = await open(world)
-    // A proxy of user space takes part in every UDP conversation, so that one begins anew.
-    // Only IPVS can continue the connections of IPVS, whichever mode takes over.
+    // Only IPVS can continue the connections of IPVS. A userspace proxy carries UDP by itself, so a
+    // UDP conversation begins anew.
     const kept =
       from === 'ipvs' && to !== 'ipvs'
         ? []
@@ -171,8 +174,8 @@ export function takeover(t: Test, from: UpstreamMode, to: ModeName): Promise<voi
       }
       await proxy.stop()
       await stillOpen(t, world, kept, 'stopped')
-      // Its sets hold more than kube-proxy's of the same names, which cannot be made beside them:
-      // there the way back begins with a cleanup, see docs/migrate.md.
+      // The sets of this program have kube-proxy's names but hold more, so kube-proxy cannot make
+      // its own beside them. The way back begins with a cleanup there, see docs/migrate.md.
       if (from === 'ipvs' && to === 'ipvs') return
 
       await cleanAsUpstream(world, from)

@@ -3,7 +3,7 @@ import { ask, clusterIp } from '../e2e/proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
 import { program } from './program.js'
 
-/** `kube-proxy trace` on the node of a world, over a connection that a pod really makes. */
+/** Runs `kube-proxy trace` on the node of a world while a pod makes a connection. */
 
 export const kubeProxy = (world: World, ...args: string[]) =>
   world.exec('node', [process.execPath, program, ...args])
@@ -24,7 +24,7 @@ export interface Story {
   readonly afterwards: readonly string[]
 }
 
-/** Asks again and again while the command waits for a connection. */
+/** Connects again and again until the command has seen a connection. */
 export async function traced(
   world: World,
   target: readonly string[] = [`${clusterIp}:80`],

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { runInGuest, type GuestOptions, type GuestResult, type Machine } from './guest.js'
 
-/** A reason why nothing can run in User Mode Linux here, or false. */
+/** The reason why User Mode Linux cannot run here, or false. */
 export const umlSkip: string | false = (() => {
   if (process.platform !== 'linux') return 'User Mode Linux runs on Linux only'
   const found = spawnSync('linux.uml', ['--version'])
@@ -12,7 +12,7 @@ export const umlSkip: string | false = (() => {
   return false
 })()
 
-/** This kernel is better at the old iptables than at the new. */
+/** The programs of the older backend of iptables, which this kernel supports better. */
 const programs = Object.fromEntries(
   ['iptables', 'ip6tables'].flatMap((tool) =>
     ['', '-save', '-restore'].map((verb) => [`${tool}${verb}`, `/usr/sbin/${tool}-legacy${verb}`]),
@@ -37,19 +37,19 @@ const machineOf = (memory: string): Machine => ({
       'con0=fd:0,fd:1',
       'con1=null',
     ],
-    // The machine's memory is a file in TMPDIR.
+    // User Mode Linux keeps the machine's memory in a file in TMPDIR.
     env: { TMPDIR: existsSync('/dev/shm') ? '/dev/shm' : scratch, HOME: scratch },
   }),
 })
 
 /**
- * Boots a Linux kernel that has IPVS as a plain process on this machine's files, which it cannot
- * change, runs one shell command in it and tells how that ended. Takes about two seconds more
- * than the command. Needs no rights.
+ * Boots a Linux kernel with IPVS as a plain process and runs one shell command in it. The kernel
+ * reads this machine's files and cannot change them. This takes about two seconds more than the
+ * command, and needs no rights.
  */
 export function runInUml(command: string, options: GuestOptions = {}): Promise<GuestResult> {
   return runInGuest(machineOf(options.memory ?? '1G'), command, options)
 }
 
-/** For the conformance suite: a kernel that is itself a process can be slow for a moment. */
+/** The environment of the conformance suite in User Mode Linux, which can be slow for a moment. */
 export const umlPatience = 'CONFORMANCE_PATIENCE=4'

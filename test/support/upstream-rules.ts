@@ -21,7 +21,7 @@ const ports = [
 const podCidr = '10.244.0.0/16'
 const vip = upstreamService.clusterIp
 
-/** What such a kube-proxy has in the kernel once it runs; twice is as good as once. */
+/** Writes what such a kube-proxy has in the kernel. Writing it twice changes nothing more. */
 export async function writeUpstreamRules(world: World, mode: UpstreamMode): Promise<void> {
   await enter(world, ['iptables-restore', '--noflush'], kubeletRules)
   if (mode === 'nftables') await enter(world, ['nft', '-f', '-'], nftRules())
@@ -29,7 +29,7 @@ export async function writeUpstreamRules(world: World, mode: UpstreamMode): Prom
   if (mode === 'ipvs') await writeIpvs(world)
 }
 
-/** L16: what it removes of other modes when it starts, which it does before it writes anything. */
+/** L16: removes what kube-proxy removes of other modes at its start, before it writes anything. */
 export async function cleanAsUpstream(world: World, mode: UpstreamMode): Promise<void> {
   if (mode !== 'nftables') {
     for (const family of ['ip', 'ip6']) {
@@ -106,7 +106,7 @@ const jumps = [
   ]),
 ] as const
 
-/** Each jump stands once, however often it is written: it is taken away and put in front. */
+/** Removes each jump that is there and inserts it in front, so that each stands once. */
 function jumpRules(table: string, present: string): string {
   return jumps
     .filter(([of]) => of === table)

@@ -1,4 +1,4 @@
-/** Walks packets through plans, and tells the end of a connection in few words. */
+/** Walks packets through plans, and says in few words where a connection ends. */
 import { configWith } from '../../lib/config/load.js'
 import { explainPacket } from '../../lib/inspect/explain/explain.js'
 import { hostPort } from '../../lib/state/ip.js'
@@ -9,10 +9,11 @@ import type { Protocol } from '../../lib/state/names.js'
 import type { Packet, Way } from '../../lib/inspect/explain/packet.js'
 
 /**
- * From a sender (`pod`, `node`, `outside` or an address) to `IP:port` under the rules of a mode:
- * `refused`, `dropped`, `this node`, `untouched`, or the endpoints with their shares where these differ.
+ * Where a connection ends under the rules of a mode. `from` is `pod`, `node`, `outside` or an
+ * address; `to` is `IP:port`. The answer is `refused`, `dropped`, `this node`, `untouched`, or the
+ * endpoints, with their shares if these differ.
  * `masqueraded`: the endpoint sees an address of the node as the sender.
- * `let in`: to this node, through a rule that accepts it even if INPUT is closed otherwise.
+ * `let in`: to this node, by a rule that accepts it even if INPUT is closed otherwise.
  */
 export type Walk = (from: string, to: string, protocol?: Protocol) => string
 
@@ -25,7 +26,7 @@ export function walkOf(
   return walkBy(state, (packet) => explainPacket(mode, state, config, packet))
 }
 
-/** The same through any rules, such as those for an older kernel. */
+/** The same with any rules, for example those for an older kernel. */
 export function walkBy(state: DesiredState, explain: (packet: Packet) => readonly Way[]): Walk {
   return (from, target, protocol) => {
     const question = understand({ target, from, protocol }, [state])

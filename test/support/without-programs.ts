@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 
-/** The folders that are always searched are empty, and the search path leads nowhere. */
+/** Empties the folders that are always searched, and sets a search path that leads nowhere. */
 const script =
   'for folder in /usr/sbin /sbin; do mount -t tmpfs none "$folder" || exit 1; done; exec env PATH=/nowhere "$@"'
 
@@ -10,7 +10,7 @@ export function withoutPrograms(argv: readonly string[]): readonly [string, read
   return ['unshare', [...asRoot, '--mount', 'sh', '-c', script, 'without-programs', ...argv]]
 }
 
-/** Why that cannot be done here, or false. */
+/** The reason why that is not possible here, or false. */
 export function withoutProgramsSkip(): string | false {
   const [file, args] = withoutPrograms([process.execPath, '--version'])
   return spawnSync(file, args).status === 0 ? false : 'no mount namespace can be made here'

@@ -11,7 +11,7 @@ const flowOf = (destination: string, answeredBy: string) => ({
   ...{ tuple: Buffer.alloc(0), zone: undefined },
 })
 
-/** A Service whose endpoints change, and which flows are deleted. */
+/** A Service whose endpoints change, and a record of the deleted flows. */
 function node(policy: string) {
   const tracker = new Tracker(plainNode)
   const annotations = { 'kube-proxy-ts/on-endpoint-removal': policy }
@@ -52,7 +52,7 @@ t.test('flows of the Service to the endpoint that left go, and no others', async
   const { apply, deleted, next } = node('reset-after=1s')
   apply(one, two)
   const heard = next()
-  // Keeps the process alive: the timer of a departure does not.
+  // This timer keeps the process alive, because the timer of a departure does not.
   const alive = setInterval(() => undefined, 1000)
   apply(two)
   t.same(deleted, [], 'not at once')

@@ -12,7 +12,7 @@ const flow = (destination: string, answeredBy = destination): ServiceFlow => ({
   zone: undefined,
 })
 
-/** Notes of attempts to connect, and what was deleted of them by each listing. */
+/** A table of attempts to connect, and a record of what each listing deletes. */
 function tableWith(flows: readonly ServiceFlow[]) {
   const deleted: (readonly string[])[] = []
   const warnings: unknown[] = []

@@ -9,7 +9,7 @@ import { PersistentMap } from '../../lib/state/persistent-map.js'
 import type { Applied, FamilyPlan, Mode } from '../../lib/modes/mode.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 
-/** Time that stands still until it is moved. */
+/** A clock that moves only when a test moves it. */
 class ManualClock implements Clock {
   #now = 0
   #sleepers: { at: number; wake: () => void }[] = []
@@ -105,7 +105,7 @@ t.test('R03: the minimum interval starts at the end of a sync', async (t) => {
   await stop()
 })
 
-/** A loop whose syncs take these times, one after the other, with a request every millisecond. */
+/** The starts of syncs that take these times one after the other, with a request every ms. */
 async function startsUnderLoad(
   costsMs: readonly number[],
   minIntervalMs: number | 'measured',
@@ -168,7 +168,8 @@ t.test(
     }
     // The last one has to end.
     await clock.advance(500)
-    // Each owes 180 ms. 200 are saved up: enough for the first, 20 are left for the second.
+    // Each sync of 20 ms needs a pause of 180 ms. 200 ms are saved: the first sync uses 180 of
+    // them, and 20 are left for the second.
     t.same(starts.slice(0, 5), [0, 5000, 5020, 5200, 5400])
     await stop()
   },

@@ -28,12 +28,13 @@ export interface UmlMachine {
   readonly parts: readonly Part[]
 }
 
-/** One machine has one processor, so two of about the same length end in half the time. */
+/** Each machine has one processor, so the parts are on two that run about equally long. */
 export const machines: readonly UmlMachine[] = [
   { name: 'worlds', parts: [conformance, insidePart('trace'), insidePart('playground')] },
   {
     name: 'modes',
-    // The first few share the machine's first namespace, the last four bring worlds or a namespace.
+    // The first parts share the machine's first namespace; the last four make worlds or a
+    // namespace.
     parts: [
       'ipvs-mode',
       'packets',
@@ -49,12 +50,13 @@ export const machines: readonly UmlMachine[] = [
 ]
 
 /**
- * New namespaces copy the IPv4 settings of the machine's first one, where a part may have run a mode:
- * with its ARP settings nobody would answer for some addresses of the worlds after it.
+ * New namespaces start with the kernel's own settings. Otherwise they copy the IPv4 settings of the
+ * machine's first namespace, where a mode may have run. With its ARP settings nobody answers for
+ * some addresses of later worlds.
  */
 const freshNamespaces = 'echo 2 >/proc/sys/net/core/devconf_inherit_init_net'
 
-/** For a shell: says where each part begins and how it ended. */
+/** The shell command of a machine. It prints where each part begins and how it ended. */
 export function commandOf({ parts }: UmlMachine): string {
   return [
     freshNamespaces,

@@ -1,4 +1,6 @@
-/** The conformance cases through the Windows build, on the node of a world: `conformance.js [TEXT]...` */
+/**
+ * Runs conformance cases with the Windows build on the node of a world: `conformance.js [TEXT]...`
+ */
 import { podsOfNode } from '../../lib/lab/world/topology.js'
 import { createWorld } from '../../lib/lab/world/world.js'
 import { readCases } from '../conformance/case-file.js'
@@ -10,7 +12,7 @@ import { runCases } from '../conformance/runner.js'
 import { WineSystem } from './wine-system.js'
 
 const mode = 'winuserspace'
-/** What Wine cannot do. */
+/** Flows that Wine does not support. */
 const underWine: readonly Skip[] = [
   {
     reason: 'Wine tells no interfaces, so that the proxy sees no IPv6',

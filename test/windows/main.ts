@@ -1,4 +1,4 @@
-/** A client of this machine asks the proxy, which runs on builds of Node.js for others: `main.js [BUILD]...` */
+/** A client here tests the proxy on Node.js builds for other machines: `main.js [BUILD]...` */
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer, connect, type Socket } from 'node:net'
@@ -20,7 +20,7 @@ const virtual = {
 }
 const patienceMs = 60_000
 
-/** Says its address, then everything it hears. */
+/** A pod that sends its address, and then everything that it gets. */
 async function startPod(ip: string): Promise<void> {
   const server = createServer((socket) => {
     socket.on('error', () => undefined)
@@ -114,7 +114,7 @@ async function runCases(t: Test, build: Build): Promise<void> {
     await proxy.kill()
   }
   await commandsRun(t, build)
-  // An image holds what a node runs, which the API server is not.
+  // An image contains only what a node runs, so it has no API server.
   if (build !== 'arm64') await servesApi(t, build)
   if (build === 'Windows') await plays(t)
 }
@@ -170,7 +170,7 @@ async function answersOperators(t: Test, build: Build): Promise<void> {
   await until('connections are counted', isCounted)
 }
 
-/** A Service goes while a connection is open, and another one comes. */
+/** A Service is removed while a connection is open, and another one is added. */
 async function drains(t: Test, manifests: Manifests, proxy: Started): Promise<void> {
   const open = connect(80, virtual.tcp)
   open.on('error', () => undefined)
@@ -189,7 +189,7 @@ async function drains(t: Test, manifests: Manifests, proxy: Started): Promise<vo
   open.destroy()
 }
 
-/** Ctrl-C: new clients are refused, an open connection may end by itself. */
+/** After Ctrl-C new clients are refused, and an open connection may end by itself. */
 async function stops(t: Test, proxy: Started): Promise<void> {
   const open = connect(80, virtual.sticky)
   open.on('error', () => undefined)
@@ -220,7 +220,7 @@ async function servesApi(t: Test, build: Build): Promise<void> {
   }
 }
 
-/** The playground without any rights: programs of this machine instead of pods, and the page. */
+/** The playground without rights: its pods are programs of this machine, and the page works. */
 async function plays(t: Test): Promise<void> {
   const playground = new Started('Windows', 'main.js', ['playground', '--port', '0'])
   const said = async (what: RegExp) => {
@@ -249,7 +249,7 @@ async function plays(t: Test): Promise<void> {
   }
 }
 
-/** How many requests have been answered, as the first frame of the page tells. */
+/** How many requests have been answered, from the first frame of the page. */
 async function requestsOf(page: string): Promise<number> {
   const gone = new AbortController()
   const { body } = await fetch(new URL('events', page), { signal: gone.signal })
@@ -268,7 +268,7 @@ async function requestsOf(page: string): Promise<number> {
   }
 }
 
-/** Commands that change nothing. */
+/** Runs commands that change nothing. */
 async function commandsRun(t: Test, build: Build): Promise<void> {
   const services = build === 'Linux' ? 'examples/services' : '/app/examples/services'
   for (const [args, pattern] of [
@@ -286,7 +286,7 @@ async function commandsRun(t: Test, build: Build): Promise<void> {
   t.same([await refused.ended(), /winuserspace/.test(refused.output)], [2, true], 'kernelspace')
 }
 
-/** The endpoint that answers, or `refused`. */
+/** Connects and returns the endpoint that answers, or `refused`. */
 function ask(host: string, port = 80): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect(port, host)
@@ -301,7 +301,7 @@ function ask(host: string, port = 80): Promise<string> {
   })
 }
 
-/** How many bytes came back, after the line with the endpoint's address. */
+/** Sends bytes and returns how many come back after the line with the endpoint's address. */
 async function echoed(host: string, bytes: Buffer): Promise<number> {
   const socket: Socket = connect(80, host)
   let heard = 0
@@ -313,7 +313,7 @@ async function echoed(host: string, bytes: Buffer): Promise<number> {
   return heard
 }
 
-/** The answer and who sent it. A lost datagram is sent again. */
+/** Asks by UDP, again if a datagram is lost. Returns the answer and who sent it. */
 async function askUdp(host: string, port: number): Promise<string> {
   const socket = createSocket('udp4')
   try {

@@ -1,16 +1,16 @@
-/** The builds that the same cases are run against, inside the namespaces of `npm run windows` and `npm run image-arm64`. */
+/** The builds under test, inside the namespaces of `npm run windows` and `npm run image-arm64`. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { closeSync, mkdirSync, openSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
 import { join } from 'node:path'
 
-/** Where Debian's Wine is unpacked, or an image; the namespace has mounted what it needs. */
+/** The folder with an unpacked image or Debian's Wine. The namespace has mounts for it. */
 const room = process.env['ROOM'] ?? ''
 
-/** A path of the room, as this process names it. */
+/** The path for this process of a path in the room. */
 export const inRoom = (path: string) => join(room, path)
 
-/** Without these Wine starts helpers without end where one of its own programs fails. */
+/** The environment of Wine. It keeps Wine from starting helpers without end when one fails. */
 const wineEnvironment = {
   HOME: '/home',
   PATH: '/usr/sbin:/usr/bin:/bin',
@@ -34,7 +34,7 @@ interface Program {
   readonly env: NodeJS.ProcessEnv
 }
 
-/** A program of the project with one of the builds of Node.js. Paths in `args` are below /tmp. */
+/** The command that runs a script with a build of Node.js. Paths in `args` are below /tmp. */
 function programOf(build: Build, script: string, args: readonly string[]): Program {
   if (build === 'Linux') {
     const own = args.map((arg) => arg.replace(/^\/tmp/, inRoom('/tmp')))
@@ -56,12 +56,14 @@ function programOf(build: Build, script: string, args: readonly string[]): Progr
 
 const windowsPath = (path: string) => `Z:${path.replaceAll('/', '\\')}`
 
-/** A process, whose output goes to a file: programs under Wine cannot write to pipes of Linux. */
+/**
+ * A process. Its output goes to a file, because programs under Wine cannot write to Linux pipes.
+ */
 export class Started {
   readonly #child: ChildProcess
   readonly #file: string
 
-  /** `inside` is a program that runs it elsewhere, with its arguments. */
+  /** `inside` is a command that runs the process elsewhere. */
   constructor(
     build: Build,
     script: string,
@@ -89,7 +91,7 @@ export class Started {
     return this.#child.exitCode
   }
 
-  /** Ctrl-C. Wine makes this event of the signal; of Ctrl-Break it makes one that kills. */
+  /** Sends Ctrl-C. Wine makes this event of SIGINT; a Ctrl-Break would kill. */
   interrupt(): void {
     this.#child.kill('SIGINT')
   }
@@ -101,7 +103,7 @@ export class Started {
   }
 }
 
-/** A folder of manifests that both builds see; a rename, so that no half file is read. */
+/** A folder of manifests for both builds. Writes are renames, so that nobody reads half a file. */
 export class Manifests {
   readonly path: string
   readonly #own: string

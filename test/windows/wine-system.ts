@@ -8,8 +8,9 @@ import { inRoom, Started } from './subjects.js'
 const lookEveryMs = 20
 
 /**
- * The Windows build of the command, under Wine, on the node of a world. Wine cannot change addresses,
- * so they are put on the node before the command hears of a Service, and go after it has.
+ * The Windows build of the command, under Wine, on the node of a world. Wine cannot change
+ * addresses. So they are on the node before the command hears of a Service, and go after it hears
+ * of its end.
  */
 export class WineSystem implements System {
   readonly name = 'Windows'
@@ -70,7 +71,7 @@ async function change(world: World, verb: 'add' | 'delete', ips: readonly string
   if (result.code !== 0) throw new Error(`${verb} addresses of Services: ${result.stderr}`)
 }
 
-/** IPv4 addresses of all Services. */
+/** The IPv4 addresses of all Services. */
 function addressesOf(objects: readonly Manifest[]): ReadonlySet<string> {
   const all = objects
     .filter(isService)

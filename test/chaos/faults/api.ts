@@ -6,10 +6,10 @@ import { filler, fillerAddress, fillerName, serviceAddress, slicesOf } from '../
 import type { Stage } from '../stage.js'
 import { endpoint, rawService, rawSlice } from '../../state/objects.js'
 
-/** Each has a slice in both families. */
+/** How many Services one fault adds, each with a slice in both families. */
 const manyServices = 5_000
 
-/** What the API server does, and what stands in it. */
+/** The faults of the API server and of its objects. */
 export const apiFaults: FaultGroup = {
   title: 'The API server',
   lane: 'api',
@@ -161,7 +161,7 @@ export const apiFaults: FaultGroup = {
         )
         const request = { protocol: 'TCP', host: IPv4, port: 80, timeoutMs: 500 } as const
         for (let count = 0; count < 20; count++) await world.agent('client-pod').flow(request)
-        // Nothing is listed when another fault has ended the process meanwhile.
+        // The list is empty if another fault has ended the process meanwhile.
         const { stdout } = await world.exec('node', ['ls', `/proc/${daemon.pid}/fd`])
         const open = stdout.split('\n').length
         if (open > 1_000) {
@@ -176,7 +176,7 @@ export const apiFaults: FaultGroup = {
 
 const ownNumber = 20
 
-/** While slices change, so that what is listed again differs from what was known. */
+/** Loses history while slices change, so that the new list differs from the known objects. */
 async function loseHistory({ api, random }: Stage): Promise<void> {
   const losses = [
     async () => {
@@ -199,21 +199,22 @@ async function loseHistory({ api, random }: Stage): Promise<void> {
   }
 }
 
-/** A filler that no stage has otherwise. */
+/** The number of a filler that no stage has otherwise. */
 const late = 5_001
 const earlyPlaces = ['client-pod', 'node'] as const
 const attemptTimeout = 'net.netfilter.nf_conntrack_tcp_timeout_syn_sent'
 
 /**
- * Their first packets go unanswered; the next ones, a second later and three seconds later, find
- * the Service. The connections outlast what the kernel has noted of the first packets.
+ * Connects before the Service is known. The first packets get no answer; the kernel sends the next
+ * ones one and three seconds later, and they must reach the Service. The connections last longer
+ * than the kernel's entries for the first packets.
  */
 async function connectEarly(stage: Stage): Promise<void> {
   const { api, world } = stage
-  // A Service without endpoints refuses, so they are known first.
+  // The endpoints come first, because a Service without endpoints refuses.
   const [service, ...slices] = filler(late, ['pod-1'])
   await api.put(...slices)
-  // What came later by the same watch has arrived.
+  // The change that this waits for comes later by the same watch, so the slices have arrived.
   await stage.recovered(performance.now())
   const before = await stage.node('sysctl', '-n', attemptTimeout)
   await stage.node('sysctl', '-qw', `${attemptTimeout}=5`)
@@ -251,7 +252,7 @@ async function connectEarly(stage: Stage): Promise<void> {
 const slices = 'endpointslices.discovery.k8s.io'
 const endpointAt = (address: unknown) => ({ addresses: [address], conditions: { ready: true } })
 
-/** What the real server would refuse, and what only looks harmless. */
+/** Objects that a real server refuses, and objects that only look harmless. */
 const hostileObjects: readonly (readonly [collection: string, object: object])[] = [
   ['services', rawService({ name: 'no-ports', spec: { ports: 'none' } })],
   [

@@ -9,12 +9,12 @@ const killed: End = ({ daemon }) => daemon.ended('SIGKILL')
 const stopped: End = ({ daemon }) => daemon.ended('SIGTERM')
 const stoppedTwice: End = async ({ daemon, random }) => {
   daemon.signal('SIGTERM')
-  // Two at the very same time are one for the kernel.
+  // The kernel makes one signal of two at the same time.
   await delay(random() * 50)
   await daemon.ended('SIGTERM')
 }
 
-/** In turn, so that few tries have each of them. */
+/** The ends are used in turn, so that a few tries have each of them. */
 const ends = [killed, stopped, stoppedTwice] as const
 
 /** Ends the process at a random moment of its first sync, again and again. */
@@ -22,7 +22,7 @@ export function interruptedSync(services: number, tries: number): Fault {
   return {
     name: `SIGKILL, SIGTERM or SIGTERM twice at a random moment of the first sync, ${tries} times`,
     stage: { services },
-    // Between the tries nothing of ours stands, on purpose.
+    // Between the tries there are no rules, on purpose.
     target: allLost(15),
     inject: async (stage) => {
       await stage.inSilence(async () => {
@@ -37,7 +37,7 @@ export function interruptedSync(services: number, tries: number): Fault {
 }
 
 async function interrupt(stage: Stage, count: number): Promise<void> {
-  // Half of the starts find nothing, half of them what the one before has left.
+  // Half of the starts find nothing, the other half what the try before has left.
   const isClean = stage.random() < 0.5
   if (isClean) await cleanUp(stage)
   const afterMs = Math.round(stage.random() * stage.firstSyncMs * 1.2)
@@ -46,7 +46,7 @@ async function interrupt(stage: Stage, count: number): Promise<void> {
   await delay(afterMs)
   await end(stage)
   const parts = await torn(stage)
-  // Rules that lead to a process go with it, if it is asked to go.
+  // In userspace mode a process that gets SIGTERM removes its rules, because they lead to it.
   if (isClean && end === stopped && stage.mode === 'userspace')
     parts.push(...(await remains(stage)))
   if (parts.length > 0) throw new Error(`try ${count}, after ${afterMs} ms: ${parts.join('\n')}`)

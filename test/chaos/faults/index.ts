@@ -5,7 +5,7 @@ import { machineFaults } from './machine.js'
 import { processFaults } from './process.js'
 import { ruleFaults } from './rules.js'
 
-/** A new fault is one more object in one of these files; `npm run docs` writes what it promises. */
+/** A new fault is an object in one of these files. `npm run docs` writes its promises. */
 export const faultGroups: readonly FaultGroup[] = [
   processFaults,
   firstSyncFaults,

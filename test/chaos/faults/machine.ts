@@ -8,7 +8,7 @@ const changed = (...settings: readonly string[]) => ({
   by: ['env', `NODE_OPTIONS=--import=${preload}`, ...settings],
 })
 
-/** What a node gives a process, and takes away. */
+/** The faults of a node: it takes from a process what the process needs. */
 export const machineFaults: FaultGroup = {
   title: 'The machine',
   lane: 'node',
@@ -19,7 +19,7 @@ export const machineFaults: FaultGroup = {
       target: nothingLost(40),
       inject: async (stage) => {
         stage.daemon.signal('SIGUSR2')
-        // It cannot be written now.
+        // The daemon cannot write this change now.
         await stage.change()
         await until(
           () => 'a failed sync',
@@ -64,8 +64,8 @@ export const machineFaults: FaultGroup = {
 }
 
 /**
- * Throws where the daemon calls itself ill within a second. One program asks ten times: where a
- * processor is emulated, the start of a program takes many seconds.
+ * Throws if the daemon reports bad health within a second. One program asks ten times, because on
+ * an emulated processor the start of a program takes many seconds.
  */
 async function staysHealthy(stage: Stage): Promise<void> {
   await stage.node(process.execPath, '-e', healthScript)
@@ -82,7 +82,7 @@ const healthScript = `
   }
   run()`
 
-/** Connects, and says nothing; prints a line when all have tried. */
+/** Makes many connections that send nothing, and prints a line after the last attempt. */
 const crowdScript = `
   const { connect } = require('node:net')
   for (let count = 0; count < 600; count++) {

@@ -2,10 +2,10 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { allLost, nothingLost, type FaultGroup } from '../fault.js'
 import { until, type Stage } from '../stage.js'
 
-/** Clients that keep their connections lose them when the old process has waited long enough. */
+/** Open connections may be lost when the old process does not wait for them any longer. */
 const drained = { fresh: 'nothing', open: 'until repaired', seconds: 5 } as const
 
-/** Before the first sync of both families a process has no listeners to give away. */
+/** Waits for the first syncs: before them a process has no listeners to hand over. */
 const firstSyncsOf = ({ daemon }: Stage): Promise<void> =>
   until(
     () => 'the first syncs of the daemon',
@@ -15,7 +15,7 @@ const firstSyncsOf = ({ daemon }: Stage): Promise<void> =>
       ),
   )
 
-/** What happens to the process itself. */
+/** The faults of the process itself. */
 export const processFaults: FaultGroup = {
   title: 'The process',
   lane: 'node',
@@ -36,7 +36,7 @@ export const processFaults: FaultGroup = {
       targets: { userspace: allLost(10) },
       inject: async ({ daemon }) => {
         daemon.signal('SIGTERM')
-        // In userspace mode it waits for clients, and these never end.
+        // In userspace mode the daemon waits for its clients, and these never end.
         await Promise.race([daemon.ended(), delay(2_000)])
         await daemon.ended('SIGKILL')
         daemon.start()
@@ -49,7 +49,7 @@ export const processFaults: FaultGroup = {
       targets: { userspace: allLost(10) },
       inject: async ({ daemon }) => {
         daemon.signal('SIGTERM')
-        // Two at the very same time are one for the kernel.
+        // The kernel makes one signal of two at the same time.
         await delay(10)
         await daemon.ended('SIGTERM')
         daemon.start()
@@ -123,13 +123,13 @@ export const processFaults: FaultGroup = {
       target: nothingLost(40),
       targets: { userspace: { fresh: 'until repaired', open: 'nothing', seconds: 40 } },
       inject: async (stage) => {
-        // A process that is still starting may end without descriptors.
+        // A process that is still starting may end if it has no descriptors.
         await firstSyncsOf(stage)
         const limit = (soft: string) =>
           stage.node('prlimit', `--pid=${stage.daemon.pid}`, `--nofile=${soft}:`)
         const before = await stage.node('prlimit', `--pid=${stage.daemon.pid}`, ...softLimit)
         await limit('10')
-        // A change that cannot be written now.
+        // The daemon cannot write this change now.
         await stage.change()
         await delay(5_000)
         await limit(before.trim())
@@ -157,7 +157,7 @@ async function drains({ traffic }: Stage, begin: () => void): Promise<void> {
 
 const softLimit = ['--nofile', '--noheadings', '--output=SOFT']
 
-/** Connects, waits for the connection or its end, and goes on to the next. */
+/** Makes connections one after the other: each waits for the one before to open or fail. */
 const crowdScript = `
   const { connect } = require('node:net')
   const { once } = require('node:events')

@@ -2,7 +2,7 @@ import { detachAll } from '../../support/ebpf-node.js'
 import type { Stage } from '../stage.js'
 import { allLost, newOnesRefused, nothingLost, type FaultGroup } from '../fault.js'
 
-/** What neighbours do to the rules. */
+/** The faults that other programs of the node cause in the rules. */
 export const ruleFaults: FaultGroup = {
   title: 'The rules',
   lane: 'node',
@@ -26,7 +26,8 @@ export const ruleFaults: FaultGroup = {
     {
       name: 'All socket programs detached by another program',
       modes: ['ebpf'],
-      // A socket of UDP that waits for an answer hears it under the address of the endpoint, and asks again.
+      // A UDP socket that waits gets its answer from the endpoint's address, refuses it and asks
+      // again.
       target: nothingLost(12),
       inject: async ({ world }) => {
         detachAll(world.cgroup ?? '')
@@ -48,7 +49,7 @@ export const ruleFaults: FaultGroup = {
       name: 'Older rules restored by another program, after a new start',
       modes: ['iptables', 'userspace'],
       target: newOnesRefused(12),
-      // The new start ended them.
+      // The restart of the daemon ends open connections.
       targets: { userspace: allLost(12) },
       inject: async (stage) => {
         const saved = await Promise.all(
@@ -78,7 +79,7 @@ export const ruleFaults: FaultGroup = {
         before: ['iptables-legacy', 'ip6tables-legacy'].map((program) => [
           ...[program, '-t', 'mangle', '-N', 'KUBE-IPTABLES-HINT'],
         ]),
-        // A lock of its own: the real one would stop every other node of this machine.
+        // The lock is in a separate /run: the real one would stop every other node of this machine.
         by: ['unshare', '--mount', 'sh', '-c', 'mount -t tmpfs none /run && exec "$0" "$@"'],
       },
       target: nothingLost(15),
@@ -91,7 +92,7 @@ export const ruleFaults: FaultGroup = {
   ],
 }
 
-/** Empties every chain of ours, in both families. */
+/** Empties all our chains in both families; with iptables also those of others. */
 async function flush({ mode, world }: Stage): Promise<void> {
   if (mode === 'nftables' || mode === 'ebpf') {
     for (const family of ['ip', 'ip6']) {

@@ -6,10 +6,10 @@ import type { Test } from 'tap'
 import { runCommand, type CommandResult } from '../../../lib/kernel/command.js'
 import type { ApiServer } from '../../../lib/lab/apiserver/server.js'
 
-/** By the names under which npm installs them. */
+/** The programs by the names under which npm installs them. */
 const programs = { 'kubectl-svcproxy': 'main.js', 'kubectl_complete-svcproxy': 'complete-main.js' }
 
-/** The plug-in as npm installs it: a link in the PATH, which the real kubectl finds by its name. */
+/** Installs the plug-in as npm does: the real kubectl finds a link in the PATH by its name. */
 export function installPlugin(t: Test, kubeconfig: string) {
   const folder = mkdtempSync(join(tmpdir(), 'plugin-'))
   t.teardown(() => rmSync(folder, { recursive: true }))
@@ -23,7 +23,7 @@ export function installPlugin(t: Test, kubeconfig: string) {
     runCommand('kubectl', ['svcproxy', ...args])
 }
 
-/** The pod of a proxy that is at this address. */
+/** Adds the pod of a proxy with this address. */
 export function putProxy(api: ApiServer, node: string, podIP: string, name = `proxy-${node}`) {
   api.put({
     apiVersion: 'v1',

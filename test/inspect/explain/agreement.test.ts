@@ -81,7 +81,7 @@ function disagreement(
   const expected = [...gets].sort()
   if (outcomes.join() !== expected.join())
     return `expected ${expected.join(', ')}, explained ${outcomes.join(', ')}`
-  // A header is no part of the way.
+  // The rules do not show whether a header is sent.
   if (source === undefined || source === 'announced') return undefined
   if (client.place === 'node') return undefined
   const masqueraded = ways.every(({ packet }) => packet.isMasqueraded)
@@ -93,7 +93,7 @@ function isLeftOut(mode: ModeName, { name, topic }: Case, check: Check): boolean
   // Only the running proxy knows who fails a health check; see explain's tests on that.
   if (topic === 'health') return true
   if (skips[mode].some((skip) => skip.flows(check))) return true
-  // SCTP was never for userspace mode (S28), which has no rules to walk for it.
+  // Userspace mode has no rules for SCTP (S28).
   if (mode === 'userspace' && withoutSctp.flows(check)) return true
   // No machine answers ARP for that address, so the packet does not reach this node.
   return name.startsWith('S34: an address on') && check.client.place === 'outside'
@@ -114,7 +114,7 @@ for (const variant of variants) {
     for (const each of readCases(casesFolder)) {
       for (const { step, states, services } of caseStates(each, mode, () => serial++)) {
         for (const flow of step.flows) {
-          // An earlier connection decides about these, not the rules.
+          // An earlier connection decides about these flows, and not the rules.
           if (flow.use !== undefined || flow.sticky !== false || flow.keep !== undefined) continue
           for (const check of expandFlow(flow, services.known(), variant)) {
             if (isLeftOut(mode, each, check)) continue
@@ -128,7 +128,7 @@ for (const variant of variants) {
         }
       }
     }
-    // docs/explain.md says this number.
+    // docs/explain.md names this number.
     t.ok(compared > 1100, `${compared} flows compared`)
     t.same(wrong, [])
   })

@@ -41,7 +41,7 @@ t.test('every line of top fits the terminal, and a missing number is a dash', (t
   t.end()
 })
 
-t.test('wide, top cuts no name and rounds no number', (t) => {
+t.test('top -o wide cuts no name and rounds no number', (t) => {
   const long = 'default/'.padEnd(120, 'x')
   const numbers = { total: 12_345_678, bytesIn: Number.MAX_SAFE_INTEGER, bytesOut: undefined }
   const rows = [row(long, numbers), row('default/\u001B[2J')]

@@ -3,7 +3,7 @@ import { LegacyRules, packetHeader } from '../../../lib/inspect/trace/legacy-rul
 import { parseIpvsConnections } from '../../../lib/kernel/ipvs/connections.js'
 import { parseSaved, type Iptables } from '../../../lib/kernel/iptables.js'
 
-/** An IPv4 packet with this number from 10.0.0.1:1000. */
+/** An IPv4 packet from 10.0.0.1:1000 with this identification. */
 function packet(number: number, destination: readonly number[], port: number): Buffer {
   const bytes = Buffer.alloc(40)
   bytes[0] = 0x45

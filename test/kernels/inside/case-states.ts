@@ -12,7 +12,7 @@ import { serviceManifest, sliceManifests } from '../../conformance/objects.js'
 
 export const families = ['IPv4', 'IPv6'] as const
 
-/** Every Service that a case of the conformance suite has at any time, all at once; or those of some topics. */
+/** The Services of all steps of all conformance cases at once, or of the cases of some topics. */
 export function statesOfCases(mode: ModeName, topics?: readonly string[]): readonly DesiredState[] {
   const { sink, taken } = collect(
     trackerSettings(configWith({}), mode, { nodeName: 'node', families }),
@@ -27,7 +27,7 @@ export function statesOfCases(mode: ModeName, topics?: readonly string[]): reado
     const services = new CaseServices(() => serial++)
     for (const step of each.steps) services.take(step)
     for (const known of services.known().values()) {
-      // Cases use the same names again.
+      // Several cases use the same names.
       const service = { ...known, name: `of-case-${cases}-${known.name}` }
       sink.upsert('Service', serviceManifest(service))
       for (const slice of sliceManifests(service)) sink.upsert('EndpointSlice', slice)

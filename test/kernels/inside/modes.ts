@@ -1,6 +1,7 @@
 /**
- * `modes.js PARTS NAME…`: the full ruleset of each mode in the kernel this runs in. Prints TAP; the names
- * of its tests are cells of docs/kernels.md. One process, because its start is what takes long.
+ * `modes.js PARTS NAME…` writes the full ruleset of each mode into the kernel that it runs in. It
+ * prints TAP. The names of its tests are cells of docs/kernels.md. All modes share one process,
+ * because its start takes long.
  */
 import { execFileSync, execSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
@@ -27,14 +28,14 @@ const context: ModeContext = {
 const config = configWith({})
 const [parts = '', ...names] = process.argv.slice(2)
 
-/** A mode as the suite knows it; `nftables-by-nft` is one that writes by the program. */
+/** A mode by its name in the suite. `nftables-by-nft` is nftables mode that writes by `nft`. */
 interface Subject {
   readonly name: string
   readonly definition: ModeDefinition
   readonly mode: keyof typeof partners
 }
 
-/** The mode that takes over, and gives back. */
+/** The mode that takes over from each mode, and gives back to it. */
 const partners = {
   userspace: 'iptables',
   iptables: 'nftables',
@@ -80,7 +81,7 @@ async function start(
   return running
 }
 
-/** Resolves to what it needs and this kernel lacks. */
+/** Resolves to what the mode needs and this kernel lacks. */
 async function probe(t: Test, { definition }: Subject): Promise<readonly string[]> {
   const findings = await definition.probe(context)
   for (const { what, ok, seen } of findings) t.comment(`${ok ? 'ok' : 'without'} ${what}: ${seen}`)
@@ -89,10 +90,10 @@ async function probe(t: Test, { definition }: Subject): Promise<readonly string[
     .map(({ what, seen }) => `${what}: ${seen}`)
 }
 
-/** What `kube-proxy check` says of each mode: whether it runs here. */
+/** Whether each mode runs here, as `kube-proxy check` says. */
 function checkCommand(): ReadonlyMap<string, boolean> {
   const program = fileURLToPath(new URL('../../../lib/cli/main.js', import.meta.url))
-  // Its exit code is 1 where a mode that is asked for cannot run; none is asked for here.
+  // The exit code is 0, because no mode is asked for. It is 1 if a requested mode cannot run.
   const json = execFileSync(process.execPath, [program, 'check', '-o', 'json'], {
     encoding: 'utf8',
   })
@@ -112,7 +113,9 @@ async function load(t: Test, subject: Subject): Promise<void> {
   await restarted.close()
 }
 
-/** Enough for every kind of object; all of them take minutes to list without KVM. */
+/**
+ * These topics have every kind of object. To list those of all topics takes minutes without KVM.
+ */
 const topicsHandedOver = ['nodeport', 'loadbalancer']
 
 async function handOver(t: Test, from: Subject, to: Subject): Promise<void> {
@@ -167,7 +170,7 @@ async function play(name: string): Promise<void> {
   await subject.definition.cleanup(context)
 }
 
-// The addresses that the node of the suite has.
+// The node gets the addresses of the suite's node.
 execSync(
   ['ip link add node type bridge', 'ip link set node up']
     .concat(families.map((family) => `ip address add ${addressOf('node', family)} dev node`))

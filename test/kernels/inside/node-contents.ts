@@ -3,7 +3,7 @@ import { attachedPrograms } from '../../../lib/kernel/bpf/attached.js'
 import { openSystemCalls } from '../../../lib/kernel/bpf/system-calls.js'
 import { mountOf, openCgroup } from '../../../lib/kernel/cgroup.js'
 
-/** What a program prints, or nothing where this kernel or machine lacks what it shows. */
+/** The output of a program, or nothing if this kernel or machine lacks what it shows. */
 function shown(command: string): string {
   try {
     return execSync(command, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })
@@ -19,7 +19,7 @@ const sorted = (text: string, separator: RegExp | string = '\n') =>
     .filter((line) => line !== '')
     .sort()
 
-/** Without counters, and without the chain that kubelet has, too. */
+/** The rules without counters and without the chain that kubelet has too. */
 const rulesOf = (backend: string) =>
   sorted(shown(`iptables-${backend}-save; ip6tables-${backend}-save`))
     .filter((line) => /^-A|^:KUBE-/.test(line) && !line.includes('KUBE-FIREWALL'))
@@ -46,7 +46,7 @@ function socketPrograms(): number {
   }
 }
 
-/** Everything that any mode writes, in an order that does not depend on when it was written. */
+/** Everything that any mode writes, sorted, so that the order of writing does not matter. */
 export function nodeContents() {
   return {
     rules: rulesOf('nft'),

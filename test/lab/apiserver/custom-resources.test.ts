@@ -44,7 +44,7 @@ const backend = {
   spec: { weight: 1, ports: [{ port: 80 }, { port: 81 }], volumes: ['a'] },
 }
 
-/** The objects of a proxy's manifests, as one JSON list, which kubectl also reads. */
+/** The manifests of a proxy as one JSON list, which kubectl reads too. */
 const list = {
   apiVersion: 'v1',
   kind: 'List',
@@ -143,7 +143,7 @@ void t.test('server-side apply replaces lists of a custom resource as a whole', 
       },
     )
   t.equal((await apply(backend.spec)).status, 201)
-  // A field called `volumes` or `ports` means nothing here, whatever it is in a Pod or a Service.
+  // Fields called `volumes` or `ports` have no meaning here, unlike in a Pod or a Service.
   t.equal((await apply({ ports: [{ port: 82 }], volumes: [] })).status, 200)
   const spec = at(server.api.get({ ...backend, name: 'one' }), 'spec')
   t.strictSame(spec, { ports: [{ port: 82 }], volumes: [] })
@@ -161,7 +161,7 @@ void t.test('every served version shows the same objects', async (t) => {
   t.equal((await fetch(path, { method: 'POST', headers, body })).status, 201)
   t.match(server.api.get({ ...backend, name: 'one' }), { apiVersion: 'example.com/v1' })
   t.match(await (await fetch(`${path}/one`)).json(), { apiVersion: 'example.com/v1beta1' })
-  // A new version of the definition ends one and opens another.
+  // The changed definition ends one version and adds another.
   const versions = definition.spec.versions.slice(1) as readonly Json[]
   server.api.put({ ...definition, spec: { ...definition.spec, versions } })
   t.equal((await fetch(path)).status, 404)

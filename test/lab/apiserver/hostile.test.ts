@@ -15,13 +15,13 @@ import { ApiError } from '../../../lib/lab/apiserver/status.js'
 import { tableOf } from '../../../lib/lab/apiserver/table.js'
 import { bytesOf, examplesOf, near, textsOf, valuesOf } from '../../support/corpus.js'
 
-/** Values of a wrong kind for the API. */
+/** Any values, most of them of a wrong kind for the API. */
 const anything: fc.Arbitrary<Json> = fc.oneof(
   fc.jsonValue(),
   fc.constantFrom<Json>(null, '', 'None', -1, 65_536, 1e300, 'x'.repeat(300), [], {}, [null], [[]]),
 )
 
-/** Mostly correct, so that the later checks are reached too. */
+/** Values that are mostly correct, so that the later checks are reached too. */
 function mostly(...values: readonly Json[]): fc.Arbitrary<Json> {
   return fc.oneof(
     { weight: 12, arbitrary: fc.constantFrom(...values) },
@@ -87,7 +87,7 @@ const metadata: fc.Arbitrary<Json> = fc.record(
   { requiredKeys: ['name'] },
 )
 
-/** The work succeeds, or refuses with an error that is the client's fault. */
+/** Whether the work succeeds, or fails with an error that blames the client. */
 function isHandled(work: () => unknown): boolean {
   try {
     work()

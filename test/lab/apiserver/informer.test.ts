@@ -32,7 +32,7 @@ void t.test("@kubernetes/client-node's informers and typed calls work unmodified
   informer.on('add', (service) => seen.push(`add ${service.metadata?.name ?? ''}`))
   informer.on('update', (service) => seen.push(`update ${service.metadata?.name ?? ''}`))
   informer.on('delete', (service) => seen.push(`delete ${service.metadata?.name ?? ''}`))
-  // It ends with every error, and its user starts it again.
+  // The informer ends with every error, and its user starts it again.
   let isOver = false
   informer.on('error', (error) => {
     seen.push(`error ${String(error)}`)
@@ -63,7 +63,7 @@ void t.test("@kubernetes/client-node's informers and typed calls work unmodified
   )
   await until(`update ${name}`)
 
-  // Optimistic concurrency: the version it was created with is an old one by now.
+  // Optimistic concurrency: the version from the creation is old now.
   await t.rejects(core.replaceNamespacedService({ name, namespace, body: created }), { code: 409 })
   await core.deleteNamespacedService({ name, namespace })
   await until(`delete ${name}`)
@@ -74,6 +74,6 @@ void t.test("@kubernetes/client-node's informers and typed calls work unmodified
   await core.createNamespacedService({ namespace, body: { metadata: { name: 'c' }, spec } })
   await until('add c')
   t.equal(informer.list().length, 2)
-  // Stopped between a list and its watch, it begins the watch all the same.
+  // The informer was stopped between a list and its watch, and begins the watch nevertheless.
   await waitFor('watch', () => server.api.faults.watches.size > 0)
 })

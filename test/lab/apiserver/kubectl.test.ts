@@ -54,7 +54,7 @@ void t.test(
     t.match(conflict.stderr, 'conflict with "kubectl-patch" using v1: .spec.selector.app')
     await server.ok('apply --server-side --force-conflicts -f -', text)
     t.match(server.api.get(ref), { spec: { selector: { app: 'web' } } })
-    // Fields that a manager no longer sends are removed; those of the server stay.
+    // Fields that a manager no longer sends are removed. Those of the server stay.
     await server.ok('apply --server-side -f -', text.replace('labels: { app: web }', 'labels: {}'))
     t.match(server.api.get(ref), {
       metadata: { labels: undefined },
@@ -64,7 +64,7 @@ void t.test(
       t.pass(`kubectl 1.${kubectlMinor} leaves the fields of client-side apply where they are`)
       return
     }
-    // From client-side apply, a later kubectl moves its own fields over.
+    // Later versions of kubectl move their fields from client-side to server-side apply.
     await server.ok('delete svc web')
     await server.ok('apply -f -', text)
     await server.ok('apply --server-side -f -', text)
@@ -126,7 +126,7 @@ void t.test('the real kubectl works unmodified', { skip: noKubectl }, async (t) 
     const warning = 'Warning: unknown field "spec.ports[0].targetport"'
     const { code, stderr } = await server.kubectl('apply --dry-run=server -f -', typed)
     if (kubectlMinor < 25) {
-      // It checks against schemas by itself, has none from here, and passes the warning on.
+      // This kubectl checks by itself, but has no schema from here. It only prints the warning.
       t.match(stderr, warning)
       return
     }

@@ -63,7 +63,7 @@ t.test('each change replaces one endpoint of a slice', async (t) => {
       t.notOk(isEqual(before, object))
       const old = new Set(ipsOf(before))
       replaced.push(ipsOf(object).filter((ip) => !old.has(ip)).length)
-      // Through all of them, and back again.
+      // The load has replaced all addresses and put them back.
       if (replaced.length === 70) stop.abort()
     },
   }

@@ -152,7 +152,7 @@ void t.test('server-side apply: each manager owns the fields it sent', (t) => {
     ['one Apply'],
   )
 
-  // A second manager adds a port; the first one drops a label and a port of its own.
+  // A second manager adds a port. The first one drops one of its labels and one of its ports.
   const second = applyServerSide(
     first,
     object({ c: '3' }, { ports: [{ port: 81 }, { port: 82 }] }),

@@ -57,7 +57,7 @@ void t.test('pods take all the room there is, and the others wait', { skip: noKu
     while (!why.test(await described())) await delay(5)
     t.equal((await server.ok('get events')).match(/NoRoom/g)?.length, 1, 'it is said once')
 
-    // Of a pod that leaves in another way than by scaling, nobody tells the one that waits.
+    // A pod that goes makes room for one that waits, also if it belongs to another owner.
     await server.ok('scale deployment hello --replicas=9')
     await untilPods(server, (now) => now.length === 9)
     await server.ok('run alone --image=nginx')

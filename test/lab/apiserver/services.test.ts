@@ -24,7 +24,7 @@ function cluster(options: Partial<ApiServerOptions> = {}) {
   }
 }
 
-/** The refused fields of what the work throws. */
+/** The fields that the error names as refused. */
 function refused(work: () => unknown): readonly string[] {
   try {
     work()
@@ -159,7 +159,7 @@ void t.test('an address or port is allocated once, and again after it was freed'
     refused(() => dryRun('h', { clusterIP: '10.9.9.9', ports: [port] })),
     [/not in the valid range/],
   )
-  // S09/R09 of a growing cluster: a second ServiceCIDR makes room at once.
+  // S09, R09: in a growing cluster a second ServiceCIDR makes room at once.
   api.put({
     apiVersion: 'networking.k8s.io/v1',
     kind: 'ServiceCIDR',
@@ -182,7 +182,7 @@ void t.test('an address or port is allocated once, and again after it was freed'
     refused(() => update('d', { type: 'NodePort', ports: [port] })),
     [/range is full/],
   )
-  // S25: one number for both protocols of one Service.
+  // S25: both protocols of one Service may have the same number.
   remove('a')
   const dns = [
     { name: 'udp', port: 53, protocol: 'UDP', nodePort: 30_001 },
@@ -210,7 +210,7 @@ void t.test(
       externalTrafficPolicy: undefined,
     })
     t.match(plain.spec, { ports: [{ nodePort: undefined }] })
-    // S27: type changes in both directions.
+    // S27: the type of a Service changes in both directions.
     t.match(update('a', { type: 'ExternalName', externalName: 'x.y' }).spec, {
       clusterIP: undefined,
     })

@@ -54,7 +54,8 @@ void t.test('however many controllers there are, the signal has few listeners', 
   const api = createApiServer()
   const stop = new AbortController()
   const running = api.control(stop.signal)
-  // Node warns of a leak at the eleventh, and whoever starts the server adds some, too.
+  // Node warns of a leak at the eleventh listener, and the program that starts the server adds
+  // some.
   const { length } = getEventListeners(stop.signal, 'abort')
   t.ok(length <= 2, `${length} listeners`)
   stop.abort()
@@ -304,7 +305,8 @@ void t.test('Endpoints are written for selectors, and mirrored if written by han
     ],
   })
 
-  // The usual external database: a Service without selector, and Endpoints written by hand.
+  // An external database usually is a Service without selector, with Endpoints that a person
+  // writes.
   put('Service', 'db', { spec: { ports: [{ port: 5432 }] } })
   put('Endpoints', 'db', {
     subsets: [

@@ -4,11 +4,11 @@ import type { PageView } from '../../../lib/page/readers.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 
-/** What the page draws is what packets do, also in the moment after a change. */
+/** The page draws what packets do, also in the moment after a change. */
 
 const waysTo = ({ path }: PageView) => path.ways.map(({ pod }) => pod).filter((pod) => pod !== '')
 
-/** The pod that became ready last was reached, so the page's own connections are over. */
+/** Waits until the newest pod was reached, because the page's own connections end then. */
 const timelineEnds = (player: Player) =>
   player.see('the end of the timeline', ({ timeline }) =>
     timeline ? timeline.note !== '' || timeline.steps.length === 7 : false,
@@ -31,7 +31,9 @@ t.test('a way is drawn when connections can take it, and not before', { skip }, 
   }),
 )
 
-/** The table of connections, which the first ones read, remembers what other modes had. */
+/**
+ * The modes in order: ebpf comes first, because the kernel's table still has connections of others.
+ */
 const others = ['nftables', 'iptables', 'userspace'] as const
 const counting = ebpfHere.length > 0 ? (['ebpf', ...others] as const) : others
 

@@ -33,7 +33,7 @@ t.test('explain counts the rules that a packet is compared with, on each way', a
 
 type Costs = Readonly<Record<string, string>>
 
-/** What each of the two modes costs. */
+/** The costs of each of the two modes. */
 function costsIn({ comparison }: PageView): readonly Costs[] {
   return comparison.map(({ costs }) =>
     Object.fromEntries(costs.map(({ name, value }) => [name, value])),

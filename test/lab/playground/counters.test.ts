@@ -70,7 +70,7 @@ t.test('a mode that begins with connections of the page’s own shows none of th
     passed('iptables', [counter])
     return Promise.resolve()
   })
-  // The one that a user sends is all that is shown.
+  // Only the request of a user is shown.
   count++
   await read('iptables')
   t.same(reader.view.rules, { [counter]: 1 })

@@ -23,7 +23,7 @@ function edited(
   return [{ do: 'apply', yaml: playground.yaml(line)?.replace(from, to) ?? '' }]
 }
 
-/** What mends each; with a mouse or a keyboard it is done in exercises.browser.test.ts. */
+/** The solution of each exercise. exercises.browser.test.ts solves them with mouse and keyboard. */
 const solutions: Readonly<Record<string, (player: Player) => readonly PageCommand[]>> = {
   nobody: () => [{ do: 'replicas', count: 1 }],
   selector: (player) => edited(player, service, 'app: wbe', 'app: web'),

@@ -8,7 +8,7 @@ import { lessons } from '../../../lib/lab/playground/lessons.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 
-/** What a learner does, lesson by lesson. */
+/** The steps of a learner in each lesson. */
 const solutions: Readonly<Record<string, (player: Player) => Promise<void>>> = {
   'cluster-ip': async (player) => {
     await untilDone(player, 1, () => player.send(100))
@@ -126,7 +126,7 @@ function mode(player: Player, name: string): Promise<void> {
   return player.do({ do: 'mode', mode: name })
 }
 
-/** As `kubectl annotate` does. */
+/** Annotates an object as `kubectl annotate` does. */
 function annotate(
   { cluster }: Player,
   kind: 'Pod' | 'Service',
@@ -145,7 +145,7 @@ function active(player: Player): LessonView | undefined {
   return player.playground.view().lessons.find(({ isActive }) => isActive)
 }
 
-/** Acts until so many tasks of the lesson are done. */
+/** Repeats an act until so many tasks of the lesson are done. */
 async function untilDone(
   player: Player,
   count: number,

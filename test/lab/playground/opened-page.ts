@@ -31,13 +31,13 @@ export interface OpenedPage {
   readonly press: (name: string) => Promise<void>
   /** Clears the answers, sends 100 requests and returns the number of answers of each pod. */
   readonly answers: () => Promise<ReadonlyMap<string, number>>
-  /** Asks again for some time, until the expected pods answer. */
+  /** Asks repeatedly for some time until the expected pods answer. Returns whether they did. */
   readonly answersLike: (isWanted: (names: readonly string[]) => boolean) => Promise<boolean>
-  /** Sends single requests for some time, until one is logged like this. */
+  /** Sends single requests for some time until the log shows such a one. Returns whether it did. */
   readonly sendUntil: (wanted: RegExp) => Promise<boolean>
 }
 
-/** A playground of its own and a real browser over it. */
+/** Starts a playground and opens its page in a real browser. */
 export async function withOpenedPage(
   modes: readonly [ModeName, ...ModeName[]],
   act: (opened: OpenedPage) => Promise<void>,
@@ -63,11 +63,11 @@ export async function withOpenedPage(
 export interface ServedPage {
   readonly url: string
   readonly kubeconfig: string
-  /** The one it starts in. */
+  /** The mode in which it starts. */
   readonly mode: ModeName
 }
 
-/** What axe finds wrong with the page as it is now. */
+/** The faults that axe finds in the page as it is now. */
 export async function violations(page: Page): Promise<readonly string[]> {
   await page.evaluate(
     await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8'),
@@ -89,7 +89,7 @@ export async function pageIn(browser: Browser, url: string) {
   return { page, complaints }
 }
 
-/** A real browser over a page that is served. */
+/** Opens a served page in a real browser. */
 export async function withBrowser(
   { url, kubeconfig, mode }: ServedPage,
   act: (opened: OpenedPage) => Promise<void>,
@@ -108,7 +108,7 @@ export async function withBrowser(
     }
     const answersLike: OpenedPage['answersLike'] = async (isWanted) => {
       let found = await answers()
-      // Rules need some time to reach the kernel; only what packets do then counts.
+      // Rules need some time to reach the kernel. Only later packets count.
       for (let tries = 0; tries < 150 && !isWanted([...found.keys()]); tries++) {
         await page.waitForTimeout(200)
         found = await answers()
@@ -158,7 +158,7 @@ export async function withBrowser(
   }
 }
 
-/** Set to keep screenshots, as for docs/images. */
+/** The folder for screenshots, such as those of docs/images, if they are wanted. */
 export const pictures = process.env['PLAYGROUND_PICTURES']
 
 /** Saves screenshots of the page at both widths and in both colours, if requested. */

@@ -29,7 +29,7 @@ t.test('the page shows the way of a connection in every mode', { skip }, async (
     await see('#ways', 'listener of this process')
     t.equal(await page.locator('#picture .writes').count(), 0, 'now kube-proxy is in the way')
     const turns = async () => [...(await answers()).values()].sort().join(' ')
-    // The rules of the mode before go only when the new ones stand, and they choose by chance.
+    // The old rules choose by chance, and go only after the new ones are there.
     for (let tries = 0; tries < 100 && (await turns()) !== '33 33 34'; tries++) {
       await page.waitForTimeout(200)
     }

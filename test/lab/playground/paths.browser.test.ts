@@ -21,7 +21,7 @@ const pods: readonly PodView[] = backends.map((place) => ({
   state: 'ready',
 }))
 
-/** One Service with three pods, as objects only: nothing runs. */
+/** The path to a Service with three pods, which are only objects: nothing runs. */
 function path(mode: ModeName, sender: Exclude<Sender, 'backend'>, spec: object = {}): PathView {
   const api = createApiServer({ runtime: undefined })
   const ports = [{ name: 'http', port: 80, protocol: 'TCP' }]

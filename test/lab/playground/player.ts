@@ -9,7 +9,7 @@ import type { PageCommand } from '../../../lib/page/page-command.js'
 import type { LogEntry } from '../../../lib/page/view.js'
 import type { PageView } from '../../../lib/page/readers.js'
 
-/** Empty where ebpf mode cannot run. */
+/** Ebpf mode, or nothing if it cannot run here. */
 export const ebpfHere: readonly ModeName[] = await chooseMode(
   { mode: 'ebpf', fallback: 'none' },
   contextOf().context.log,
@@ -18,12 +18,12 @@ export const ebpfHere: readonly ModeName[] = await chooseMode(
   () => [],
 )
 
-/** A playground that a test plays on, as the page would. */
+/** A playground for tests, which use it as the page does. */
 export interface Player {
   readonly cluster: Cluster
   readonly playground: LivePlayground
   do(...commands: PageCommand[]): Promise<void>
-  /** Waits for what the page would show. */
+  /** Waits until the page would show this. */
   see(what: string, condition: (view: PageView) => boolean): Promise<PageView>
   /** Sends requests, and returns their log lines, oldest first. */
   send(count?: 1 | 100): Promise<readonly LogEntry[]>
@@ -71,7 +71,7 @@ export async function withPlayer(
   }
 }
 
-/** A machine under load is slow, and waiting costs nothing on others. */
+/** A wait fails after this time, which is long because a machine under load is slow. */
 const patienceMs = 60_000
 
 export function readyPods(view: Pick<PageView, 'pods'>): readonly string[] {

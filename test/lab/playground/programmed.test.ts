@@ -5,7 +5,7 @@ import { parseDaemonLine } from '../../../lib/lab/playground/timeline.js'
 import { Programmed } from '../../../lib/lab/playground/programmed.js'
 import { state, service } from '../../support/states.js'
 
-/** A cluster whose daemon says what the test lets it say. */
+/** A cluster whose daemon logs what the test tells it to. */
 function opened() {
   const api = createApiServer({ runtime: undefined })
   const programmed = new Programmed(api.registry.store)

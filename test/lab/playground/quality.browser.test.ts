@@ -8,7 +8,7 @@ import { picture, skip, withOpenedPage, type OpenedPage } from './opened-page.js
 const run = promisify(execFile)
 const kubectlPath = '/usr/bin/kubectl'
 
-/** The status of a request with a Host header of choice. */
+/** The status of a request with this Host header. */
 function statusFor(url: string, host: string): Promise<number> {
   return new Promise((resolve, reject) => {
     get(url, { headers: { host } }, (response) => {
@@ -18,7 +18,7 @@ function statusFor(url: string, host: string): Promise<number> {
   })
 }
 
-/** Waits until the editor holds a text; the page's policy lets nobody evaluate a condition in it. */
+/** Waits until the editor has a text. The page's policy forbids conditions that run inside it. */
 async function holds({ page }: OpenedPage, text: string): Promise<void> {
   for (let tries = 0; tries < 1200; tries++) {
     if ((await page.locator('#yaml').inputValue()).includes(text)) return
@@ -42,7 +42,7 @@ t.test('every object can be edited as YAML through the API server', { skip }, as
     await page.locator('#object').selectOption({ label: 'Service default/web' })
     await holds(opened, 'name: web')
     const text = await yaml.inputValue()
-    // An answer that comes late does not overwrite what was typed meanwhile.
+    // A late answer does not overwrite text that was typed meanwhile.
     let answer = () => {}
     const late = new Promise<void>((resolve) => (answer = resolve))
     await page.route('**/object?*', (route) => void late.then(() => route.continue()), { times: 1 })
@@ -168,7 +168,7 @@ t.test('other sites are refused, and hostile names stay text', { skip }, async (
     await see('#services', 'odd')
     await page.locator('#object').selectOption({ label: 'Service default/odd' })
     await holds(opened, 'onerror')
-    // A refusal of the API is shown with the hostile name.
+    // The page shows a refusal of the API with the hostile name.
     await page
       .locator('#yaml')
       .fill(`{"apiVersion": "v1", "kind": ${JSON.stringify(hostile)}, "metadata": {"name": "x"}}`)
@@ -212,7 +212,7 @@ t.test('the page works by keyboard, at both widths, and with 200 Services', { sk
     t.equal(reached.size, all, 'Tab reaches every one of them')
     t.same(unseen, [], 'and the focus is always to be seen')
 
-    // A whole lesson, and the mode, without a mouse.
+    // A whole lesson and a change of the mode work without a mouse.
     const focus = (selector: string) => page.locator(selector).first().focus()
     await focus('#modes [data-value=userspace]')
     await page.keyboard.press('Enter')
@@ -264,7 +264,7 @@ t.test('the page works by keyboard, at both widths, and with 200 Services', { sk
     }
     await page.emulateMedia({ colorScheme: 'light' })
 
-    // As many Services as a small cluster has.
+    // The cluster gets as many Services as a small one has.
     await page.setViewportSize({ width: 1280, height: 900 })
     const service = (index: number) =>
       `{apiVersion: v1, kind: Service, metadata: {name: many-${index}}, spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}}`

@@ -7,10 +7,10 @@ import type { ServiceView } from '../../../lib/page/view.js'
 
 const clusterIp = '10.96.0.16'
 const podIp = '10.244.1.21'
-/** Of a pod that listens on another port. */
+/** The address of a pod that listens on another port. */
 const workerIp = '10.244.1.22'
 
-/** What the daemon makes of the Service, with its pod or without. */
+/** The state of the Service when these addresses are its endpoints. */
 function stateWith(addresses: readonly string[]) {
   const api = createApiServer()
   api.put({

@@ -8,7 +8,7 @@ import {
 } from '../../../lib/lab/playground/timeline.js'
 import { createApiServer } from '../../../lib/lab/apiserver/server.js'
 
-/** A pod that gets ready at 1000 and is listed at 1001; who listens can say what the daemon does. */
+/** A pod becomes ready at 1000 and is listed at 1001. `act` says what the daemon logs, and when. */
 async function follow(act: (say: (message: string, at: number, sync?: object) => void) => void) {
   const api = createApiServer({ runtime: undefined })
   let now = 1000
@@ -50,13 +50,13 @@ async function follow(act: (say: (message: string, at: number, sync?: object) =>
 t.test('the last sync before the first connection counts', async (t) => {
   const steps = await follow((say) => {
     say(changeSeen, 990)
-    // For an earlier change, and too early to know of the pod.
+    // These two belong to an earlier change, and are too early to include the pod.
     say(changeSeen, 1002)
     say(syncMeasured, 1006)
     say(changeSeen, 1007)
-    // Its tool has not ended when the connection arrives at 2020.
+    // The tool of this sync has not ended when the connection arrives at 2020.
     say(syncMeasured, 2021, { applyMs: 10 })
-    // This one is too late to count.
+    // This sync is too late to count.
     say(syncMeasured, 2500)
   })
   t.same(

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { skip, withOpenedPage, type OpenedPage } from './opened-page.js'
 
-/** Names of the pods as the page has them, by node. */
+/** The names of a node's pods on the page. */
 async function podsOf({ page }: OpenedPage, node: string): Promise<readonly string[]> {
   return page
     .locator('#pods li', { has: page.locator('.where-is', { hasText: node }) })
@@ -65,7 +65,7 @@ t.test('a click counts while the list of pods changes', { skip }, async (t) => {
         .querySelector('[data-action=unready]').click()`,
     )
     await rowOf(second).locator('.state.not-ready').waitFor()
-    // The page above may have become taller or shorter.
+    // The part above may have become taller or shorter.
     await pressed.hover()
     await page.mouse.up()
     await rowOf(first).locator('.state.not-ready').waitFor()
@@ -115,7 +115,7 @@ t.test('continuous requests go on until they are stopped', { skip }, async (t) =
 
     await press('Keep sending')
     await page.locator('#continuous[aria-pressed=false]').waitFor()
-    // Requests that were sent may still be answered.
+    // Requests that were already sent may still get answers.
     await page.waitForTimeout(300)
     const stopped = await asked()
     await page.waitForTimeout(1500)

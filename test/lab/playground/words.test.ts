@@ -44,7 +44,7 @@ for (const mode of modes) {
   })
 }
 
-/** The words for one line, in a ruleset of its own. */
+/** The words for a line, which is the whole ruleset. */
 function words(mode: ModeName, line: string, pod = ''): LineWords | undefined {
   return explainRules(mode, [{ text: line }], {
     podAt: (ip) => (ip === '10.244.1.21' ? pod : undefined),

@@ -11,7 +11,7 @@ import {
   SimulatedWorld,
 } from '../../conformance/simulated-world.js'
 
-/** The cases say what real packets do: `npm run conformance` checks them with real packets. */
+/** The simulation agrees with the cases, which `npm run conformance` checks with real packets. */
 for (const mode of modeNames.filter(isForLinux)) {
   t.test(`the simulation does in ${mode} mode what packets do in every case`, async (t) => {
     const results = await runCases({

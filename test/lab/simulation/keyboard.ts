@@ -1,6 +1,6 @@
 import type { OpenedSite } from './opened-site.js'
 
-/** What a learner does without a mouse. */
+/** A learner without a mouse. */
 export class Keyboard {
   readonly #opened: OpenedSite
 
@@ -41,7 +41,7 @@ export class Keyboard {
     await see('#yaml-said', 'applied')
   }
 
-  /** Presses `check` until it says this; pods need some time. */
+  /** Presses `check` until its report matches, because pods need some time. */
   async check(wanted: RegExp): Promise<string> {
     const { page } = this.#opened
     const report = page.locator('#exercises [data-key=report]')

@@ -9,7 +9,7 @@ const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install c
 
 const nothing = () => Promise.resolve()
 
-/** A learner with a keyboard and nothing else. */
+/** A learner who has only a keyboard. */
 class Learner extends Keyboard {
   readonly #opened: OpenedSite
 
@@ -18,7 +18,10 @@ class Learner extends Keyboard {
     this.#opened = opened
   }
 
-  /** Says what will come true, if the task under way asks. Then begins, and sends until so many tasks are done. */
+  /**
+   * Does a task. It answers the task's question first, if there is one. Then it begins, and sends
+   * until so many tasks are done.
+   */
   async until(
     lesson: string,
     done: number,
@@ -44,7 +47,7 @@ class Learner extends Keyboard {
   send = () => this.#sent('#send-1')
   sendMany = () => this.#sent('#send-100')
 
-  /** Waits for the answers: one request too many would do the next task, too. */
+  /** Sends and waits for the answers, because one request too many could do the next task too. */
   async #sent(button: string): Promise<void> {
     const { page } = this.#opened
     const before = await page.locator('#asked').innerText()
@@ -60,7 +63,7 @@ class Learner extends Keyboard {
     if (group === 'modes') await this.#opened.see('#status', `running in ${value} mode`)
   }
 
-  /** Waits until the kernel has them, too. */
+  /** Scales, and waits until the kernel has the pods too. */
   async scale(to: number): Promise<void> {
     const { page } = this.#opened
     const now = async () => Number(await page.locator('#replicas').innerText())

@@ -4,7 +4,7 @@ import { withOpenedSite, withSite } from './opened-site.js'
 
 const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
 
-/** Looks at every change of what moves: how many at once, which words, and where each ended. */
+/** Records all that moves: how many dots at once, their words, and where each ended. */
 const watch = `(() => {
   globalThis.seen = { most: 0, dots: 0, words: [] }
   const look = (changes) => {
@@ -84,7 +84,7 @@ t.test('a frame in another page holds the whole picture', { skip }, async (t) =>
   })
 })
 
-/** What has less than 14 px. */
+/** Elements with text of less than 14 px. */
 const small = `[...document.querySelectorAll('body *')]
   .filter((each) => each.checkVisibility() && each.tagName !== 'OPTION' &&
     [...each.childNodes].some((child) => child.nodeType === 3 && child.data.trim() !== ''))
@@ -95,7 +95,7 @@ const small = `[...document.querySelectorAll('body *')]
   })
   .map((each) => each.tagName + ' ' + each.textContent)`
 
-t.test('whatever is presented can be read at 1024 px', { skip }, async (t) => {
+t.test('text on a projector can be read at 1024 px', { skip }, async (t) => {
   await withSite(async ({ url }) => {
     for (const scene of ['lesson=ebpf', 'exercise=intruder', 'compare=userspace+ebpf']) {
       await withOpenedSite(`${url}?present#${scene}`, async ({ page }) => {
@@ -107,7 +107,7 @@ t.test('whatever is presented can be read at 1024 px', { skip }, async (t) => {
   })
 })
 
-/** Boxes that a wire touches, or nearly: those where it ends only there. */
+/** Boxes that a wire touches or nearly touches. Boxes at its ends count only elsewhere. */
 const touched = `[...document.querySelectorAll('#picture :is(.wire, .writes)')].flatMap((wire) => {
   const length = wire.getTotalLength()
   const points = Array.from({ length: 101 }, (_, at) => wire.getPointAtLength((length * at) / 100))
@@ -149,7 +149,7 @@ t.test('no wire runs along a box', { skip }, async (t) => {
   })
 })
 
-t.test('who presents can stop the dots, and lead to a rule', { skip }, async (t) => {
+t.test('a presenter can stop the dots, and link to a rule', { skip }, async (t) => {
   await withSite(async ({ url }) => {
     await withOpenedSite(`${url}?present`, async ({ page, complaints, press }) => {
       await page.setViewportSize({ width: 1024, height: 768 })

@@ -12,11 +12,11 @@ const script = fileURLToPath(new URL('../../../../scripts/site.mjs', import.meta
 
 export interface BuiltSite {
   readonly folder: string
-  /** Its page, as a file. */
+  /** The page of the site, as a file URL. */
   readonly url: string
 }
 
-/** Builds the site into a folder of its own. */
+/** Builds the site into a new folder. */
 export async function withSite(act: (site: BuiltSite) => Promise<void>): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-site-'))
   try {
@@ -29,13 +29,13 @@ export async function withSite(act: (site: BuiltSite) => Promise<void>): Promise
 
 export interface OpenedSite {
   readonly page: Page
-  /** What the page complained of so far. */
+  /** The errors of the page so far. */
   readonly complaints: readonly string[]
   readonly see: (selector: string, text: string | RegExp) => Promise<void>
   readonly press: (name: string) => Promise<void>
 }
 
-/** A real browser over a file of the site, without any network. */
+/** Opens a file of the site in a real browser without network. */
 export async function withOpenedSite(
   url: string,
   act: (opened: OpenedSite) => Promise<void>,

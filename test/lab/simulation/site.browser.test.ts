@@ -66,7 +66,7 @@ t.test('a cluster in the browser: every mode, more and fewer pods', { skip }, as
   })
 })
 
-/** The objects are packed in the address. */
+/** Whether the address contains changed objects, which are packed in it. */
 function hasChanges(url: string): boolean {
   const packed = new URLSearchParams(new URL(url).hash.slice(1)).get('objects')
   if (packed === null) return false
@@ -83,7 +83,8 @@ t.test('an address shows the same cluster again', { skip }, async (t) => {
       await press('outside')
       await press('One replica more')
       await page.locator('#targets [data-value=NodePort]').click()
-      // What is above the box grows with the pod, and a click may miss it; a person clicks again.
+      // The part above the box grows with the pod, so a click may miss the box. A person clicks
+      // again.
       const box = page.getByLabel('session affinity')
       while (!(await box.isChecked())) {
         await box.click()
@@ -328,7 +329,7 @@ t.test('on paper nothing is to be pressed, and nothing is cut off', { skip }, as
         `[...document.querySelectorAll('#ways .why')].map((each) => each.checkVisibility())`,
       )
       t.same(open, [true, true, true], 'every way is open')
-      // As wide as A4 with margins.
+      // The page is as wide as A4 with margins.
       await page.setViewportSize({ width: 717, height: 1000 })
       const { height = 0 } = (await page.locator('#picture').boundingBox()) ?? {}
       t.ok(height > 200 && height < 500, `the picture has a place on a page: ${height} px`)

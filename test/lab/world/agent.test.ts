@@ -116,7 +116,7 @@ t.test(
   },
 )
 
-t.test('of a flood the newest requests are told', async (t) => {
+t.test('of a flood of requests the newest are reported', async (t) => {
   const agent = startAgent()
   t.teardown(() => agent.close())
   const port = await freePort()

@@ -13,7 +13,7 @@ import { withoutPrograms, withoutProgramsSkip } from '../../support/without-prog
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 const protocols = ['TCP', 'UDP'] as const
 
-/** Namespaces whose name holds the text. */
+/** The namespaces whose name contains the text. */
 const namespacesWith = (text: string) => {
   try {
     return readdirSync('/run/netns').filter((name) => name.includes(text))
@@ -160,7 +160,7 @@ await t.test(
   'a world that lost its owner and its reaper is removed by the next world',
   { skip },
   async (t) => {
-    // The number of this process with another start time: an owner that ended long ago.
+    // The id of this process with another start time means an owner that has ended.
     const orphan = `kpw-${process.pid}-1-orphan-node`
     await runCommand('ip', ['netns', 'add', orphan])
     const swept = await sweepWorlds()

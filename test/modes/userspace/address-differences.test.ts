@@ -20,7 +20,7 @@ void t.test('differences of addresses and listeners are reported', async (t) => 
   const web = { place: { kind: 'address', name: '10.96.0.10' }, found: undefined, owner }
   const anywhere = { place: { kind: 'address', name: '0.0.0.0' }, found: undefined, owner }
   t.same(await addressDifferences(plan, link, [listening]), [
-    // All of 127.0.0.0/8 is local in any case.
+    // The listener at 127.1.0.5 needs no address, because all of 127.0.0.0/8 is local.
     { ...web, expected: 'the address', isWhole: true },
     { ...web, expected: 'listen TCP 10.96.0.10:80' },
     { ...anywhere, expected: 'listen TCP 0.0.0.0:30080' },

@@ -106,7 +106,7 @@ t.test('without a dummy device the addresses go on lo, and others there stay', a
   await first.replaceAll()
   t.same(links.listed(lo), ['127.0.0.1', '10.96.0.11', '10.96.0.10'])
 
-  // The first was killed; the next one knows its own addresses, and what it need not add.
+  // The first process was killed. The next one knows which addresses are its own and already there.
   const second = portalsOn(links)
   await second.prepare([wanting('a', '10.96.0.11')], { gone: [], full: true })
   await second.replaceAll()
@@ -203,7 +203,7 @@ for (const dataPath of ['net', 'splice']) {
       const proxy = runProxy(world, [...args, '--userspace-datapath', dataPath])
       const addresses = async () => (await world.exec('node', ['ip', 'address'])).stdout
       await stopping(proxy, async () => {
-        // Families are programmed one after the other.
+        // The families are programmed one after the other.
         const isProgrammed = (family: IpFamily) =>
           new RegExp(`"family":"${family}".*SyncProxyRules complete`).test(proxy.output())
         await until('all are programmed', () => families.every(isProgrammed))
@@ -246,7 +246,7 @@ for (const dataPath of ['net', 'splice']) {
 
 const loopback = { IPv4: '127.0.0.1', IPv6: '::1' }
 
-/** The answer of `explain` for the Service above, in the words of a flow's outcome. */
+/** The answer of `explain` for the Service above, in the words for outcomes of flows. */
 function explainerOf(family: IpFamily) {
   const cluster = states(
     family,

@@ -23,7 +23,7 @@ t.test('a place in the queue is free again when its client leaves or is admitted
   t.notOk(queue.hasClients)
   isOpen = false
   t.ok(queue.add(c))
-  // Not `once`: these sockets were never connected, and resetting one is an error as well.
+  // `once` would fail: these sockets were never connected, so that a reset is also an error.
   const closed = new Promise((resolve) => c.once('close', resolve))
   queue.empty()
   await closed

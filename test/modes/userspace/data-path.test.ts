@@ -23,9 +23,9 @@ import type { ListenerCounts } from '../../../lib/modes/userspace/datapath/traff
 
 const host = '127.0.0.1'
 const budget = 200
-/** What one listener gets of it: the rest is left for others. */
+/** The part of the budget that one listener may use; the rest is left for others. */
 const mostOfOne = 188
-/** Descriptors a data path may keep for the next connections, until it drains. */
+/** The descriptors that a data path may keep for later connections until it drains. */
 const keeps: Readonly<Record<string, number>> = { splice: 32 }
 
 for (const [name, load] of Object.entries(dataPathLoaders)) {
@@ -62,7 +62,7 @@ function tcpTests(t: Test, create: Create): void {
       serve: (socket) => {
         let received = 0
         socket.on('data', (chunk) => (received += chunk.length))
-        // Answers only after the client has closed, with more than any buffer holds.
+        // The answer comes after the client has closed, and is larger than any buffer.
         socket.on('end', () => socket.end(Buffer.alloc(received, 'x')))
       },
     })
@@ -113,7 +113,7 @@ function tcpTests(t: Test, create: Create): void {
         socket.write(part)
       },
     })
-    // While nothing reads, the last bytes and then the reset wait in the kernel.
+    // While the client does not read, the last bytes and then the reset wait in the kernel.
     const client = dial(bench.port)
     client.pause()
     await until(() => sockets.length === 1)
@@ -212,7 +212,7 @@ function tcpTests(t: Test, create: Create): void {
     })
     const client = dial(bench.port)
     client.pause()
-    // Both kernels' buffers and ours fill up; then the sender has to wait.
+    // The buffers of both sockets and of the proxy fill up. Then the sender has to wait.
     let before = -1
     await until(() => {
       const stalled = sender !== undefined && before === inFlight(sender, size)
@@ -356,8 +356,8 @@ function tcpTests(t: Test, create: Create): void {
       ...keepAliveSeconds({ localPort: bench.port }),
       ...keepAliveSeconds({ remotePort: endpoint?.port ?? 0 }),
     ]
-    // Until everything is acknowledged another timer runs, and `splice` leaves
-    // connections alone as long as they are awaitingKeepAlive.
+    // Keep-alive starts some seconds after the connection, because most connections end soon. Until
+    // everything is acknowledged the kernel shows another timer.
     await until(() => ours().every((seconds) => seconds !== undefined), 50)
     t.equal(ours().length, 2)
     for (const seconds of ours()) t.ok(seconds && seconds > 30 && seconds <= 60, `${seconds} s`)
@@ -439,7 +439,7 @@ function tcpTests(t: Test, create: Create): void {
       await Promise.all(
         Array.from({ length: 50 }, async (_, index) => {
           if (index % 5 > 0) return ask(bench.port)
-          // Some close at once, some without sending anything.
+          // One client in five closes at once without sending anything.
           const client = dial(bench.port)
           client.on('error', () => undefined)
           await once(client, 'connect')
@@ -543,7 +543,7 @@ function udpTests(t: Test, create: Create): void {
 
   t.test('US56: after one lost datagram the next goes to another endpoint', async (t) => {
     const bench = await openBench(t, create, { udp: ['a'], deadUdp: 1, udpIdleMs: 60_000 })
-    // Of two clients one begins with the dead endpoint.
+    // One of two clients begins with the dead endpoint.
     for (const client of [await openUdpClient(t, bench.port), await openUdpClient(t, bench.port)]) {
       let name = ''
       for (let round = 0; round < 20 && name === ''; round++) {
@@ -551,7 +551,7 @@ function udpTests(t: Test, create: Create): void {
       }
       t.equal(name, 'a')
     }
-    // To connect a UDP socket proves nothing, so there is nothing to dial again.
+    // A connected UDP socket proves nothing, so the proxy does not try another endpoint.
     const refused = { end: 'ECONNREFUSED', attempts: 1, endpoint: `${host}:9` }
     t.ok(bench.entries.length > 0)
     t.match(bench.entries, Array(bench.entries.length).fill(refused))
@@ -567,7 +567,7 @@ function udpTests(t: Test, create: Create): void {
       const { name } = await openUdpClient(t, bench.port)
       answers.push(await Promise.race([name(), sleep(300, '')]))
     }
-    // Round robin would send three of them there.
+    // Round robin alone would send three of the six clients to the dead endpoint.
     t.equal(answers.filter((answer) => answer === '').length, 1, answers.join())
   })
 
@@ -599,19 +599,19 @@ interface BenchOptions {
   readonly tcp?: readonly string[]
   readonly udp?: readonly string[]
   readonly serve?: (socket: Socket) => void
-  /** So many endpoints without a listener. */
+  /** How many more endpoints have no listener. */
   readonly dead?: number
   readonly deadUdp?: number
   readonly affinityMs?: number
   readonly balance?: Balance
-  /** False: without an access log, as nodes have it. */
+  /** False: there is no access log, as on most nodes. */
   readonly isLogged?: boolean
   readonly udpIdleMs?: number
   readonly udpDelayMs?: number
   readonly passiveHealth?: boolean
 }
 
-/** A data path with one listener, its endpoints, and what it reports. */
+/** A data path with one listener and its endpoints, and a record of what it reports. */
 async function openBench(t: Test, create: Create, options: BenchOptions) {
   const descriptors = new DescriptorBudget(DescriptorBudget.allocate(budget))
   const entries: AccessEntry[] = []
@@ -666,7 +666,7 @@ async function openBench(t: Test, create: Create, options: BenchOptions) {
     },
     keyOf: (name: string) => servers.get(name)?.target.key,
     stopServer: (name: string) => servers.get(name)?.stop(),
-    /** Every connection has ended and released its descriptors. */
+    /** Waits until every connection has ended and released its descriptors. */
     settled: () => until(() => descriptors.left >= budget - (isUdp ? 0 : (keeps[path.name] ?? 0))),
   }
 }
@@ -705,14 +705,14 @@ async function closedPorts(t: Test, count: number): Promise<readonly Target[]> {
   return targets
 }
 
-/** An endpoint whose kernel accepts no more connections and does not answer. */
+/** An endpoint whose queue is full, so that its kernel does not answer new connections. */
 async function openSilent(t: Test): Promise<Target> {
   const worker = new Worker(
     `const { createServer } = require('node:net')
      const { parentPort } = require('node:worker_threads')
      const server = createServer().listen({ port: 0, host: '${host}', backlog: 1 }, () => {
        parentPort.postMessage(server.address().port)
-       // From here on this thread accepts no connection.
+       // This thread stops here and accepts no connection.
        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)
      })`,
     { eval: true, execArgv: [] },
@@ -723,7 +723,7 @@ async function openSilent(t: Test): Promise<Target> {
     for (const filler of fillers) filler.destroy()
     await worker.terminate()
   })
-  // The kernel keeps one more than it was asked to.
+  // The kernel queues one more connection than the backlog says.
   while (fillers.filter(({ connecting }) => !connecting).length < 2) await sleep(10)
   return { key: `${host}:${port}`, ip: host, port }
 }
@@ -787,7 +787,7 @@ async function errorOf(socket: Socket): Promise<string> {
   return new Promise((resolve) => {
     socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? ''))
     socket.once('end', () => {
-      // After the last bytes libuv takes a reset for an end, until the next write.
+      // libuv reports a reset after the last bytes as an end. Only the next write fails.
       socket.write('', (error) =>
         resolve(error && 'code' in error ? String(error.code) : 'orderly end'),
       )
@@ -800,8 +800,8 @@ async function until(holds: () => boolean, everyMs = 5): Promise<void> {
 }
 
 /**
- * Of established sockets of this machine: after how many seconds the peer is asked whether it is
- * still there; undefined if it is never asked.
+ * For each established socket with these ports: the seconds until keep-alive asks the peer, or
+ * undefined without keep-alive.
  */
 function keepAliveSeconds(socket: { readonly localPort?: number; readonly remotePort?: number }) {
   const portOf = (address = '') => parseInt(address.split(':')[1] ?? '', 16)
@@ -844,7 +844,7 @@ t.test('US46: an endpoint that answers in time is used, even if the thread was b
   const address = server.address()
   const port = typeof address === 'object' ? (address?.port ?? 0) : 0
   const dialed = dialTcp({ key: 'endpoint', ip: '127.0.0.1', port }, 50)
-  // By then the dial has begun. The answer is in the kernel while the thread does something else.
+  // After this the dial has begun. Its answer waits in the kernel while the thread is busy.
   await new Promise<void>((begun) => process.nextTick(begun))
   const until = performance.now() + 200
   while (performance.now() < until);

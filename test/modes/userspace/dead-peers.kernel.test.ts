@@ -1,4 +1,6 @@
-/** Peers that vanish without a word, for each data path, in a network namespace of its own. */
+/**
+ * Peers that vanish without a packet, with each data path, in a network namespace of this process.
+ */
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
@@ -22,7 +24,7 @@ t.test('keep-alive', { skip }, async (t) => {
     t.test(`data path ${name}: a client that vanished is ended and counted`, async (t) => {
       const { client, served, ends } = await open(t, load, 1_000)
       const reset = once(served, 'error')
-      // The kernel may give the same port to a client of another server: that one stays.
+      // A client of another server may have the same port from the kernel, and is not affected.
       vanish(client.localPort, client.remotePort)
       t.match(await reset, [{ code: 'ECONNRESET' }], 'its endpoint is told')
       t.same(await ends(), { deadClients: 1, deadEndpoints: 0 })
@@ -36,7 +38,7 @@ t.test('keep-alive', { skip }, async (t) => {
       t.same(await ends(), { deadClients: 0, deadEndpoints: 1 })
     })
 
-    // The kernel does not ask by keep-alive as long as it waits for what it has sent.
+    // The kernel sends no keep-alive while it waits for the confirmation of bytes.
     t.test(`data path ${name}: bytes that are never confirmed are a sign, too`, async (t) => {
       const { client, served, endpoint, ends } = await open(t, load, 1_000)
       const reset = once(client, 'error')
@@ -47,7 +49,7 @@ t.test('keep-alive', { skip }, async (t) => {
       served.destroy()
     })
 
-    t.test(`data path ${name}: nobody is asked where a Service does not want it`, async (t) => {
+    t.test(`data path ${name}: no keep-alive is sent if a Service does not want it`, async (t) => {
       const { client, endpoint } = await open(t, load, 0)
       await sleep(keepAliveStartMs + 1_000)
       t.same(asking([client.localPort, endpoint]), [])
@@ -64,7 +66,7 @@ t.test('the annotation is read within bounds', async (t) => {
   }
 })
 
-/** A client that is connected to an endpoint, and has got a byte from it. */
+/** A client with a connection to an endpoint, over which a byte has come. */
 async function open(
   t: Test,
   load: (typeof dataPathLoaders)['net' | 'splice'],
@@ -112,7 +114,9 @@ async function endsOf(path: DataPath) {
   }
 }
 
-/** From now on no packet from or to this port arrives; where a peer is named, none between the two. */
+/**
+ * Drops all packets from and to this port. With a peer it drops only those between the two ports.
+ */
 function vanish(port = 0, peer?: number): void {
   const [from, to] = peer === undefined ? ['', ''] : [`tcp dport ${peer}`, `tcp sport ${peer}`]
   run(
@@ -125,7 +129,7 @@ function run(program: string, ...args: string[]): void {
   execFileSync(program, args, { stdio: ['ignore', 'ignore', 'inherit'] })
 }
 
-/** Established sockets with one of these ports whose peer is asked after a silence. */
+/** The established sockets with one of these ports that use keep-alive. */
 function asking(ports: readonly (number | undefined)[]): readonly string[] {
   const portOf = (address = '') => parseInt(address.split(':')[1] ?? '', 16)
   return readFileSync('/proc/thread-self/net/tcp', 'utf8')

@@ -43,7 +43,7 @@ for (const dataPath of ['net', 'splice']) {
     t.pass('every established connection goes on')
     for (const client of served) client.socket.destroy()
     await until(() => {
-      // A client that was served makes room for the next one.
+      // Clients that were served end, so that the next ones get descriptors.
       for (const { isServed, socket } of waiting) if (isServed) socket.destroy()
       return waiting.every(({ isServed }) => isServed)
     })
@@ -88,7 +88,7 @@ t.test('US35: the process raises its limit of descriptors up to the hard limit',
   t.equal(proxy.exitCode, null)
 })
 
-/** An endpoint that says what it hears; its port. */
+/** Starts an endpoint that sends back what it gets, and returns its port. */
 async function openEcho(t: Test): Promise<number> {
   const endpoint = createServer((socket) => {
     socket.on('error', () => undefined)
@@ -100,13 +100,13 @@ async function openEcho(t: Test): Promise<number> {
   return typeof address === 'object' && address ? address.port : 0
 }
 
-/** With so many descriptors, soft and hard. */
+/** Starts the proxy with these soft and hard limits of descriptors. */
 function startProxy(
   t: Test,
   dataPath: string,
   { port, limits }: { readonly port: number; readonly limits: string },
 ) {
-  // The test runner is left out, because what it loads into processes opens files too.
+  // The environment is empty, because the test runner loads code into processes that opens files.
   const proxy = spawn('env', [
     ...['-i', `PATH=${process.env['PATH'] ?? ''}`, 'prlimit', `--nofile=${limits}`],
     ...[process.execPath, script, dataPath, String(port)],
@@ -143,7 +143,7 @@ class Client {
   }
 }
 
-/** Asks again and again, for at most ten seconds. */
+/** Asks until there is an answer, for at most ten seconds. */
 async function until<T>(ask: () => T | undefined | false): Promise<T> {
   for (let tries = 0; tries < 500; tries++) {
     const answer = ask()
@@ -153,7 +153,7 @@ async function until<T>(ask: () => T | undefined | false): Promise<T> {
   throw new Error(`waited 10 s in vain for ${ask.toString()}`)
 }
 
-/** Waits until a count has not moved for a second. */
+/** Waits until a count has not changed for a second. */
 async function settled(count: () => number): Promise<void> {
   let last = count()
   for (let still = 0; still < 20; still++) {

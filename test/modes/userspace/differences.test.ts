@@ -8,7 +8,7 @@ import { service, states, testSettings, type ServiceSpec } from '../../support/s
 const owner = 'default/web:http'
 const remote = { ip: '10.180.1.1', local: false }
 
-/** What the rules of the Service's two listeners lack, where they and nothing else are in the kernel. */
+/** The differences of a Service when the kernel has only the rules of its two listeners. */
 function differencesOf(endpoints: ServiceSpec['endpoints'], change = (text: string) => text) {
   const spec = service({ nodePort: 30080, externalPolicyLocal: true, endpoints })
   const plan = userspacePlanner(testSettings)(states().put(spec).take())

@@ -1,4 +1,4 @@
-/** Endpoints that accept connections and are of no use then, for each data path. */
+/** Endpoints that accept connections and do not serve them, with each data path. */
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -24,7 +24,7 @@ for (const [name, load] of Object.entries(dataPathLoaders)) {
       t.equal((await counts('bad')).resets, 3)
     })
 
-    t.test('it is used as before once it answers', async (t) => {
+    t.test('an endpoint that answers again is used as before', async (t) => {
       const serve = { bad: reset }
       const bad = (socket: Socket) => serve.bad(socket)
       const { clock, tally } = await open(t, load, { bad, good: speak })
@@ -49,7 +49,7 @@ for (const [name, load] of Object.entries(dataPathLoaders)) {
       t.equal((await counts('bad')).resets, 0)
     })
 
-    t.test('an endpoint that says nothing proves itself by going on', async (t) => {
+    t.test('a silent endpoint is used again if its connection stays open', async (t) => {
       const serve = { bad: reset }
       const bad = (socket: Socket) => serve.bad(socket)
       const { clock, tally, dial, connections } = await open(t, load, { bad, good: speak })
@@ -60,7 +60,7 @@ for (const [name, load] of Object.entries(dataPathLoaders)) {
       await dial()
       await dial()
       await found
-      // The clock stands still: only the proof ends its time of being tried last.
+      // The clock stands still, so only the proof makes the endpoint usable again.
       const again = connections(3)
       const timer = setInterval(() => void dial(), 50)
       await again
@@ -111,7 +111,7 @@ t.test('the annotation is read within bounds', async (t) => {
   for (const text of ['', '99ms', '2', '11m']) t.equal(firstByteAnnotation.parse(text), undefined)
 })
 
-/** A reset that comes before the proxy sees the connection would be a failed dial. */
+/** Resets after the first bytes: an earlier reset could look like a failed dial. */
 function reset(socket: Socket): void {
   socket.once('data', () => socket.resetAndDestroy())
 }
@@ -183,7 +183,7 @@ async function open(
       client.once('data', (bytes) => told(String(bytes))).once('close', () => told('closed'))
     })
   }
-  /** Who answered, one connection after the other. */
+  /** Makes connections one after the other and counts who answered. */
   const tally = async (count: number) => {
     const seen: Record<string, number> = {}
     for (let each = 0; each < count; each++) {
@@ -192,7 +192,7 @@ async function open(
     }
     return seen
   }
-  /** The connection of this number at the bad endpoint. */
+  /** Waits for the connection of this number at the bad endpoint. */
   const connections = async (count: number) => {
     for (;;) {
       const socket = atBad[count - 1]
@@ -203,7 +203,7 @@ async function open(
   return { clock, dial, tally, connections, counts: counter(path) }
 }
 
-/** Sums of what was counted at an endpoint so far; waits until there is some of `awaited`. */
+/** Sums the counts of endpoints. With `awaited` it waits until that count is not zero. */
 function counter(path: DataPath) {
   const sums = new Map<string, { resets: number; lateAnswers: number }>()
   return async (key: string, awaited?: 'resets' | 'lateAnswers') => {

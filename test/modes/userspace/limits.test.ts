@@ -1,4 +1,4 @@
-/** Connections that are limited, and those that end with their endpoint, for each data path. */
+/** Limits of connections, and connections that end with their endpoint, with each data path. */
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 import t, { type Test } from 'tap'

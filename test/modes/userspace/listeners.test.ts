@@ -26,7 +26,7 @@ t.test('many listeners at once: each opens, gets its new endpoints, and closes',
   t.same(await answers(), ['here'])
   await listeners.ensure(specs(there))
   t.same(await answers(), ['there'])
-  // The worker is told what changed since it was told last, not since the beginning.
+  // The worker gets the changes since the last message, not since the beginning.
   await listeners.ensure(specs(here))
   t.same(await answers(), ['here'])
   await listeners.close(open)
@@ -46,7 +46,7 @@ t.test('a worker that ends is replaced, and its listeners are opened again', asy
   const ports = () => specs.map(({ key }) => listeners.portOf(key) ?? 0)
   t.same(await Promise.all(ports().map(ask)), ['here', 'here', 'here', 'here'])
 
-  // No plan looks like this; it is an example of a mistake of ours.
+  // No plan looks like this. It plays a mistake in our code.
   const poison = { ...udp, servingKeys: 1 } as unknown as ListenerSpec
   await t.rejects(listeners.ensure([poison]), KernelError)
   t.equal(lost.length, 1)
@@ -121,7 +121,7 @@ function specOf(name: string, protocol: 'TCP' | 'UDP'): ListenerSpec {
   }
 }
 
-/** An endpoint that says its name and ends. */
+/** An endpoint that sends its name and ends the connection. */
 async function answering(t: Test, name: string): Promise<Target> {
   const server = createServer((socket) => socket.end(name)).listen(0, host)
   await once(server, 'listening')

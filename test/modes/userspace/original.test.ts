@@ -1,4 +1,4 @@
-/** What is kept of the original design, and what is changed, one by one. */
+/** Each property of the original design that is kept, and each that is changed. */
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import t from 'tap'

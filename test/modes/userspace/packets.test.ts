@@ -26,7 +26,7 @@ const protocols = ['TCP', 'UDP'] as const
 t.test('userspace mode serves real packets', { skip }, async (t) => {
   const world = await createWorld({ name: 'us' })
   const home = openSync('/proc/self/ns/net', 'r')
-  // Threads and programs started from here on are on the node, and so is the mode.
+  // Threads and programs that start after this are on the node, and so is the mode.
   joinNetworkNamespace(world.namespaces.node)
 
   const log: string[] = []
@@ -37,7 +37,7 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
     resync: () => resyncs++,
     meter: { count() {}, gauge() {}, observe() {}, forget() {} },
   }
-  // As in the original design, where endpoints see an address of this node.
+  // Endpoints see an address of this node, as in the original design.
   const settings = {
     ...testSettings,
     sourceAddress: 'hide' as const,
@@ -46,7 +46,7 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
   }
   const mode: Mode = await UserspaceMode.create(settings, families, context)
   t.teardown(async () => {
-    // The world ends whoever is still inside.
+    // The world ends every process that is still inside, so this one leaves first.
     joinNetworkNamespace(`../../proc/self/fd/${home}`)
     await world.close()
   })
@@ -133,7 +133,7 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
         ]
         for (const [from, host, port] of destinations) {
           const [result] = await flow(from, host, port, { protocol })
-          // A program on the node is told EPERM when it sends by UDP.
+          // A program on the node gets EPERM when it sends by UDP.
           const expected = from === 'node' && protocol === 'UDP' ? 'unreachable' : 'refused'
           t.equal(result?.outcome, expected, `${protocol} from ${from} to ${host}:${port}`)
         }
@@ -201,7 +201,7 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
     t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'dropped' }])
     await sync(true)
     t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'reply' }])
-    // It is first in its chain, and leads all packets to a port without a listener.
+    // This rule is the first of its chain, and sends all packets to a port without a listener.
     const stray = ['-I', chain, '-p', 'tcp', '-d', virtual.cluster.IPv4, '-j', 'REDIRECT']
     await runCommand('iptables', ['-t', 'nat', ...stray, '--to-ports', '9'])
     const before = resyncs

@@ -41,7 +41,7 @@ function balancer(
   return {
     clock,
     balancer: made,
-    /** As the listeners and their worker do it: the balancer gets only the differences. */
+    /** Gives the balancer only the differences, as the listeners and their worker do. */
     change: (names: readonly string[], affinityMs?: number) => {
       const after = { endpoints: names.map(target), servingKeys: [], affinityMs }
       made.update(endpointChanges(endpoints, after))
@@ -201,8 +201,10 @@ const plans = (settings: Partial<UserspaceSettings> = {}) =>
   userspacePlanner({ ...testSettings, ...settings })
 const planner = (values: Readonly<Record<string, unknown>> = {}) =>
   definition.planner(configWith(values))
-/** Where packets end under the plan of these Services. */
-/** As in the original design, where endpoints see an address of this node. */
+/**
+ * Where packets end under the plan of these Services. Endpoints see an address of this node, as in
+ * the original design.
+ */
 const walk = (specs: Parameters<typeof state>[0]) =>
   walkOf('userspace', state(specs), { 'userspace.sourceAddress': 'hide' })
 

@@ -20,7 +20,7 @@ import { service, states, testSettings } from '../../support/states.js'
 import type { IpFamily } from '../../../lib/state/ip.js'
 
 const skip = enterPrivateNetns() ?? false
-/** Three rules each. */
+/** How many Services there are, with three rules each. */
 const many = 400
 
 function rulesOf(
@@ -237,7 +237,7 @@ for (const backend of ['nft', 'legacy'] as const) {
       await portals.replaceAll(rules)
       t.equal(spawnSync(`iptables-${backend}`, ['-t', 'nat', '-F']).status, 0)
       const [[key = '', own = []] = []] = rules
-      // The rules that it replaces are gone.
+      // The flush has deleted the rules that this change replaces.
       const { changed } = await portals.change(new Map([[key, own.slice(1)]]))
       t.same(changed.includes(key), true)
       t.ok(await portals.isIntact(), 'the rules of the other Services stand, too')

@@ -1,4 +1,4 @@
-/** The PROXY header, for each data path, as the parsers of HAProxy and nginx read it. */
+/** The PROXY header with each data path, as the parsers of HAProxy and nginx read it. */
 import { spawn, spawnSync } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
@@ -129,7 +129,7 @@ function tests(t: Test, bench: Bench): void {
         how,
       )
     }
-    // The client ends first, or resets: whatever the endpoint does then, it is not the header.
+    // If the client ends or resets first, the endpoint did not end because of the header.
     const endpoint = await openTcp(t, (socket) => socket.resume().on('end', () => socket.end()))
     const { path, port } = await bench(t, { endpoints: [endpoint], proxyHeader })
     for (const leave of ['end', 'resetAndDestroy'] as const) {
@@ -181,7 +181,7 @@ function tests(t: Test, bench: Bench): void {
         t.equal(String((await reply)[0]), 'ok')
         t.ok(received.at(-1)?.equals(Buffer.concat([header, Buffer.from(payload)])), family)
       }
-      // A burst of one client is forwarded together.
+      // Several datagrams of one client at once are forwarded together.
       const before = received.length
       for (let number = 0; number < 20; number++) socket.send(`n${number}`, port, loopback[family])
       await until(() => received.length === before + 20)
@@ -228,7 +228,7 @@ async function openListener(t: Test, create: Create, options: Partial<ListenerSp
   return { path, spec, port: await path.open(spec) }
 }
 
-/** The counts of the next connection that has ended, or of datagrams. */
+/** Waits for the counts of the next connection that has ended, or of datagrams. */
 async function countsOf(path: DataPath) {
   for (;;) {
     const counts = path.takeCounts()
@@ -270,7 +270,7 @@ async function openUdp(t: Test, family: 'IPv4' | 'IPv6') {
   return { endpoint: { key: hostPort(ip, port), ip, port }, received }
 }
 
-/** A server that answers who its client is, by the header, and what that client asked. */
+/** A server that answers with the client and the address that the header names. */
 async function openHttp(t: Test, parser: 'haproxy' | 'nginx', family: 'IPv4' | 'IPv6') {
   const folder = mkdtempSync(join(tmpdir(), 'proxy-protocol-'))
   const port = await freePort(loopback[family])
@@ -316,7 +316,9 @@ http {
 `
 }
 
-/** Without a header both parsers end the connection, so an answer says that they read it. */
+/**
+ * Asks the server. Both parsers end a connection without a header, so an answer needs the header.
+ */
 async function get(host: string, port: number) {
   const socket = connect({ host, port })
   await once(socket, 'connect')
@@ -329,7 +331,7 @@ async function get(host: string, port: number) {
   return { body: withBrackets(body.trim()), client }
 }
 
-/** The parsers print IPv6 addresses without brackets. */
+/** Adds the brackets of IPv6 addresses, which the parsers leave out. */
 function withBrackets(text: string): string {
   return text.replace(/(\S*:\S*):(\d+)/g, (_, ip: string, port: string) =>
     hostPort(ip, Number(port)),
@@ -353,7 +355,7 @@ function answers(host: string, port: number): Promise<boolean> {
   })
 }
 
-/** Unlike `once`, an error is no failure: it comes before the close. */
+/** Waits for the close. Unlike with `once`, an error before it is no failure. */
 function closed(socket: Socket): Promise<void> {
   return new Promise((resolve) => socket.once('close', () => resolve()))
 }

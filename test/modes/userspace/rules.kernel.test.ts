@@ -1,4 +1,4 @@
-/** How rules are written and removed, in a network namespace, with programs of the node as clients. */
+/** Rules are written and removed in a network namespace. Programs of the node are the clients. */
 import { execFileSync } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
@@ -29,13 +29,13 @@ if (skip === false) {
   ip('route', 'add', 'default', 'dev', 'lo')
 }
 
-/** Without the numbers of packets and the date. */
+/** The rules without counters and the date. */
 const rules = () =>
   execFileSync('iptables-save', { encoding: 'utf8' })
     .replaceAll(/^#.*\n/gm, '')
     .replaceAll(/\[\d+:\d+\]/g, '')
 
-/** One endpoint that says its name. */
+/** An endpoint that sends its name. */
 async function openEndpoint(t: Test, name: string) {
   const server = createServer((socket) => {
     socket.on('error', () => undefined)
@@ -47,7 +47,7 @@ async function openEndpoint(t: Test, name: string) {
   return { ip: otherIp, port: typeof address === 'object' && address ? address.port : 0 }
 }
 
-/** The answer that a program of this node gets at an address, or the error code. */
+/** Connects as a program of this node, and returns the answer or the error code. */
 async function ask(host: string, port = 80): Promise<string> {
   const socket = connect({ host, port, timeout: 2000 })
   socket.on('timeout', () => socket.destroy(new Error('no answer')))
@@ -63,7 +63,7 @@ const quiet = () => undefined
 const quietLog = { debug: quiet, info: quiet, warn: quiet, error: quiet }
 const quietMeter = { count: quiet, gauge: quiet, observe: quiet, forget: quiet }
 
-/** The mode, with what it runs and counts on show. */
+/** The mode, with its restores, metrics and logs for the test to see. */
 async function openMode(t: Test, run: Run = runProgram, own: Partial<UserspaceSettings> = {}) {
   const gauges = new Map<string, number>()
   const context: ModeContext = {
@@ -202,14 +202,14 @@ for (const datapath of ['net', 'splice'] as const) {
       t.equal(heard.filter((name) => /^[abc]$/.test(name)).length, 2)
       const [served] = [a, b, c].filter((_, index) => /^[abc]$/.test(heard[index] ?? ''))
       if (served) mode.cluster.remove(served)
-      // A removed listener is closed last, so its port is free for the next sync.
+      // A removed listener closes at the end of a sync, so its port is free only for the next sync.
       await mode.sync()
       t.same(await mode.sync(), [])
     },
   )
 }
 
-/** Sends back what it gets. */
+/** A server that sends back what it gets. */
 async function openEcho(t: Test) {
   const server = createServer((socket) => void socket.on('error', () => undefined).pipe(socket))
   server.listen(0, otherIp)

@@ -1,7 +1,7 @@
 /**
- * The workers of userspace mode alone, for a test that gives a whole process too few descriptors.
- * Usage: small-proxy.js DATAPATH ENDPOINT-PORT; prints the ports of two listeners, and then what
- * happened, a line of JSON each.
+ * Runs only the workers of userspace mode, for a test that gives a process too few descriptors.
+ * Usage: small-proxy.js DATAPATH ENDPOINT-PORT. It prints the ports of its listeners, and then what
+ * happens, each as a line of JSON.
  */
 import {
   DescriptorBudget,
@@ -50,7 +50,7 @@ const specOf = (name: string): ListenerSpec => ({
   udpIdleMs: 250,
 })
 
-// One in either worker.
+// Each worker gets some of them.
 const specs = ['a', 'b', 'c', 'd'].map(specOf)
 const failed = await listeners.ensure(specs)
 say({ ports: specs.map(({ key }) => listeners.portOf(key)), failed, left: budget.left })

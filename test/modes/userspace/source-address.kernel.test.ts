@@ -1,4 +1,4 @@
-/** `--userspace-source-address` on a node of its own: what it writes, what is left, a crash. */
+/** `--userspace-source-address` on a node: what it writes, what it leaves, and after a crash. */
 import { mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -43,7 +43,7 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
   const flow = async (request: Pick<FlowRequest, 'protocol' | 'host'> & Partial<FlowRequest>) =>
     (await world.agent('client-pod').flow({ port, ...request }))[0]
   const clean = await leftBehind()
-  /** What one of the two endpoints sees of the client. */
+  /** The addresses that one of the two endpoints sees as the client's. */
   const sources = async (backend: 'pod-1' | 'pod-4' = 'pod-4') => {
     const seen = []
     for (const family of families) {

@@ -1,4 +1,7 @@
-/** Whose address an endpoint sees: what the kernel modes leave, and what comes back here. */
+/**
+ * Whose address an endpoint sees. The client's is kept if kernel modes keep it and if the answers
+ * come back to this node.
+ */
 import t from 'tap'
 import { SourceKeeper, SourceSwitch } from '../../../lib/modes/userspace/datapath/source-keeper.js'
 import type { SourceRule } from '../../../lib/modes/userspace/datapath/source-rule.js'

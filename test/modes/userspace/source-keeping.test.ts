@@ -1,4 +1,6 @@
-/** When the kernel is prepared for keeping the address of clients, and what is said if it cannot be. */
+/**
+ * When the mode prepares the kernel to keep the address of clients, and what it logs on failure.
+ */
 import t from 'tap'
 import { KernelError } from '../../../lib/errors.js'
 import { SourceSwitch } from '../../../lib/modes/userspace/datapath/source-keeper.js'

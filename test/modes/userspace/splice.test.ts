@@ -1,4 +1,4 @@
-/** Tests of the `splice` data path alone; those of both data paths are in data-path.test.ts. */
+/** Tests of only the `splice` data path; those of both data paths are in data-path.test.ts. */
 import { spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
@@ -46,11 +46,11 @@ function open(endpointPort: number, limit = 1000) {
   return { path, descriptors, port: path.open(spec) }
 }
 
-/** Everything a socket receives until its end, as a hash; stops reading now and then if slow. */
+/** The hash of everything that a socket receives. A slow one stops reading now and then. */
 async function digest(socket: Socket, isSlow: boolean): Promise<string> {
   const hash = createHash('sha1')
   let chunks = 0
-  // No loop over the socket itself: at its end that would destroy what is still being sent.
+  // A loop over the socket would destroy it at the end, together with bytes that still wait.
   socket.on('data', (chunk: Buffer) => {
     hash.update(chunk)
     if (!isSlow || ++chunks % 16 !== 0) return
@@ -99,7 +99,7 @@ t.test('the number of pipes is bounded, and they count as descriptors', async (t
   const descriptors = new DescriptorBudget(DescriptorBudget.allocate(1000))
   const pool = new PipePool(new Pipes(await loadLibc()), descriptors)
   const pipes = Array.from({ length: 100 }, () => pool.take()).filter((pipe) => pipe !== undefined)
-  // Slow readers keep theirs full, a mebibyte each.
+  // The bound is low, because the pipe of a slow reader stays full, with up to a mebibyte.
   t.equal(pipes.length, 64)
   t.equal(descriptors.left, 1000 - 64 * 2)
   for (const pipe of pipes.slice(0, 32)) pool.giveBack(pipe)
@@ -133,7 +133,7 @@ t.test('urgent data does not stop the flow', async (t) => {
   }
   await sleep(20)
   await say('before', 0)
-  // The byte out of band is lost, as it is on its way through any relay that does not ask for it.
+  // The out-of-band byte is lost, as in every relay that does not read such bytes.
   memory.bytes.write('abcX')
   libc.send(fd, memory.address, 4, urgent)
   memory.bytes.write('after')
@@ -146,12 +146,13 @@ t.test('urgent data does not stop the flow', async (t) => {
   await path.drain(1000)
 })
 
-// A connection takes two, so either the accept or the dial finds none free.
+// A connection takes two descriptors. With one of the limits the accept finds none, with the other
+// the dial.
 for (const limit of [80, 81]) {
   t.test(
     `with all ${limit} descriptors in use new clients wait, and established ones go on`,
     async (t) => {
-      // A process of its own, with a low limit that the budget does not know of.
+      // The proxy is a process with a low limit, of which its budget does not know.
       const script = `
     const { dataPathLoaders } = await import(process.argv[1] + '/create-data-path.js')
     const { DescriptorBudget } = await import(process.argv[1] + '/descriptors.js')
@@ -193,7 +194,7 @@ for (const limit of [80, 81]) {
       died.catch(() => undefined)
       const port = Number(output.toString())
 
-      /** Whether the connection answers within a second. */
+      /** Whether an answer comes within a second. */
       const ask = (socket: Socket) =>
         new Promise<boolean>((resolve) => {
           setTimeout(() => resolve(false), 1000)
@@ -209,7 +210,7 @@ for (const limit of [80, 81]) {
       t.match(warnings, /EMFILE/, 'the operator is told')
       t.ok((await Promise.all(served.map(ask))).every(Boolean), 'the established still answer')
       const waiting = clients.filter((client, index) => !answered[index] && !client.destroyed)
-      // A connection whose accept took the last descriptor has none for its dial.
+      // A connection is lost if its accept took the last descriptor and its dial finds none.
       t.ok(served.length + waiting.length >= clients.length - 2, `${waiting.length} wait`)
       const heard = waiting.map((client) => once(client, 'data').then(() => client.destroy()))
       for (const client of served) client.destroy()

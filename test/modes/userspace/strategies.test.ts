@@ -30,7 +30,7 @@ function balancer(word: Balance, keys: readonly string[], options: Options = {})
   return {
     made,
     pick: (client = '', tried: readonly Target[] = []) => made.pick(client, tried),
-    /** The endpoint of each client, whose connection ends at once. */
+    /** The endpoint of each client; its connection ends at once. */
     chosen: (of: readonly string[] = clients) =>
       of.map((client) => {
         const found = made.pick(client)

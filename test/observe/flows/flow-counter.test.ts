@@ -4,7 +4,7 @@ import { FlowCounter } from '../../../lib/observe/flows/flow-counter.js'
 import type { FlowLine } from '../../../lib/observe/flows/line.js'
 import type { Refusal } from '../../../lib/observe/flows/refusals.js'
 
-/** A new flow of UDP from 127.0.0.1:34115 to 10.96.1.0:53, as a kernel told of it. */
+/** A message of a kernel about a new UDP flow from 127.0.0.1:34115 to 10.96.1.0:53. */
 const bytes = Buffer.from(
   '020000003400018014000180080001007f000001080002000a6001001c0002800500010011000000060002008543000006000300003500003400028014000180080001000af40101080002007f0000011c0002800500010011000000060002001f400000060003008543000008000c00aa3fd67808000300000001a808000700000000010c001b0018ea84b39457f561',
   'hex',
@@ -30,7 +30,7 @@ function begin(now: () => number) {
   return { counter, opened, lines }
 }
 
-/** The table is being read; the message is about a connection that began before. */
+/** Begins to read the table. The message is about a connection that began before. */
 function beginListing() {
   const now = 1_000_000
   const begun = begin(() => now)

@@ -9,11 +9,11 @@ import * as node from '../../support/flow-node.js'
 import { kubeProxy, startProxy } from '../../support/live-daemon.js'
 import { hostPort } from '../../../lib/state/ip.js'
 
-/** Connections that clients made, as `/metrics` and `kube-proxy flows` tell of them. */
+/** `/metrics` and `kube-proxy flows` report the connections of clients. */
 
 const { skip, startServers, visits, page, numbersOf, until, untilHeard, flowsOf } = node
 
-/** Nobody is in it, so that nothing is translated at sockets: what is left is NAT of the kernel. */
+/** A cgroup without processes, so that nothing is translated at sockets and only NAT works. */
 const cgroup = skip === false ? addNodeCgroup(`flows-${process.pid}`) : ''
 t.teardown(() => (cgroup === '' ? undefined : removeCgroup(cgroup)))
 
@@ -22,7 +22,7 @@ const flagsOf = (mode: string) => [
   ...node.flagsOf(mode),
 ]
 
-/** What an OpenTelemetry collector of this node is sent. */
+/** Starts an OpenTelemetry collector on this node, and keeps what it gets. */
 async function startCollector(t: Test): Promise<{ readonly bodies: readonly string[] }> {
   const bodies: string[] = []
   const server = createHttpServer((request, response) => {
@@ -93,7 +93,7 @@ t.test(
   { skip },
   async (t) => {
     const daemon = await startProxy(t, [...flagsOf('ebpf'), '--flows-state-file='])
-    // The shell opens the connection itself, so its number is that of the caller.
+    // The shell itself connects, so its process id is that of the caller.
     const call = `echo $$ > ${cgroup}/cgroup.procs; echo $$; exec 3<>/dev/tcp`
     const callers = [
       ...Array.from({ length: 3 }, () => ({ name: 'empty', host: '10.96.0.11' })),
@@ -125,7 +125,7 @@ t.test(
   },
 )
 
-/** What a client in the cgroup asks, and the address that the lines show. */
+/** The connections of a client in the cgroup, and the address that the lines show. */
 const asked = [
   { name: 'web', host: '10.96.0.10', connections: 20, address: '10.96.0.10:80' },
   { name: 'web', host: '::ffff:10.96.0.10', connections: 8, address: '10.96.0.10:80' },
@@ -151,7 +151,7 @@ t.test(
       const outcome = await client.ask({ do: 'connect', host, port: 80 })
       t.same(outcome, { error: 'ECONNREFUSED' }, host)
     }
-    // All of them are among the newest hundred.
+    // `flows` prints the newest hundred lines, which include all of these.
     const lines = 2 * seen.length + 3
     const told = await until(flowsOf, ({ length }) => length >= lines)
     t.equal(told.length, lines, 'each once')
@@ -196,12 +196,12 @@ t.test('the stream tells of every connection what its client saw', { skip }, asy
   await startServers(t)
   const { bodies } = await startCollector(t)
   const toCollector = ['--flows-otlp-endpoint', 'http://127.0.0.1:4318']
-  // Otherwise it would go on with the numbers of the test before.
+  // With the state file it would go on with the numbers of the test before.
   const alone = [...flagsOf('nftables'), '--flows-state-file=']
   const daemon = await startProxy(t, [...alone, ...toCollector])
   await untilHeard()
   await visits(3, '10.96.0.10')
-  // A connection of the test before may end meanwhile, and has a line for that.
+  // A connection of the test before may end meanwhile, and then there is a line for its end.
   const opened = async (...args: readonly string[]) =>
     (await flowsOf(...args)).filter(({ event }) => event === 'opened')
   const flows = await until(

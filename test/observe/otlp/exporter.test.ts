@@ -8,7 +8,7 @@ import { exported } from '../../../lib/observe/otlp/form.js'
 import { Metrics, metricTable } from '../../../lib/observe/metrics.js'
 import type { FlowLine } from '../../../lib/observe/flows/line.js'
 
-/** What an OpenTelemetry collector is sent, and what happens when it does not take it. */
+/** What an OpenTelemetry collector gets, and what happens when it does not take it. */
 
 interface Got {
   readonly path: string
@@ -62,7 +62,7 @@ const line = (at: number, more: Partial<FlowLine> = {}): FlowLine => ({
   ...more,
 })
 
-/** Waits for a condition, not for a time; a test that waits for ever is ended by tap. */
+/** Waits for a condition. If it never comes true, tap ends the test. */
 async function until(isTrue: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await isTrue())) await delay(5)
 }
@@ -74,7 +74,7 @@ const textsOf = (attributes: readonly Attribute[]) =>
 type Answer = (request: IncomingMessage, response: ServerResponse, count: number) => void
 const ok: Answer = (_, response) => void response.end('{}')
 
-/** An exporter that runs, and the collector to which it sends. */
+/** A running exporter and its collector. */
 async function started(t: Test, answer: Answer = ok, pace: ExporterOptions['pace'] = {}) {
   const got: Got[] = []
   const server = createServer((request, response) => {
@@ -99,7 +99,7 @@ async function started(t: Test, answer: Answer = ok, pace: ExporterOptions['pace
     sender: { node: 'node-1', mode: 'nftables', version: '1.2.3' },
     ...{ lines, metrics },
     log: { debug: note, info: note, warn: note, error: note },
-    // A wait of a second becomes one of 500 ms.
+    // `random` shortens a wait of a second to 500 ms.
     pace: { linesEveryMs: 5, numbersEveryMs: 20, timeoutMs: 2_000, random: () => 0, ...pace },
   })
   const stop = new AbortController()
@@ -178,7 +178,7 @@ t.test('numbers are cumulative sums per Service, from the first reading on', asy
   const web = { service: 'default/web:http', protocol: 'TCP' }
   const connected = (endpoint: string, by: number) =>
     metrics.count('service_connections_total', { ...web, endpoint }, by)
-  // Kept from the process before.
+  // These connections were counted by the process before.
   connected('10.244.1.1:80', 1_000)
   metrics.gauge('service_active_connections', web, 4)
   await delay(50)
@@ -259,7 +259,7 @@ t.test('while nobody answers nothing grows, and what is forgotten is counted', a
   for (let at = 0; at < 25; at++) lines.add([line(at)], 0)
   await until(() => said.length > 0)
   t.match(said[0], /ECONNREFUSED/)
-  // The log keeps ten to twenty lines here.
+  // The buffer of lines keeps ten to twenty here.
   await until(async () => (await counter('flow_export_lines_lost_total')) > 0)
   t.equal(await counter('flow_export_lines_lost_total'), 11)
   t.equal(logs().length, 0)

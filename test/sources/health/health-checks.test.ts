@@ -9,7 +9,7 @@ import { Tracker } from '../../../lib/state/tracker.js'
 import type { EndpointTurn, PortHealth } from '../../../lib/sources/health/health-checks.js'
 import { endpoint, rawService, rawSlice, plainNode } from '../../state/objects.js'
 
-/** A tracker and checks that follow it, as the daemon puts them together. */
+/** A tracker and its checks, connected as in the daemon. */
 function node() {
   const tracker = new Tracker({ ...plainNode, endpointRules: { allowsLoopback: true } })
   const followed: [string, number | undefined][] = []
@@ -57,7 +57,7 @@ function node() {
   return { tracker, checks, put, used, turns, followed, sync, reasons, counted: () => counted }
 }
 
-/** Reads, so that a connection which a check leaves with a FIN ends here, too. */
+/** Reads, so that a connection that a check ends with a FIN ends here too. */
 const takeConnection = (socket: Socket) => socket.on('error', () => undefined).resume()
 
 async function until(holds: () => boolean): Promise<void> {

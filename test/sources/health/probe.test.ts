@@ -16,7 +16,7 @@ const polled = new PolledProbes({
   soon: (then) => void setTimeout(then, 25),
 })
 
-/** What a check of a server says, in one line; the same by sockets of Node and by polled ones. */
+/** The result of a check in one line. Sockets of Node and polled ones must give the same. */
 async function said(text: string, server: Server, timeout = '60s'): Promise<string> {
   const options = { 'health-check': text, 'health-check-timeout': timeout }
   const check = endpointCheckOf({ ...options, 'health-check-interval': '60s' }, 'TCP')
@@ -32,7 +32,7 @@ async function said(text: string, server: Server, timeout = '60s'): Promise<stri
   return [...words].join(', or ')
 }
 
-/** A server that does this with each connection, and what it was sent so far. */
+/** A server that does `act` with each connection, and what it has received so far. */
 async function serving(t: Test, act: (socket: Socket) => void) {
   const sockets = new Set<Socket>()
   const server = createServer((socket) => {

@@ -9,7 +9,7 @@ interface Timer {
   readonly then: () => void
 }
 
-/** A schedule whose time is played, and whose endpoints answer as the test says. */
+/** A schedule with played time, whose endpoints answer as the test says. */
 function played(most = 256) {
   let time = 0
   const timers = new Set<Timer>()
@@ -38,7 +38,7 @@ function played(most = 256) {
     most,
   })
   const settle = () => new Promise((resolve) => setImmediate(resolve))
-  /** The next timers fire, and all checks under way get this answer. */
+  /** Fires the next timers, and gives this answer to all checks under way. */
   const round = async (outcome: Outcome['kind'], reason = 'dark') => {
     const next = Math.min(...Array.from(timers, ({ at }) => at))
     time = Math.max(time, next)
@@ -75,7 +75,7 @@ t.test('three failures in a row turn an endpoint, two good answers turn it back'
   t.same(turns, [{ id: 'a', reason: undefined }], 'it comes back by itself')
 })
 
-t.test('what this node could not check says nothing', async (t) => {
+t.test('a check that this node could not make says nothing of the endpoint', async (t) => {
   const { schedule, turns, round } = played()
   schedule.set(target('a'))
   for (let count = 0; count < 5; count++) await round('unknown')
@@ -83,7 +83,7 @@ t.test('what this node could not check says nothing', async (t) => {
   t.same(schedule.takeCounts(), { good: 0, bad: 0, unknown: 5 })
 })
 
-t.test('an endpoint that failed before goes on as failing', async (t) => {
+t.test('an endpoint that was failing at the start still counts as failing', async (t) => {
   const { schedule, turns, round } = played()
   schedule.set(target('a', 'dark'))
   await round('bad')

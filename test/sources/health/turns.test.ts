@@ -23,7 +23,7 @@ function played() {
   })
   const said: string[] = []
   const say = (word: string) => () => void said.push(`${word} ${time}`)
-  /** The timer fires, so much too early or too late. */
+  /** Fires the timer, so many ms too early or too late. */
   const fire = (offMs = 0) => {
     const fired = timer
     if (!fired) throw new Error('nothing waits')
@@ -34,7 +34,7 @@ function played() {
   return { turns, said, say, fire, isWaiting: () => timer !== undefined, timers: () => timers }
 }
 
-t.test('what is due at one turn is called together, and never late', (t) => {
+t.test('waits that end in one turn are called together, and never late', (t) => {
   const { turns, said, say, fire, isWaiting, timers } = played()
   turns.wait(149, say('a'))
   turns.wait(120, say('b'))
@@ -63,7 +63,7 @@ t.test('a timer that fires early or late skips nothing and calls nothing twice',
   t.end()
 })
 
-t.test('who is called may wait again, also when the timer was early', (t) => {
+t.test('a called function may wait again, also when the timer was early', (t) => {
   const { turns, said, say, fire } = played()
   turns.wait(100, () => turns.wait(0, say('again')))
   fire(-0.5)
@@ -73,7 +73,7 @@ t.test('who is called may wait again, also when the timer was early', (t) => {
   t.end()
 })
 
-t.test('what is cancelled is not called, and wakes nobody', (t) => {
+t.test('a cancelled wait is not called, and sets no timer', (t) => {
   const { turns, said, say, fire, isWaiting } = played()
   const one = say('one')
   const at = turns.wait(100, one)

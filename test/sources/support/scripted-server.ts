@@ -8,18 +8,18 @@ import type { ListWatchTiming } from '../../../lib/sources/list-watch-timing.js'
 import type { ObjectKind } from '../../../lib/sources/source.js'
 import { identityOf } from '../../../lib/state/parse-object.js'
 
-/** What the server says about Services; the other kinds are empty and quiet. */
+/** The answers of the server about Services. The other kinds are empty and quiet. */
 export interface Script {
   /** The text of a list; `number` counts from 1. */
   list(number: number): string
-  /** Answers a watch, from the version that the client asks for. */
+  /** Answers a watch from the version that the client asks for. */
   watch(answer: ServerResponse, version: string, number: number): void
 }
 
 export interface Followed {
   readonly names: Set<string>
   readonly failures: readonly string[]
-  /** When each list of Services came in, in ms. */
+  /** The time of each list request for Services, in ms. */
   readonly lists: readonly number[]
   readonly watches: readonly string[]
   /** Requests for anything but lists and watches. */
@@ -113,7 +113,7 @@ export async function follow(
   return { names, failures, lists, watches, others, synced: () => synced }
 }
 
-/** Waits until something is so; the test's own time limit is the only clock. */
+/** Waits until the condition is true. Only the time limit of the test ends the wait. */
 export async function until(what: () => boolean): Promise<void> {
   while (!what()) await delay(5)
 }

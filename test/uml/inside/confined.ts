@@ -1,4 +1,4 @@
-/** ipvs mode serves with the rights of its overlay, and no more. Prints TAP. */
+/** ipvs mode serves with only the rights of its overlay. Prints TAP. */
 import { execFileSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
@@ -13,7 +13,9 @@ const project = new URL('../../../../', import.meta.url)
 const command = fileURLToPath(new URL('build/lib/cli/main.js', project))
 const config = `--config=${fileURLToPath(new URL('examples/kubernetes/overlays/ipvs/config.conf', project))}`
 
-/** A case takes ten seconds there. These use all that a sync does: servers, sets, rules, conntrack. */
+/**
+ * A few cases, because one takes ten seconds here. They need servers, sets, rules and conntrack.
+ */
 const cases = sampleOfCases().filter(({ name }) => /^(S01|S12|S21|CT03)\b/.test(name))
 
 await t.test('this kernel refuses what the list leaves out', async (t) => {
@@ -30,7 +32,7 @@ await t.test('ipvs mode serves with the rights of its overlay', async (t) => {
   t.equal(cases.length, 4)
   const world = await createWorld({ name: 'confined' })
   t.teardown(() => world.close())
-  // What the init container does: it alone may load modules and set values of the kernel.
+  // This is the part of the init container. Only it may load modules and set values of the kernel.
   const init = await world.exec('node', [process.execPath, command, '--init-only', config])
   t.equal(init.code, 0, init.stderr)
   await runCases({

@@ -1,4 +1,4 @@
-/** What the tests inside share: a node with two servers, and the mode as the daemon makes it. */
+/** The tests inside share a node with two servers, and the mode as the daemon makes it. */
 import { execSync } from 'node:child_process'
 import { once } from 'node:events'
 import { createConnection, createServer, type Socket } from 'node:net'
@@ -11,7 +11,7 @@ import { service } from '../../support/states.js'
 export const sh = (command: string) => execSync(command, { encoding: 'utf8', stdio: 'pipe' })
 export const table = () => sh('ipvsadm -Sn').trim().split('\n').filter(Boolean)
 
-/** Some kernels lack some schedulers; `twos` above all. */
+/** Whether the kernel has a scheduler. Some lack a few of them, most often `twos`. */
 export function hasScheduler(name: string): boolean {
   try {
     sh(`modprobe ip_vs_${name}`)
@@ -35,7 +35,7 @@ export const context: ModeContext = {
   resync: (reason) => void resyncs.push(reason),
 }
 
-/** Creates the mode as the daemon does; another one is what a restart makes. */
+/** Creates the mode as the daemon does. A second one plays the mode after a restart. */
 export const create = (values: Readonly<Record<string, unknown>> = {}): Promise<Mode> =>
   mode.create(configWith(values), ['IPv4', 'IPv6'], context)
 
@@ -46,7 +46,7 @@ export const web = service({
   endpoints: ['10.180.0.1', '10.180.0.2'],
 })
 
-/** A server that greets by its address, and stays. */
+/** A server that sends its address to each client and keeps the connection. */
 async function listen(ip: string): Promise<void> {
   const sockets = new Set<Socket>()
   const server = createServer((socket) => {
@@ -58,7 +58,7 @@ async function listen(ip: string): Promise<void> {
   await once(server, 'listening')
   t.teardown(() => {
     server.close()
-    // If the virtual server is removed first, the client never learns of the end.
+    // The connections end first: without the virtual server the client does not hear of their end.
     for (const socket of sockets) socket.destroy()
   })
 }

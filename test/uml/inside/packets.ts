@@ -7,7 +7,7 @@ import { schedulers } from '../../../lib/modes/ipvs/names.js'
 import { service, states, type EndpointSpec } from '../../support/states.js'
 import { ask, connect, context, create, hasScheduler, nothing, table } from './node.js'
 
-/** How many connections each endpoint answered, one after the other. */
+/** Makes connections one after the other, and counts those that each endpoint answered. */
 async function tally(count: number): Promise<Record<string, number>> {
   const answers: Record<string, number> = {}
   for (let made = 0; made < count; made++) {
@@ -134,7 +134,7 @@ await t.test('IP27: a removed UDP endpoint is deleted at once', async (t) => {
   const left = both.filter(({ ip }) => ip !== served)
   await running.apply(running.plan(cluster.put({ ...dns, endpoints: left }).take()))
   t.notMatch(table().join('\n'), `-r ${served}:`)
-  // The packet that finds the endpoint gone ends the flow; the one after it starts another.
+  // The first packet after the removal only ends the flow. The next one starts a new flow.
   const next = await send().catch(send)
   t.equal(next, left[0]?.ip)
   await running.close()

@@ -1,4 +1,4 @@
-/** The playground in ipvs mode, in a kernel that has it: its tour, and its page as a browser asks it. Prints TAP. */
+/** The tour and the page of the playground in ipvs mode, in a kernel with IPVS. Prints TAP. */
 import t from 'tap'
 import { get } from 'node:http'
 import { PageServer } from '../../../lib/page/server.js'
@@ -13,7 +13,7 @@ await t.test('the tour answers in ipvs mode', async (t) => {
   t.ok(await runTour({ modes: ['ipvs'], print }, new AbortController().signal), lines.join('\n'))
 })
 
-/** The page's own two ways to the server: events with views come in, commands go out. */
+/** Opens the page as a browser does: views come in by events, and commands go out. */
 async function openPage(url: string) {
   let view = {} as View
   const events = get(`${url}/events`, (response) => {

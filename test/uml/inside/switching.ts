@@ -15,19 +15,19 @@ async function use(name: ModeName): Promise<void> {
   const definition: ModeDefinition = await modeLoaders[name]()
   const running = await definition.create(testConfig, ['IPv4', 'IPv6'], context)
   await running.apply(running.plan(state))
-  // The process of the next mode cleans up after this one has ended.
+  // The next mode cleans up when it starts, after this one has ended.
   await running.close()
   await cleanLeftovers(name, context)
 }
 
-/** All rules, without the counters, times and order of what is equal. */
+/** All rules, without counters and times, and sorted. */
 const rules = () =>
   sh('iptables-save; ip6tables-save')
     .replace(/^#.*$|\[\d+:\d+\]/gm, '')
     .split('\n')
     .sort()
 
-/** What only ipvs mode has. */
+/** The objects in the kernel that only ipvs mode makes. */
 const ipvsOnly = () => ({
   servers: table(),
   sets: sh('ipset list -n'),
@@ -66,7 +66,7 @@ for (const other of ['iptables', 'nftables'] as const) {
     await mode.cleanup(context)
     await (await modeLoaders[other]()).cleanup(context)
     t.strictSame(ipvsOnly(), nothingOfIpvs)
-    // KUBE-FIREWALL is the kubelet's as well.
+    // KUBE-FIREWALL belongs to kubelet too.
     t.notMatch(sh('iptables-save; ip6tables-save'), /KUBE-(?!FIREWALL)/)
   })
 }

@@ -1,4 +1,4 @@
-/** The same with IPVS, in a kernel that has it. Prints TAP. */
+/** Takeovers from kube-proxy and back with IPVS, in a kernel that has it. Prints TAP. */
 import t from 'tap'
 import { takeover } from '../../support/takeover.js'
 

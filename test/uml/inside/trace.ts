@@ -1,4 +1,4 @@
-/** `trace` in ipvs mode, in a kernel that has it and the rules of iptables-legacy. Prints TAP. */
+/** `trace` in ipvs mode, in a kernel with IPVS, with rules of iptables-legacy. Prints TAP. */
 import t from 'tap'
 import {
   ask,

@@ -11,27 +11,27 @@ import {
 
 const asked = spawnSync('kubectl', ['version', '--client', '-o', 'json'], { encoding: 'utf8' })
 
-/** Why tests with the real kubectl are skipped, or false when it is there. */
+/** The reason to skip tests with the real kubectl, or false if it is there. */
 export const noKubectl: string | false =
   asked.error === undefined
     ? false
     : 'no kubectl on this machine (Debian: apt-get install kubernetes-client)'
 
-/** 20 for kubectl 1.20, which Debian 12 has: some things only a later one does. */
+/** The minor version: 20 for kubectl 1.20 of Debian 12. Some tests need a later one. */
 export const kubectlMinor = Number(/"minor": "(\d+)/.exec(asked.stdout)?.[1] ?? 0)
 
 export interface TestServer {
   readonly api: ApiServer
   readonly url: string
   readonly kubeconfig: string
-  /** Runs kubectl against the server and resolves whatever its exit code is. */
+  /** Runs kubectl with the server. It resolves with any exit code. */
   kubectl(args: string, stdin?: string): Promise<CommandResult>
-  /** The same, but a failure is an error of the test. */
+  /** Runs kubectl and returns its output. A failure is an error of the test. */
   ok(args: string, stdin?: string): Promise<string>
   stop(): Promise<void>
 }
 
-/** A server on a free loopback port, with a directory of its own for kubectl's caches. */
+/** A server on a free loopback port, with a separate directory for kubectl's caches. */
 export async function startServer(options: Partial<ApiServerOptions> = {}): Promise<TestServer> {
   const directory = await mkdtemp(join(tmpdir(), 'kpts-api-'))
   const kubeconfig = join(directory, 'kubeconfig')
