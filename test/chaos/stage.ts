@@ -17,6 +17,7 @@ import {
 } from './cluster.js'
 import { Daemon, mainProgram } from './daemon.js'
 import type { ModeName } from '../../lib/config/config.js'
+import { seeingOnly } from '../support/ebpf-node.js'
 import { Traffic } from './traffic.js'
 
 export interface StageOptions {
@@ -170,12 +171,8 @@ export class Stage {
    * Runs `kube-proxy cleanup` where it cannot see the pinned programs of others on this machine.
    */
   cleanup(): Promise<CommandResult> {
-    const script = `
-      for each in $(findmnt -rn -t bpf -o TARGET); do [ "$each" = "$0" ] || umount "$each"; done
-      exec "$@"`
     const command = [process.execPath, mainProgram, 'cleanup']
-    const alone = ['unshare', '--mount', 'sh', '-c', script, bpffsOf(this.folder), ...command]
-    return this.world.exec('node', alone)
+    return this.world.exec('node', [...seeingOnly(bpffsOf(this.folder)), ...command])
   }
 
   /**

@@ -34,7 +34,7 @@ export interface Tally {
 const patienceMs = 5_000
 /** The time after which a UDP client asks again, as resolvers do. */
 const repeatMs = 1_000
-const pauseMs = 40
+const usualPauseMs = 40
 const lossesKept = 8
 
 const emptyTally = (): Tally => ({
@@ -66,6 +66,7 @@ function clientsOf(): readonly Client[] {
 
 export class Traffic {
   readonly #world: World
+  readonly #pauseMs: number
   readonly #clients = clientsOf()
   readonly #running: Promise<void>
   /** When the latest attempt that was answered began, by client. */
@@ -73,8 +74,9 @@ export class Traffic {
   #isOver = false
   #tally = emptyTally()
 
-  constructor(world: World) {
+  constructor(world: World, pauseMs = usualPauseMs) {
     this.#world = world
+    this.#pauseMs = pauseMs
     const loops = this.#clients.map((client) =>
       client.keeps ? this.#keep(client) : this.#ask(client),
     )
@@ -108,7 +110,7 @@ export class Traffic {
   async #ask(client: Client): Promise<void> {
     while (!this.#isOver) {
       await this.#connect(client)
-      await delay(pauseMs)
+      await delay(this.#pauseMs)
     }
   }
 
@@ -117,7 +119,7 @@ export class Traffic {
     let isOpen = false
     while (!this.#isOver) {
       isOpen = await (isOpen ? this.#askAgain(client) : this.#connect(client))
-      await delay(pauseMs)
+      await delay(this.#pauseMs)
     }
   }
 

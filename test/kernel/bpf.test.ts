@@ -2,6 +2,9 @@ import t from 'tap'
 import { Assembler } from '../../lib/kernel/bpf/assembler.js'
 import { typesOfSocketMap } from '../../lib/kernel/bpf/btf.js'
 import { instructionBytes } from '../../lib/kernel/bpf/instructions.js'
+import { commands } from '../../lib/kernel/bpf/commands.js'
+import { BpfMap } from '../../lib/kernel/bpf/map.js'
+import { openSystemCalls } from '../../lib/kernel/bpf/system-calls.js'
 import { mountOf, mountsOf, openCgroup } from '../../lib/kernel/cgroup.js'
 
 /** The instructions of a program, each as the eight bytes that the kernel reads. */
@@ -99,4 +102,17 @@ t.test('a folder that is no cgroup is refused by name', async (t) => {
     message: 'open cgroup /proc: this is no folder of cgroup2',
   })
   t.throws(() => openCgroup('/nowhere'), { message: /open cgroup \/nowhere: ENOENT/ })
+})
+
+t.test('a map that cannot be looked at is closed', async (t) => {
+  const closed: number[] = []
+  const calls = {
+    ...openSystemCalls(),
+    bpf: (command: number) => (command === commands.info ? -1 : 7),
+    close: (fd: number) => void closed.push(fd),
+  }
+  t.throws(() => BpfMap.fromId(calls, 3), { message: /open eBPF map 3: .*EPERM/ })
+  const spec = { name: 'test', kind: 'hash', keyBytes: 4, valueBytes: 8, entries: 1 } as const
+  t.throws(() => BpfMap.open(calls, spec, 8), { message: /look at eBPF map test: .*EPERM/ })
+  t.same(closed, [7, 8])
 })

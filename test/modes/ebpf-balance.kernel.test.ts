@@ -37,7 +37,7 @@ function openCounts(folder: string): Readonly<Record<string, number>> {
   const calls = openSystemCalls()
   const cgroup = openCgroup(folder)
   const programs = attachedPrograms(calls, cgroup.fd, 'connect4')
-  const maps = programs.flatMap(({ id }) => mapsOfProgram(calls, id).map(({ map }) => map))
+  const maps = programs.flatMap(({ id }) => mapsOfProgram(calls, id))
   const open = maps.find(({ spec }) => spec.name === mapNames.open)
   const counts: Record<string, number> = {}
   for (const [key, value] of open?.entries() ?? []) {

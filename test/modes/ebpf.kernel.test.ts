@@ -5,6 +5,7 @@ import { attachedPrograms } from '../../lib/kernel/bpf/attached.js'
 import { createLink } from '../../lib/kernel/bpf/link.js'
 import { Assembler } from '../../lib/kernel/bpf/assembler.js'
 import { loadProgram } from '../../lib/kernel/bpf/program.js'
+import { detachLink, forEachCgroupLink } from '../../lib/kernel/bpf/link.js'
 import { openSystemCalls } from '../../lib/kernel/bpf/system-calls.js'
 import { mountsOf, openCgroup } from '../../lib/kernel/cgroup.js'
 import { configWith } from '../../lib/config/load.js'
@@ -364,6 +365,14 @@ t.test('maps are compared with what they should hold', { skip }, async (t) => {
     ['frontend 10.96.0.11:81 TCP -> refused', undefined],
     ['frontend node port 30080 TCP -> 10.180.0.1:8080', both('node port 30080')],
   ])
+  const [opened, calls] = [openCgroup(cgroup), openSystemCalls()]
+  const [attached] = attachedPrograms(calls, opened.fd, 'connect4')
+  forEachCgroupLink(calls, opened.id, (link, { programId }) => {
+    if (programId === attached?.id) detachLink(calls, link)
+  })
+  opened.close()
+  t.match(await whole(states().put(web, empty)), [{ isWhole: true }], 'its program is missing')
+  t.same(await whole(states('IPv6').put(ip6)), [], 'the other family has its own')
 })
 
 const both = (frontend: string) => `frontend ${frontend} TCP -> 10.180.0.1:8080, 10.180.0.2:8080`

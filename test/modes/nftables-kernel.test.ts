@@ -398,6 +398,10 @@ void t.test(
     const ported = service({ name: 'ported', clusterIp: '10.97.0.1', nodePort: 31999 })
     const large = service({ name: 'large', clusterIp: '10.97.0.2', endpoints: 5 })
     const faithful = service({ name: 'faithful', clusterIp: '10.97.0.3', affinitySeconds: 600 })
+    const limited = service({
+      ...{ name: 'limited', clusterIp: '10.97.0.4', loadBalancerIps: ['203.0.113.4'] },
+      sourceRanges: ['192.0.2.0/24', '198.51.100.0/24'],
+    })
     const first = plan(
       cluster
         .put(
@@ -405,6 +409,7 @@ void t.test(
           ported,
           large,
           faithful,
+          limited,
           ...many.slice(0, 20).map(() => randomService(odd, false)),
         )
         .take(),
@@ -514,8 +519,52 @@ void t.test(
     netns.exec('nft', 'replace', 'rule', ...chain, 'handle', handle?.[1] ?? '', ...other)
     await guard.verify()
     t.match(resyncs, [/chain mark-for-masquerade lacks meta mark set/])
+
+    // Elements of a rule's own set: somebody else's rule looks the same without them.
+    for (const [rule, from, to] of [
+      [/dnat ip to numgen random mod 2 map \{/, /10\.180\.0\.2/, '192.0.2.9'],
+      [/numgen random mod 2 vmap \{/, /1 : goto \S+ /, '1 : drop '],
+      [/ip saddr != \{/, /198\.51\.100\.0\/\d+/, '198.51.0.0/16'],
+    ] as const) {
+      known.IPv4.forget()
+      await applier.apply(second)
+      resyncs.length = 0
+      netns.exec(
+        'nft',
+        replacing(netns, rule, (text) => text.replace(from, to)),
+      )
+      await guard.verify()
+      t.match(resyncs, [/chain \S+ lacks .*\{/], String(rule))
+      const lacking = rule.source.replaceAll('\\', '').split(' ')[0]
+      t.match(resyncs.join(), lacking)
+    }
+    known.IPv4.forget()
+    await applier.apply(second)
+    resyncs.length = 0
+    await guard.verify()
+    t.same(resyncs, [], 'a full sync repairs it')
   },
 )
+
+/** Commands of `nft` that replace the first rule of that text by a changed one. */
+function replacing(
+  netns: NetworkNamespace,
+  rule: RegExp,
+  change: (text: string) => string,
+): string {
+  let chain = ''
+  for (const line of netns.exec('nft', '-a', 'list', 'table', 'ip', 'kube-proxy').split('\n')) {
+    chain = /^\tchain (\S+)/.exec(line)?.[1] ?? chain
+    const [text = '', handle = ''] = line.trim().split(' # handle ')
+    if (!rule.test(text)) continue
+    const changed = change(text)
+    if (changed === text) throw new Error(`nothing to change: ${text}`)
+    // nft 1.0.6 dies of `replace rule` with ranges.
+    const at = `ip kube-proxy ${chain} handle ${handle}`
+    return `insert rule ${at} ${changed} ; delete rule ${at}`
+  }
+  throw new Error(`no rule like ${String(rule)}`)
+}
 
 void t.test(
   'NF29: without netlink foreign changes of the table are noticed, and changes elsewhere are not',

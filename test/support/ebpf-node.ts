@@ -90,6 +90,14 @@ export function mountBpffs(t: Test): string {
   return folder
 }
 
+/** Starts a program that sees the pins of one bpffs: a cleanup removes all that it sees. */
+export function seeingOnly(bpffs: string): readonly string[] {
+  const script = `
+    for each in $(findmnt -rn -t bpf -o TARGET); do [ "$each" = "$0" ] || umount "$each"; done
+    exec "$@"`
+  return ['unshare', '--mount', 'sh', '-c', script, bpffs]
+}
+
 /** Detaches all programs of a cgroup, as `bpftool cgroup detach` does. */
 export function detachAll(folder: string): void {
   const calls = openSystemCalls()

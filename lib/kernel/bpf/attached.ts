@@ -53,24 +53,27 @@ function programsAt(
 const mostMaps = 64
 const programInfoBytes = 80
 
-/** The maps that a program uses; the caller closes them. Needs CAP_SYS_ADMIN. */
-export function mapsOfProgram(
-  calls: SystemCalls,
-  program: number,
-): readonly { readonly id: number; readonly map: BpfMap }[] {
+/**
+ * The maps that a program uses, in the order of its code; the caller closes them. Needs
+ * CAP_SYS_ADMIN.
+ */
+export function mapsOfProgram(calls: SystemCalls, program: number): readonly BpfMap[] {
   const open = new Attributes(calls, 12).u32(0, program)
   const fd = run(calls, 'programFromId', open, 'open an eBPF program')
+  const maps: BpfMap[] = []
   try {
     const ids = nativeBytes(4 * mostMaps)
     const info = new Attributes(calls, programInfoBytes).u32(52, mostMaps).pointer(56, ids).bytes
     const ask = new Attributes(calls, 16).u32(0, fd).u32(4, info.length).pointer(8, info)
     run(calls, 'info', ask, 'list the maps of an eBPF program')
-    return Array.from({ length: info.readUInt32LE(52) }, (_, index) =>
-      ids.readUInt32LE(4 * index),
-    ).flatMap((id) => {
-      const map = BpfMap.fromId(calls, id)
-      return map ? [{ id, map }] : []
-    })
+    for (let index = 0; index < info.readUInt32LE(52); index++) {
+      const map = BpfMap.fromId(calls, ids.readUInt32LE(4 * index))
+      if (map) maps.push(map)
+    }
+    return maps
+  } catch (error) {
+    for (const map of maps) map.close()
+    throw error
   } finally {
     calls.close(fd)
   }

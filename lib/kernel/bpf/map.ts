@@ -99,7 +99,9 @@ export class BpfMap {
   static open(calls: SystemCalls, spec: MapSpec, fd: number): BpfMap {
     const info = nativeBytes(24)
     const attributes = new Attributes(calls, 16).u32(0, fd).u32(4, info.length).pointer(8, info)
-    run(calls, 'info', attributes, `look at eBPF map ${spec.name}`)
+    closingAfterFailure(calls, fd, () =>
+      run(calls, 'info', attributes, `look at eBPF map ${spec.name}`),
+    )
     const found = [0, 8, 12, 16].map((at) => info.readUInt32LE(at))
     const wanted = [kinds[spec.kind].type, spec.keyBytes, spec.valueBytes, spec.entries]
     if (wanted.some((value, index) => found[index] !== value)) {
@@ -126,7 +128,7 @@ export class BpfMap {
     const fd = run(calls, 'mapFromId', new Attributes(calls, 12).u32(0, id), action)
     const info = nativeBytes(40)
     const attributes = new Attributes(calls, 16).u32(0, fd).u32(4, info.length).pointer(8, info)
-    run(calls, 'info', attributes, action)
+    closingAfterFailure(calls, fd, () => run(calls, 'info', attributes, action))
     const [type, keyBytes = 0, valueBytes = 0, entries = 0, flags] = [0, 8, 12, 16, 20].map((at) =>
       info.readUInt32LE(at),
     )
@@ -230,6 +232,15 @@ export class BpfMap {
       .pointer(24, values)
       .u32(32, count)
       .u32(36, this.fd)
+  }
+}
+
+function closingAfterFailure(calls: SystemCalls, fd: number, act: () => void): void {
+  try {
+    act()
+  } catch (error) {
+    calls.close(fd)
+    throw error
   }
 }
 

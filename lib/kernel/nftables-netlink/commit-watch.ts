@@ -5,13 +5,12 @@ import { MessageWriter } from '../netlink/message-writer.js'
 import { protocols } from '../netlink/protocol.js'
 import { subscribe, type SubscriptionOptions } from '../netlink/subscription.js'
 import type { TableRef } from '../nftables/model.js'
-import { families, generationId, isTablesMessage, messages } from './protocol.js'
+import { families, generationId, genericBytes, isTablesMessage, messages } from './protocol.js'
 
 /** NFNLGRP_NFTABLES */
 const group = 7
 const everyMs = 500
 const tableAttribute = 1
-const genericBytes = 4
 /** The numbers of this many own commits are kept. Events arrive within a look or two. */
 const ownMax = 4096
 /** The events of so many commands overflow a socket, and cost more than the transaction. */

@@ -22,6 +22,9 @@ export const messages = {
   getGeneration: type(16),
 } as const
 
+/** Bytes of nfgenmsg before a message's attributes. */
+export const genericBytes = 4
+
 export const families = { ip: 2, ip6: 10 } as const
 
 export const tableAttributes = { name: 1, userData: 6 } as const

@@ -1,7 +1,7 @@
 import { formatIp } from '../../state/ip.js'
 import { checkedPort, safeComment } from '../nftables/identifiers.js'
 import type { DnatTarget, Element, NftFamily, NftSet, Prefix, Verdict } from '../nftables/model.js'
-import { readU32 } from '../netlink/message-reader.js'
+import { attributesOf, forEachAttribute, readString, readU32 } from '../netlink/message-reader.js'
 import type { MessageWriter } from '../netlink/message-writer.js'
 import { writeVerdict } from './expressions.js'
 import { targetMapHints } from './typeof-hints.js'
@@ -12,6 +12,8 @@ import {
   dataTypes,
   datum,
   elementAttributes,
+  elementListAttributes,
+  genericBytes,
   intervalEnd,
   listItem,
   setAttributes,
@@ -213,6 +215,49 @@ function prefixItems(family: NftFamily, prefixes: readonly Prefix[]): readonly W
       }
     })
   })
+}
+
+export interface ListedElement {
+  /** The key as a text, with one character for each byte. */
+  readonly key: string
+  readonly verdict: { readonly code: number; readonly chain: string } | undefined
+  readonly target: Buffer | undefined
+  readonly expiresMs: number
+  /** The start of a gap in an interval set. */
+  readonly isEnd: boolean
+}
+
+const copyOf = (bytes: Buffer | undefined) => bytes && Buffer.from(bytes)
+
+/** The elements of a set in a message that lists or writes them. */
+export function elementsIn(payload: Buffer): readonly ListedElement[] {
+  const items: ListedElement[] = []
+  const list = attributesOf(payload, genericBytes).get(elementListAttributes.elements)
+  if (!list) return items
+  forEachAttribute(list, 0, (_, start, end) => {
+    const attributes = attributesOf(list.subarray(start, end))
+    const key = attributesOf(attributes.get(elementAttributes.key) ?? Buffer.alloc(0))
+    const data = attributesOf(attributes.get(elementAttributes.data) ?? Buffer.alloc(0))
+    const verdict = data.get(datum.verdict)
+    items.push({
+      key: key.get(datum.value)?.toString('latin1') ?? '',
+      verdict: verdict && verdictOf(verdict),
+      // A copy: the next receive writes over the message.
+      target: copyOf(data.get(datum.value)),
+      expiresMs: Number(attributes.get(elementAttributes.expiration)?.readBigUInt64BE() ?? 0n),
+      isEnd: ((attributes.get(elementAttributes.flags)?.readUInt32BE() ?? 0) & intervalEnd) !== 0,
+    })
+  })
+  return items
+}
+
+function verdictOf(bytes: Buffer): { code: number; chain: string } {
+  const attributes = attributesOf(bytes)
+  const chain = attributes.get(datum.verdictChain)
+  return {
+    code: attributes.get(datum.verdictCode)?.readInt32BE() ?? 0,
+    chain: chain ? readString(chain) : '',
+  }
 }
 
 function singleLength(family: NftFamily, type: NftSet['key'][number] | undefined): number {

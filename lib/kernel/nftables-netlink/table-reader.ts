@@ -1,26 +1,22 @@
 import { KernelError } from '../../errors.js'
 import { formatIp } from '../../state/ip.js'
 import type { NetlinkChannel } from '../netlink/channel.js'
-import { attributesOf, forEachAttribute, readString } from '../netlink/message-reader.js'
+import { attributesOf, readString } from '../netlink/message-reader.js'
 import { MessageWriter } from '../netlink/message-writer.js'
 import { flags } from '../netlink/protocol.js'
 import type { Element, NftFamily, NftSet, TableRef } from '../nftables/model.js'
 import type { ListedElements, ListedRule, Remembered, RulesetReader } from '../nftables/reader.js'
 import {
   chainAttributes,
-  datum,
-  elementAttributes,
   elementListAttributes,
   families,
+  genericBytes,
   messages,
   ruleAttributes,
   verdictCodes,
 } from './protocol.js'
-import { isSameRule } from './rule-match.js'
-import { keyBytes, keyText, targetBytes } from './sets.js'
-
-/** Bytes of nfgenmsg before a message's attributes. */
-const genericBytes = 4
+import { anonymousSetsIn, isSameRule } from './rule-match.js'
+import { elementsIn, keyBytes, keyText, targetBytes, type ListedElement } from './sets.js'
 
 /** Reads tables by netlink dumps, which do not block the event loop. */
 export class TableReader implements RulesetReader {
@@ -47,8 +43,12 @@ export class TableReader implements RulesetReader {
       },
     })
     for (const { chain, expressions } of rules) {
+      const sets = new Map<string, readonly ListedElement[]>()
+      for (const name of anonymousSetsIn(expressions)) {
+        sets.set(name, await this.#itemsIfThere(table, { name }))
+      }
       chains.get(chain)?.push({
-        isLike: (rule) => isSameRule(table.family, rule, expressions),
+        isLike: (rule) => isSameRule(table.family, rule, { expressions, sets }),
       })
     }
     return chains
@@ -75,14 +75,27 @@ export class TableReader implements RulesetReader {
     return found
   }
 
-  async #items(table: TableRef, set: NftSet): Promise<readonly ListedElement[]> {
+  /** An anonymous set goes with its rule, which somebody may replace meanwhile. */
+  async #itemsIfThere(
+    table: TableRef,
+    set: Pick<NftSet, 'name'>,
+  ): Promise<readonly ListedElement[]> {
+    try {
+      return await this.#items(table, set)
+    } catch (error) {
+      if (error instanceof KernelError && error.kind === 'not-found') return []
+      throw error
+    }
+  }
+
+  async #items(table: TableRef, set: Pick<NftSet, 'name'>): Promise<readonly ListedElement[]> {
     const request = this.#request(table.family, messages.getElement, (message) => {
       message.string(elementListAttributes.table, table.name)
       message.string(elementListAttributes.set, set.name)
     })
     const lists = await this.#channel.dump(request, {
       action: `list elements of nftables set ${set.name}`,
-      parse: ({ payload }) => itemsOf(payload),
+      parse: ({ payload }) => elementsIn(payload),
     })
     return lists.flat()
   }
@@ -106,45 +119,6 @@ export class TableReader implements RulesetReader {
       message.fixed(Uint8Array.of(families[family], 0, 0, 0))
       body(message)
     })
-  }
-}
-
-interface ListedElement {
-  /** The key as a text, with one character for each byte. */
-  readonly key: string
-  readonly verdict: { readonly code: number; readonly chain: string } | undefined
-  readonly target: Buffer | undefined
-  readonly expiresMs: number
-}
-
-const copyOf = (bytes: Buffer | undefined) => bytes && Buffer.from(bytes)
-
-function itemsOf(payload: Buffer): readonly ListedElement[] {
-  const items: ListedElement[] = []
-  const list = attributesOf(payload, genericBytes).get(elementListAttributes.elements)
-  if (!list) return items
-  forEachAttribute(list, 0, (_, start, end) => {
-    const attributes = attributesOf(list.subarray(start, end))
-    const key = attributesOf(attributes.get(elementAttributes.key) ?? Buffer.alloc(0))
-    const data = attributesOf(attributes.get(elementAttributes.data) ?? Buffer.alloc(0))
-    const verdict = data.get(datum.verdict)
-    items.push({
-      key: key.get(datum.value)?.toString('latin1') ?? '',
-      verdict: verdict && verdictOf(verdict),
-      // A copy: the next receive writes over the message.
-      target: copyOf(data.get(datum.value)),
-      expiresMs: Number(attributes.get(elementAttributes.expiration)?.readBigUInt64BE() ?? 0n),
-    })
-  })
-  return items
-}
-
-function verdictOf(bytes: Buffer): { code: number; chain: string } {
-  const attributes = attributesOf(bytes)
-  const chain = attributes.get(datum.verdictChain)
-  return {
-    code: attributes.get(datum.verdictCode)?.readInt32BE() ?? 0,
-    chain: chain ? readString(chain) : '',
   }
 }
 

@@ -54,10 +54,20 @@ export async function removeCgroup(folder: string): Promise<void> {
   }
 }
 
-/** Removes cgroups whose owner has ended. */
+/**
+ * Removes cgroups whose owner has ended. One with threads stays: its owner lives where process
+ * numbers are others, or its threads need a moment. Another process may sweep at the same time.
+ */
 export function sweepCgroups(): void {
   const own = ownCgroup()
-  for (const name of readdirSync(own).filter(isOrphan)) rmdirSync(join(own, name))
+  for (const name of readdirSync(own).filter(isOrphan)) {
+    try {
+      rmdirSync(join(own, name))
+    } catch (error) {
+      const code = error instanceof Error && 'code' in error ? error.code : undefined
+      if (code !== 'EBUSY' && code !== 'ENOENT') throw error
+    }
+  }
 }
 
 function ownCgroup(): string {

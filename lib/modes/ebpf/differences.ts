@@ -31,7 +31,8 @@ export function socketDifferences(
 }
 
 /**
- * Finds the maps of one family. The IPv6 program reads the maps of both, the IPv4 program of one.
+ * Finds the maps of one family in its own program, as that of the other may be missing or another
+ * one's. The IPv6 program reads the maps of both families, those of IPv6 last.
  */
 function tablesOf(
   family: IpFamily,
@@ -39,18 +40,13 @@ function tablesOf(
   cgroup: number,
   opened: BpfMap[],
 ): Tables | undefined {
-  const mapsAt = (hook: 'connect4' | 'connect6') => {
-    const program = attachedPrograms(calls, cgroup, hook).find(({ name }) =>
-      name.startsWith(programPrefix),
-    )
-    const maps = program ? mapsOfProgram(calls, program.id) : []
-    opened.push(...maps.map(({ map }) => map))
-    return maps
-  }
-  const ofIp4 = mapsAt('connect4')
-  const others = new Set(ofIp4.map(({ id }) => id))
-  const own = family === 'IPv4' ? ofIp4 : mapsAt('connect6').filter(({ id }) => !others.has(id))
-  const named = (name: string) => own.find(({ map }) => map.spec.name === name.slice(0, 15))?.map
+  const hook = family === 'IPv4' ? 'connect4' : 'connect6'
+  const program = attachedPrograms(calls, cgroup, hook).find(({ name }) =>
+    name.startsWith(programPrefix),
+  )
+  const maps = program ? mapsOfProgram(calls, program.id) : []
+  opened.push(...maps)
+  const named = (name: string) => maps.findLast(({ spec }) => spec.name === name.slice(0, 15))
   const frontends = named(mapNames.frontends)
   const services = named(mapNames.services)
   const backends = named(mapNames.backends)

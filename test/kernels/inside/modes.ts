@@ -6,12 +6,14 @@
 import { execFileSync, execSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
+import type { ModeName } from '../../../lib/config/config.js'
 import { configWith } from '../../../lib/config/load.js'
 import { addressOf } from '../../../lib/lab/world/topology.js'
 import { cleanLeftovers } from '../../../lib/modes/leftovers.js'
 import type { Mode, ModeContext, ModeDefinition } from '../../../lib/modes/mode.js'
 import { writerVariable } from '../../../lib/modes/nftables/probe.js'
 import { variantOf } from '../../conformance/variants.js'
+import { changesOfMode } from '../../support/mode-change.js'
 import { fewCapabilities } from '../../support/few-capabilities.js'
 import { cellName } from '../columns.js'
 import { families, statesOfCases } from './case-states.js'
@@ -43,6 +45,14 @@ const partners = {
   ebpf: 'iptables',
   ipvs: 'nftables',
 } as const
+
+/** Played with clients that never rest. Those between modes that every kernel has are in tier kernel. */
+const withOpenConnections: Readonly<Partial<Record<Subject['mode'], readonly ModeName[]>>> = {
+  ebpf: ['ipvs', 'ebpf', 'ipvs'],
+}
+
+/** Without KVM, clients that ask without pauses leave the proxy no time to start. */
+const guestPauseMs = 2_000
 
 async function subjectOf(name: string): Promise<Subject> {
   const variant = variantOf(name.replace('-by-nft', ''))
@@ -163,9 +173,11 @@ async function play(name: string): Promise<void> {
     ({ ok, required }) => required && !ok,
   )
   const skip = lacks ? `this kernel cannot run ${partner.name}` : false
-  await t.test(cellName(name, 'hand-over'), { skip }, (t) =>
-    withWriter(subject, () => handOver(t, subject, partner)),
-  )
+  await t.test(cellName(name, 'hand-over'), { skip }, async (t) => {
+    await withWriter(subject, () => handOver(t, subject, partner))
+    const changes = withOpenConnections[subject.mode]
+    if (changes) await t.test(changes.join(' → '), (t) => changesOfMode(t, changes, guestPauseMs))
+  })
   await partner.definition.cleanup(context)
   await subject.definition.cleanup(context)
 }

@@ -1,13 +1,16 @@
 import { spawn } from 'node:child_process'
-import { readdirSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { runCommand } from '../../../lib/kernel/command.js'
+import { addNodeCgroup, removeCgroup, sweepCgroups } from '../../../lib/lab/world/cgroups.js'
 import { sweepWorlds } from '../../../lib/lab/world/namespaces.js'
 import { addressOf, families, placeOf } from '../../../lib/lab/world/topology.js'
 import type { Place } from '../../../lib/lab/world/topology.js'
 import { createWorld } from '../../../lib/lab/world/world.js'
 import type { World } from '../../../lib/lab/world/world.js'
+import { cgroupSkip, startCgroupClient } from '../../support/cgroup-client.js'
 import { withoutPrograms, withoutProgramsSkip } from '../../support/without-programs.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
@@ -166,6 +169,30 @@ await t.test(
     const swept = await sweepWorlds()
     t.ok(swept.includes(orphan))
     t.same(namespacesWith(orphan), [])
+  },
+)
+
+await t.test(
+  'a cgroup without an owner is removed, unless it has threads',
+  { skip: skip || cgroupSkip },
+  async (t) => {
+    const own = addNodeCgroup('sweep')
+    t.teardown(() => removeCgroup(own))
+    // The number of this process with another start time: an owner that ended, or lives elsewhere.
+    const [idle, busy] = (['idle', 'busy'] as const).map((name) =>
+      join(dirname(own), `kpw-${process.pid}-1-${name}`),
+    )
+    if (idle === undefined || busy === undefined) return
+    for (const each of [idle, busy]) {
+      mkdirSync(each)
+      writeFileSync(join(each, 'cgroup.type'), 'threaded')
+    }
+    const client = startCgroupClient(busy)
+    await client.ask({ do: 'connect', host: '127.0.0.1', port: 1 })
+    sweepCgroups()
+    t.same([idle, busy, own].map(existsSync), [false, true, true])
+    await client.close()
+    await removeCgroup(busy)
   },
 )
 

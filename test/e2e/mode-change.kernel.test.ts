@@ -1,0 +1,10 @@
+import t from 'tap'
+import { cgroupSkip } from '../support/cgroup-client.js'
+import { changesOfMode } from '../support/mode-change.js'
+import { skip } from './proxy-world.js'
+
+t.test(
+  'L16: from mode to mode and back to ebpf mode, no connection is lost',
+  { skip: skip || cgroupSkip },
+  (t) => changesOfMode(t, ['nftables', 'ebpf', 'iptables', 'ebpf', 'nftables']),
+)
