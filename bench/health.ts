@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
+import { CheckThread } from '../lib/sources/health/check-thread.js'
 import { HealthChecks } from '../lib/sources/health/health-checks.js'
 import { parseEndpointSlice } from '../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../lib/state/parse-service.js'
@@ -58,6 +59,7 @@ async function measure(check: string, endpoints: number, port: number) {
   })
   let counted = 0
   const checks = new HealthChecks({
+    checker: (options) => new CheckThread(options),
     tracker,
     requestSync: () => undefined,
     listener: {

@@ -3,6 +3,7 @@ import { EarlyConnections } from '../sync/early-connections.js'
 import { FlowCleaner } from '../sync/flow-cleaner.js'
 import { DepartedFlows } from '../sync/departed-flows.js'
 import { followNodeAddresses } from '../sources/node-addresses.js'
+import { CheckThread, type CheckThreadOptions } from '../sources/health/check-thread.js'
 import { HealthChecks } from '../sources/health/health-checks.js'
 import { objectObserver } from '../observe/object-observer.js'
 import { pause } from '../async.js'
@@ -134,7 +135,8 @@ export function healthChecks(
   { requests, observation }: Pick<SinkParts, 'requests' | 'observation'>,
 ): HealthChecks {
   const requestSync = () => requests.sync()
-  return new HealthChecks({ tracker, requestSync, listener: observation.endpoints })
+  const checker = (options: CheckThreadOptions) => new CheckThread(options)
+  return new HealthChecks({ tracker, checker, requestSync, listener: observation.endpoints })
 }
 
 /** L04: how long the first rules wait for the object of this node. */

@@ -7,6 +7,7 @@ import { createInterface } from 'node:readline'
 import { substitutesOf } from '../../lib/config/balancing.js'
 import { configWith } from '../../lib/config/load.js'
 import { KernelError, messageOf } from '../../lib/errors.js'
+import { CheckThread } from '../../lib/sources/health/check-thread.js'
 import { HealthChecks } from '../../lib/sources/health/health-checks.js'
 import { Conntrack } from '../../lib/kernel/conntrack.js'
 import { modeNames } from '../../lib/modes/registry.js'
@@ -96,6 +97,7 @@ class SubjectProcess {
       substitutes: substitutesOf(modeNames.find((mode) => name.startsWith(mode)) ?? ''),
     })
     this.#checks = new HealthChecks({
+      checker: (options) => new CheckThread(options),
       tracker: this.#tracker,
       requestSync: () => {
         this.#sync().catch((error: unknown) => {

@@ -5,7 +5,9 @@ import type { ApiObjects } from '../apiserver/objects.js'
 import type { ClusterLayout } from '../playground/test-bed.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { ModeName } from '../../config/config.js'
-import { SimulatedChecks } from './checks.js'
+import { HealthChecks } from '../../sources/health/health-checks.js'
+import { keyOf, type ServicePortName } from '../../state/names.js'
+import { SimulatedChecker } from './checks.js'
 import type { EndpointFailure } from '../../state/endpoint-health.js'
 import type { SimulatedNetwork } from './network.js'
 import type { SimulationDeps } from './simulation-deps.js'
@@ -32,19 +34,28 @@ const settleMs = 20
 /** The daemon of a simulated node: it plans as the product does, and writes into the simulation. */
 export class SimulatedProxy {
   readonly #deps: SimulatedProxyDeps
-  readonly #checks: SimulatedChecks
+  readonly #checks: HealthChecks
+  readonly #failing = new Map<string, EndpointFailure>()
   #changed = new AbortController()
 
   constructor(deps: SimulatedProxyDeps) {
     this.#deps = deps
     const { now, random, network } = deps
     const probe = network.check.bind(network)
-    this.#checks = new SimulatedChecks({ now, random, probe, turned: () => this.#changed.abort() })
+    this.#checks = new HealthChecks({
+      tracker: { setEndpointHealth: (...failure) => this.#setHealth(...failure) },
+      checker: ({ reported }) => new SimulatedChecker({ now, random, probe, reported }),
+      requestSync: () => this.#changed.abort(),
+      listener: {
+        ...{ followed: () => undefined, turned: () => undefined, counted: () => undefined },
+        threadEnded: () => undefined,
+      },
+    })
   }
 
   /** The endpoints that fail their health check. */
   get failing(): readonly EndpointFailure[] {
-    return this.#checks.failing
+    return [...this.#failing.values()]
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -55,9 +66,11 @@ export class SimulatedProxy {
     for (const [kind, collection] of kinds) {
       for (const object of store.list(collection)) this.#received(kind, object)
     }
-    const stops = kinds.map(([kind, collection]) =>
+    const ends = kinds.map(([kind, collection]) =>
       store.subscribe(collection, (event) => this.#heard(kind, event)),
     )
+    const stop = new AbortController()
+    const checking = this.#checks.run(stop.signal)
     try {
       while (!signal.aborted) {
         this.#changed = new AbortController()
@@ -66,8 +79,9 @@ export class SimulatedProxy {
         await pause(settleMs, signal)
       }
     } finally {
-      for (const stop of stops) stop()
-      this.#checks.follow()
+      for (const end of ends) end()
+      stop.abort()
+      await checking
     }
   }
 
@@ -77,9 +91,15 @@ export class SimulatedProxy {
     const began = performance.now()
     const state = stateOf(api.registry, mode, layout, this.failing)
     if (state) network.node.write(state)
-    this.#checks.follow(state)
+    this.#checks.started({ states: state ? [state] : [] })
     const planMs = performance.now() - began
     this.#say({ msg: syncMeasured, family: 'IPv4', planMs, applyMs: 0 })
+  }
+
+  #setHealth(port: ServicePortName, endpoint: string, reason: string | undefined): void {
+    const key = `${keyOf(port)} ${endpoint}`
+    if (reason === undefined) this.#failing.delete(key)
+    else this.#failing.set(key, { port, endpoint, reason })
   }
 
   #heard(kind: string, { type, object }: StoreEvent): void {

@@ -1,4 +1,4 @@
-import { CheckThread } from './check-thread.js'
+import type { CheckThread, CheckThreadOptions } from './check-thread.js'
 import type { ServicePortName } from '../../state/names.js'
 import type { CheckCounts, CheckTarget, Turn } from './messages.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
@@ -35,7 +35,11 @@ export interface EndpointTurn {
   readonly reason: string | undefined
 }
 
+/** What checks: a thread of its own, or in the playground a simulation. */
+export type Checker = Pick<CheckThread, 'set' | 'remove' | 'flush' | 'run'>
+
 export interface HealthChecksOptions {
+  readonly checker: (options: CheckThreadOptions) => Checker
   readonly tracker: Pick<Tracker, 'setEndpointHealth'>
   /** Asks for a sync, because the state will differ. */
   readonly requestSync: () => void
@@ -52,8 +56,7 @@ interface CheckedPort {
 }
 
 /**
- * Tells the thread that checks what the newest states ask for, and puts its results into the
- * tracker. From then on the state knows which endpoints fail, as it knows which are not ready.
+ * Tells the checker what the newest states ask for, and puts its results into the tracker. From then on the state knows which endpoints fail, as it knows which are not ready.
  */
 export class HealthChecks {
   readonly #options: HealthChecksOptions
@@ -61,11 +64,11 @@ export class HealthChecks {
   readonly #ports = new Map<string, CheckedPort>()
   /** By id of the target. */
   readonly #owners = new Map<string, { readonly checked: CheckedPort; readonly endpoint: string }>()
-  readonly #thread: CheckThread
+  readonly #checker: Checker
 
   constructor(options: HealthChecksOptions) {
     this.#options = options
-    this.#thread = new CheckThread({
+    this.#checker = options.checker({
       targets: () => this.#targets(),
       reported: ({ turns, counts }) => {
         options.listener.counted(counts)
@@ -83,7 +86,7 @@ export class HealthChecks {
       for (const [key] of removed) this.#follow(family, key, undefined)
       for (const [key, service] of [...added, ...changed]) this.#follow(family, key, service)
     }
-    this.#thread.flush()
+    this.#checker.flush()
   }
 
   synced(): void {
@@ -92,7 +95,7 @@ export class HealthChecks {
 
   /** Checks until the signal. */
   run(signal: AbortSignal): Promise<void> {
-    return this.#thread.run(signal)
+    return this.#checker.run(signal)
   }
 
   #follow(family: IpFamily, key: string, service: DesiredService | undefined): void {
@@ -122,7 +125,7 @@ export class HealthChecks {
       const target = { id: `${id} ${endpoint}`, ip, port, check, reason: undefined }
       checked.targets.set(endpoint, target)
       this.#owners.set(target.id, { checked, endpoint })
-      this.#thread.set({ ...target, reason: checked.failing.get(endpoint) })
+      this.#checker.set({ ...target, reason: checked.failing.get(endpoint) })
     }
     this.#options.listener.followed(id, healthOf(checked))
   }
@@ -131,7 +134,7 @@ export class HealthChecks {
   #drop(id: string, checked: CheckedPort, endpoint: string): void {
     checked.targets.delete(endpoint)
     this.#owners.delete(`${id} ${endpoint}`)
-    this.#thread.remove(`${id} ${endpoint}`)
+    this.#checker.remove(`${id} ${endpoint}`)
     if (!checked.failing.delete(endpoint)) return
     this.#options.tracker.setEndpointHealth(checked.port, endpoint, undefined)
   }

@@ -2,6 +2,7 @@ import { createServer as createHttpServer } from 'node:http'
 import { createServer, type Socket } from 'node:net'
 import { once } from 'node:events'
 import t from 'tap'
+import { CheckThread } from '../../../lib/sources/health/check-thread.js'
 import { HealthChecks } from '../../../lib/sources/health/health-checks.js'
 import { parseEndpointSlice } from '../../../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../../../lib/state/parse-service.js'
@@ -17,6 +18,7 @@ function node() {
   let failing: PortHealth['failing'] = new Map()
   let counted = 0
   const checks = new HealthChecks({
+    checker: (options) => new CheckThread(options),
     tracker,
     requestSync: () => sync(),
     listener: {
