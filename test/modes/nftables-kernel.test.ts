@@ -345,6 +345,14 @@ void t.test(
       netlink?.close()
       return { writer: opened.writer.name, hash: opened.hasHash, missing: missingIn(findings) }
     }
+    let trials = 0
+    const counted: RunCommand = (file, args, options) => {
+      if (args.includes('-c')) trials++
+      return inNetns(netns)(file, args, options)
+    }
+    await missing(new Nft(counted), refuse('unsupported'))
+    t.equal(trials, 3, 'the rules of each family, and one hash for both')
+
     const works = { hash: true, missing: [] }
     t.same(await again(new Nft(gone), open), { ...works, writer: 'netlink' })
     t.same(await again(new Nft(inNetns(netns)), refuse('unsupported')), { ...works, writer: 'nft' })

@@ -56,7 +56,7 @@ export async function probeNftables(
   const trials: Finding[] = []
   if (missingIn(needed).length === 0) {
     for (const family of families) trials.push(await trialFinding(opened.writer, family))
-    trials.push(await hashFinding(opened.writer, families))
+    trials.push(await hashFinding(opened.writer, families[0]))
   }
   const findings = [...opened.findings, await program, ...trials]
   return { ...opened, findings, hasHash: trials.at(-1)?.ok ?? false }
@@ -73,7 +73,7 @@ export async function openNftables(
     ...(opened.netlink ? [] : [await nftFinding(deps.nft, true)]),
   ]
   if (missingIn(findings).length > 0) return { ...opened, findings, hasHash: false }
-  const hash = await hashFinding(opened.writer, families)
+  const hash = await hashFinding(opened.writer, families[0])
   return { ...opened, findings, hasHash: hash.ok }
 }
 
@@ -133,10 +133,11 @@ async function trialFinding(writer: RulesetWriter, family: IpFamily): Promise<Fi
   }
 }
 
-async function hashFinding(writer: RulesetWriter, families: readonly IpFamily[]): Promise<Finding> {
+/** One family is enough: nft_hash is the same for all, and to take a trial back the kernel waits. */
+async function hashFinding(writer: RulesetWriter, family: IpFamily | undefined): Promise<Finding> {
   const need = { what: 'nftables hash of addresses', required: false }
   try {
-    for (const family of families) await writer.check(hashTrialTransaction(family))
+    if (family) await writer.check(hashTrialTransaction(family))
     return { ...need, ok: true, seen: 'works', fix: '' }
   } catch (error) {
     const fix = 'load nft_hash; without it, balance by source-hash or maglev becomes random'
