@@ -15,7 +15,6 @@ import {
 import { parseCounters, SavedReader, SavedTables } from './iptables/saved.js'
 import { checkChain } from './iptables/rule.js'
 import { lockHolder, runLocked } from './iptables/lock.js'
-import { besideSyncs } from './processor-time.js'
 import type { Table } from './iptables/batch.js'
 import type { CommandOutput, Run, RunOptions } from './iptables/command.js'
 import type { Backend, Family, Installed, Programs, Version } from './iptables/flavour.js'
@@ -138,28 +137,19 @@ export class Iptables {
    */
   async save(table?: Table, wants?: (chain: string) => boolean): Promise<SavedTable[]> {
     const saved = new SavedTables(wants)
-    const reader = new SavedReader(saved)
-    await this.#read((text) => reader.push(text), table)
+    await this.visit(saved, table)
     return saved.all
   }
 
-  /**
-   * Reads the tables that exist now, or one of them, without ever holding all of their text. This
-   * is for a reader beside the syncs: `save` is the one for a sync.
-   */
+  /** Reads the tables that exist now, or one of them, without ever holding all of their text. */
   async visit(visitor: SavedVisitor, table?: Table): Promise<void> {
     const reader = new SavedReader(visitor)
-    const push = (text: string) => besideSyncs(() => reader.push(text))
-    await this.#read(push, table, { isBesideSyncs: true })
-  }
-
-  async #read(push: (text: string) => void, table?: Table, options: RunOptions = {}) {
+    const options = { onOutput: (text: string) => reader.push(text) }
     const args = table ? ['-t', table] : []
     const action = `save ${table ?? 'all tables'}`
-    const more = { ...options, onOutput: push }
-    const { stdout } = await this.#expect(action, this.#programs.save, args, more)
+    const { stdout } = await this.#expect(action, this.#programs.save, args, options)
     // A `run` of the caller may return all output at once.
-    push(stdout)
+    reader.push(stdout)
   }
 
   /** The rules of a table with the packets they have matched so far. */
@@ -180,15 +170,10 @@ export class Iptables {
   }
 
   /** The rules of one chain as `iptables -S` prints them, or undefined when there is no such chain. */
-  async listChain(
-    table: Table,
-    chain: string,
-    options: Pick<RunOptions, 'isBesideSyncs'> = {},
-  ): Promise<readonly string[] | undefined> {
+  async listChain(table: Table, chain: string): Promise<readonly string[] | undefined> {
     const args = [...this.#wait.command, '-t', table, '-S', checkChain(chain)]
     try {
-      const action = `list ${table} ${chain}`
-      const { stdout } = await this.#expect(action, this.#programs.command, args, options)
+      const { stdout } = await this.#expect(`list ${table} ${chain}`, this.#programs.command, args)
       const prefix = `-A ${chain} `
       const lines = stdout.split('\n').filter((line) => line.startsWith(prefix))
       return lines.map((line) => line.slice(prefix.length))

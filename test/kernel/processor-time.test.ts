@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import { runCommand } from '../../lib/kernel/command.js'
-import { besideSyncs, processorMs } from '../../lib/kernel/processor-time.js'
+import { processorMs } from '../../lib/kernel/processor-time.js'
 
 /**
  * A line of the kernel. The name may be any text; programs that have ended took 30 and 20 ticks.
@@ -45,29 +45,4 @@ t.test('work counts, here and in programs; waiting does not', { skip }, async (t
     'const end = process.cpuUsage().user + 200_000; while (process.cpuUsage().user < end);'
   await runCommand(process.execPath, ['-e', loop])
   t.ok(used(before) >= 200, `${used(before)} ms, most of them of a program`)
-})
-
-t.test('work beside the syncs does not count, here and in programs', { skip }, async (t) => {
-  const used = (since: number | undefined) => (processorMs() ?? NaN) - (since ?? NaN)
-  let before = processorMs()
-  besideSyncs(() => {
-    const until = process.cpuUsage().user + 500_000
-    while (process.cpuUsage().user < until) for (let i = 0; i < 1e5; i++) Math.random()
-  })
-  t.ok(used(before) < 250, `${used(before)} ms, while work of this thread took 500`)
-
-  const folder = mkdtempSync(join(tmpdir(), 'processor-time-'))
-  t.teardown(() => rmSync(folder, { recursive: true }))
-  const end = join(folder, 'end')
-  const loop =
-    'const until = process.cpuUsage().user + 5e5;' +
-    'while (process.cpuUsage().user < until) for (let i = 0; i < 1e5; i++) Math.random();'
-  const wait = `setInterval(() => require('fs').existsSync('${end}') && process.exit(), 10);`
-  before = processorMs()
-  const counted = runCommand(process.execPath, ['-e', wait + loop])
-  await runCommand(process.execPath, ['-e', loop], { isBesideSyncs: true })
-  t.ok(used(before) < 250, `${used(before)} ms, while a program beside took 500`)
-  writeFileSync(end, '')
-  await counted
-  t.ok(used(before) >= 500, `${used(before)} ms with a program that ran side by side`)
 })

@@ -1,7 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { delimiter } from 'node:path'
 import { IptablesError } from './error.js'
-import { programEnded } from '../processor-time.js'
 
 export interface CommandOutput {
   readonly code: number
@@ -21,8 +20,6 @@ export interface RunOptions {
   readonly timeoutMs?: number
   /** Takes what the program prints, piece by piece, instead of keeping all of it in `stdout`. */
   readonly onOutput?: (text: string) => void
-  /** No sync waits for this program, so it is no part of what a sync costs. */
-  readonly isBesideSyncs?: boolean
 }
 
 /** Never starts a shell. Programs print in the C locale. */
@@ -66,7 +63,6 @@ export const runProgram: Run = (file, args, options = {}) =>
       clearTimeout(timer)
       cannotRun(cause)
     })
-    child.on('exit', () => programEnded(options.isBesideSyncs ?? false))
     child.on('close', (code, killedBy) => {
       clearTimeout(timer)
       const complaint = Buffer.concat(stderr).toString('utf8')

@@ -12,6 +12,7 @@ import { ShownService } from './shown-service.js'
 import { Traffic } from './traffic.js'
 import { WebApp } from './web-app.js'
 import { YamlObjects } from './yaml-objects.js'
+import { addressOf } from '../../state/ip.js'
 import type { ModeName } from '../../config/config.js'
 import type { PageCommand } from '../../page/page-command.js'
 import type { ObjectLine } from '../../page/view.js'
@@ -78,7 +79,7 @@ export class LivePlayground implements PageSource {
     this.#learning = this.#learn()
     this.#counterReader = new CounterReader(gauge, () => this.#tell())
     this.#traffic = new Traffic(cluster.testBed, {
-      podAt: (endpoint) => this.#app.pods().find(({ ip }) => endpoint.startsWith(`${ip}:`))?.name,
+      podAt: (endpoint) => this.#app.pods().find(({ ip }) => ip === addressOf(endpoint))?.name,
       changed: () => this.#moved(),
       recorded: (entry) => this.#learning.lessons.recorded(entry),
     })

@@ -2,7 +2,6 @@ import { pause } from '../../async.js'
 import { Complaints } from '../complaints.js'
 import { chains } from './names.js'
 import { isIptablesError, type Table } from '../../kernel/iptables.js'
-import { besideSyncs } from '../../kernel/processor-time.js'
 import { messageOf } from '../../errors.js'
 import { Verification } from './verify.js'
 import type { FamilyRules } from './apply.js'
@@ -81,14 +80,12 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
 }
 
 async function lookForFlush({ iptables }: FamilyRules): Promise<string | undefined> {
-  const rulesOf = (table: Table, chain: string) =>
-    iptables.listChain(table, chain, { isBesideSyncs: true })
   for (const table of tables) {
-    if (!(await rulesOf(table, chains.canary))) {
+    if (!(await iptables.listChain(table, chains.canary))) {
       return `chain ${chains.canary} is gone from table ${table}`
     }
     const chain = neverEmpty[table]
-    if (chain !== undefined && (await rulesOf(table, chain))?.length === 0) {
+    if (chain !== undefined && (await iptables.listChain(table, chain))?.length === 0) {
       return `table ${table} was flushed: chain ${chain} is empty`
     }
   }
@@ -100,11 +97,11 @@ async function readAll(rules: FamilyRules): Promise<ChainDifference[] | undefine
   for (let count = 1; ; count++) {
     const before = await rules.settled()
     if (!before) return undefined
-    const verification = besideSyncs(() => new Verification(before, before.usesLocalnet))
+    const verification = new Verification(before, before.usesLocalnet)
     for (const table of tables) await rules.iptables.visit(verification, table)
     const after = await rules.settled()
     if (!after) return undefined
-    const differences = besideSyncs(() => verification.differences(after))
+    const differences = verification.differences(after)
     // A rule may have come and gone while the chain was read.
     if (differences.length === 0 || before === after || count === mostReadings) return differences
   }
