@@ -13,7 +13,7 @@ const conntrack = keysOf('Connection tracking')
 const proc = keysOf('Process')
 const windows = keysOf('Windows')
 
-const windowsOnly = 'it is for Windows nodes'
+const kernelspaceOnly = 'it is for kernelspace mode, which programs HNS'
 
 /** The source of objects, this node, and settings of the node that do not depend on the mode. */
 export const nodeKeys = {
@@ -160,26 +160,26 @@ export const nodeKeys = {
 
   windowsRunAsService: windows.bool(false, 'Run as a Windows service', {
     flags: ['windows-service'],
-    noEffect: windowsOnly,
+    noEffect: 'a wrapper runs it as a service (docs/windows.md)',
   }),
   'winkernel.networkName': windows.string('', 'HNS network', {
     flags: ['network-name'],
-    noEffect: windowsOnly,
+    noEffect: kernelspaceOnly,
   }),
   'winkernel.sourceVip': windows.string('', 'Source address for NAT', {
     flags: ['source-vip'],
-    noEffect: windowsOnly,
+    noEffect: kernelspaceOnly,
   }),
   'winkernel.enableDSR': windows.bool(false, 'Direct server return', {
     flags: ['enable-dsr'],
-    noEffect: windowsOnly,
+    noEffect: kernelspaceOnly,
   }),
   'winkernel.rootHnsEndpointName': windows.string('', 'HNS endpoint of the node', {
     flags: ['root-hnsendpoint-name'],
-    noEffect: windowsOnly,
+    noEffect: kernelspaceOnly,
   }),
   'winkernel.forwardHealthCheckVip': windows.bool(false, 'Forward health checks to the VIP', {
     flags: ['forward-healthcheck-vip'],
-    noEffect: windowsOnly,
+    noEffect: kernelspaceOnly,
   }),
 }

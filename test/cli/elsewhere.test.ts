@@ -7,6 +7,8 @@ import t, { type Test } from 'tap'
 
 const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 const services = 'examples/services'
+/** Without programs, `cleanup` cannot change this machine. */
+const env = { PATH: '' }
 
 /** Code that sets another platform and refuses modules that only Linux can use. */
 function preload(t: Test, platform: string): string {
@@ -29,10 +31,15 @@ function preload(t: Test, platform: string): string {
 
 function run(file: string, ...args: string[]): Promise<{ code: number; text: string }> {
   return new Promise((resolve) => {
-    execFile(process.execPath, ['--import', file, command, ...args], (error, stdout, stderr) => {
-      const code = typeof error?.code === 'number' ? error.code : error ? -1 : 0
-      resolve({ code, text: stdout + stderr })
-    })
+    execFile(
+      process.execPath,
+      ['--import', file, command, ...args],
+      { env },
+      (error, stdout, stderr) => {
+        const code = typeof error?.code === 'number' ? error.code : error ? -1 : 0
+        resolve({ code, text: stdout + stderr })
+      },
+    )
   })
 }
 
@@ -62,6 +69,9 @@ for (const platform of ['win32', 'darwin']) {
       new RegExp(`nftables +does not run\\n +MISSING .*Linux +this is ${platform}`),
     )
     t.equal(/winuserspace runs/.test(check.text), runs)
+    const cleanup = await run(file, 'cleanup')
+    t.equal(cleanup.code, 0, cleanup.text)
+    t.equal(/Cleaned up/.test(cleanup.text), runs)
   })
 }
 

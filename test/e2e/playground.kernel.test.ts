@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
@@ -138,6 +138,31 @@ t.test('the playground without rights runs userspace mode on 127.0.0.0/8', { ski
   t.equal(await kernelMode.ended, 1)
   t.match(kernelMode.output(), /No mode is left to show/)
 })
+
+t.test(
+  'the playground on a system with 127.0.0.1 only says what is missing',
+  { skip },
+  async (t) => {
+    const platform = join(place, 'platform.mjs')
+    // The library of this platform is loaded before the process sees another one.
+    const koffi = `import ${JSON.stringify(import.meta.resolve('koffi'))}`
+    writeFileSync(
+      platform,
+      `${koffi}\nObject.defineProperty(process, 'platform', { value: 'darwin' })`,
+    )
+    const inside = ['sh', 'env', `NODE_OPTIONS=--import=${platform}`]
+    const loopback = (commands: string) => ['unshare', '--net', 'sh', '-c', commands, ...inside]
+
+    const one = ['add 127.0.0.1/32', 'del 127.0.0.1/8'].map((what) => `ip address ${what} dev lo`)
+    const alone = play(
+      ['--once'],
+      loopback(`ip link set lo up && ${one.join(' && ')} && exec "$@"`),
+    )
+    t.equal(await alone.ended, 1, alone.output())
+    t.match(alone.output(), /Only Linux has network namespaces/, 'a program called ip is no matter')
+    t.match(alone.output(), /find addresses .*: this system has 127\.0\.0\.1 only, as macOS has/)
+  },
+)
 
 t.test('the playground without rights leaves nothing behind', { skip }, async (t) => {
   for (const signal of ['SIGINT', 'SIGKILL'] as const) {

@@ -55,10 +55,7 @@ async function play(flags: PlaygroundFlags): Promise<void> {
   }
   const wanted = wantedModes(flags.proxyMode)
   const say = (line: string) => process.stdout.write(`${line}\n`)
-  const hasIp = await runCommand('ip', ['-V']).then(
-    ({ code }) => code === 0,
-    () => false,
-  )
+  const hasIp = isLinux() && (await hasProgramIp())
   const where = hasIp ? await rightsOf() : undefined
   const refusal = hasIp && where === undefined ? await refusalOfUserNamespace() : undefined
   if (hasIp && where === undefined && refusal === undefined) return playInside(say)
@@ -90,6 +87,13 @@ async function play(flags: PlaygroundFlags): Promise<void> {
   const signal = AbortSignal.any([stopSignal(), starterGone()])
   if (flags.once !== true) return playWithPage(play, signal)
   if (!(await tour(play, signal))) process.exitCode = 1
+}
+
+function hasProgramIp(): Promise<boolean> {
+  return runCommand('ip', ['-V']).then(
+    ({ code }) => code === 0,
+    () => false,
+  )
 }
 
 interface Play {

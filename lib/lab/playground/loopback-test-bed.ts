@@ -1,7 +1,7 @@
 import { createServer, type Server } from 'node:net'
 import { once } from 'node:events'
 import { spawn } from 'node:child_process'
-import { KernelError } from '../../errors.js'
+import { KernelError, messageOf } from '../../errors.js'
 import { apiPortOnNode } from './kubernetes-service.js'
 import { NodeGauge } from './node-gauge.js'
 import { proxyCommand, watchProxy } from './proxy-process.js'
@@ -15,8 +15,9 @@ const loopbackNumbers = { first: 64, count: 190 }
 const portsEach = 14
 
 /**
- * Everything is on one 127.x.0.0/16 of this machine, which has all of these addresses. Programs
- * stand for pods, each on an address of its own; the node is the machine itself.
+ * Everything is on one 127.x.0.0/16 of this machine. Linux and Windows have all of these addresses,
+ * macOS has 127.0.0.1 only. Programs stand for pods, each on an address of its own; the node is the
+ * machine itself.
  */
 function loopbackLayout(second: number): ClusterLayout {
   // All playgrounds of a machine share 127.0.0.1, so each has node ports of its own.
@@ -150,9 +151,13 @@ async function claimAddresses(): Promise<{ readonly second: number; readonly cla
       failure = error
     }
   }
-  throw new KernelError('failed', 'find addresses of 127.0.0.0/8 for a playground', {
-    cause: failure,
-  })
+  const { code } = failure as NodeJS.ErrnoException
+  const why =
+    code === 'EADDRNOTAVAIL'
+      ? 'this system has 127.0.0.1 only, as macOS has; "npm run site" builds the page with a simulated cluster'
+      : messageOf(failure)
+  const reason = `find addresses of 127.0.0.0/8 for a playground: ${why}`
+  throw new KernelError('failed', reason, { cause: failure })
 }
 
 /** A command that kills the daemon when the playground is killed; empty where it is missing. */
