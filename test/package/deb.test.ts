@@ -41,6 +41,25 @@ cat >/etc/kube-proxy-ts/services/web.yaml <<'END'
  metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}},
  ports: [{port: 8080, protocol: TCP}], endpoints: [{addresses: [10.244.1.11], conditions: {ready: true}}]}
 END
+# A process of userspace mode leaves its folder for the next one, and its socket when it is killed.
+kube-proxy-ts --manifests=/etc/kube-proxy-ts/services --proxy-mode=userspace --proxy-mode-fallback=none --hostname-override=node-1 >/tmp/log 2>&1 &
+daemon=$!
+for try in $(seq 600); do
+    ls /run/kube-proxy-ts/*.sock >/dev/null 2>&1 && break
+    kill -0 $daemon || { cat /tmp/log >&2; exit 1; }
+    sleep 0.1
+done
+kube-proxy-ts cleanup >/dev/null 2>&1
+echo "in use: $(ls /run/kube-proxy-ts | grep -c sock)"
+kill -KILL $daemon
+wait $daemon || true
+echo "killed: $(ls /run/kube-proxy-ts | grep -c sock)"
+kube-proxy-ts cleanup >/dev/null 2>&1
+echo "run: $(ls -d /run/kube-proxy-ts 2>/dev/null)"
+echo "rules: $(iptables-save | grep KUBE-)"
+# The empty tables of iptables are not ours.
+nft flush ruleset
+nft list tables | while read -r table; do nft delete $table; done
 # As the unit starts it, without systemd.
 setpriv --reuid=kube-proxy --regid=kube-proxy --clear-groups --no-new-privs \\
     --inh-caps=-all,+net_admin,+net_raw --ambient-caps=-all,+net_admin,+net_raw --bounding-set=-all,+net_admin,+net_raw \\
@@ -67,9 +86,12 @@ const [first = '', second = ''] = noDeb ? [] : ['one', 'two'].map((name) => make
 
 t.test('installed, run by its user, removed: nothing is left', { skip }, (t) => {
   const { stdout, stderr } = inFreshRoot(root, join(place, 'one'), script)
-  t.match(stdout, /^10\.244\.1\.11\nkube-proxy-ts v\d/, stderr)
+  t.match(stdout, /^10\.244\.1\.11\nkube-proxy-ts v\d/m, stderr)
   t.match(stdout, /^tables: $/m, 'its rules went before it')
   t.match(stdout, /^user: $/m)
+  t.match(stdout, /^in use: 1\nkilled: 1$/m, 'what a process uses stays')
+  t.match(stdout, /^rules: $/m)
+  t.match(stdout, /^run: $/m, 'the folder of userspace mode went, too')
   const left = [...stdout.matchAll(/^left: \.(.*)$/gm)].map(([, path]) => path)
   // The tools for users rewrite these files with the same content.
   const files = left.filter(

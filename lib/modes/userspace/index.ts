@@ -25,6 +25,7 @@ import { probeUserspace } from './probe.js'
 import { canLog } from '../refusal-log.js'
 import { fixedRules } from './render.js'
 import { windowsSettings, userspaceSettings } from './settings.js'
+import { removeTakeoverFolder } from './takeover/giver.js'
 import { UserspaceMode } from './userspace-mode.js'
 
 export const definition: ModeDefinition = {
@@ -71,8 +72,12 @@ export const definition: ModeDefinition = {
       const fields = { reason: messageOf(error) }
       context.log.info(fields, 'addresses of Services on this machine cannot be listed')
     }
+    await removeTakeoverFolder(usualTakeoverFolder)
   },
 }
+
+/** Cleanup knows no configuration; this is the default of `userspace.takeoverFolder`. */
+const usualTakeoverFolder = '/run/kube-proxy-ts'
 
 /** Drops all lines, for commands that only look at the machine. */
 const silent: Log = {

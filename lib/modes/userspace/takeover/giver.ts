@@ -1,4 +1,4 @@
-import { mkdirSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, rmdirSync, rmSync } from 'node:fs'
 import { messageOf } from '../../../errors.js'
 import { SystemCallError } from '../../../kernel/sockets/errno.js'
 import { loadLibc, type Libc } from '../../../kernel/sockets/libc.js'
@@ -101,6 +101,20 @@ export class Giver {
     this.#leave()
     await say(socket, { bye: true }).catch(() => undefined)
     return true
+  }
+}
+
+/**
+ * Removes the path that a killed process left in this network namespace, then the folder, unless a
+ * process waits there or the folder has other files.
+ */
+export async function removeTakeoverFolder(folder: string): Promise<void> {
+  try {
+    const path = takeoverPath(folder)
+    if (existsSync(path) && !isServed(await loadLibc(), path)) rmSync(path)
+    rmdirSync(folder)
+  } catch {
+    // Missing, in use, of another owner, or a mount of a container: then it is not ours to remove.
   }
 }
 
