@@ -1,4 +1,5 @@
 import { spawn, type ChildProcess } from 'node:child_process'
+import { readdir, readFile, readlink } from 'node:fs/promises'
 import { createInterface } from 'node:readline'
 import { setTimeout as delay } from 'node:timers/promises'
 import { KernelError } from '../../errors.js'
@@ -36,6 +37,7 @@ export async function followTraces(
       if (event && !event.table.endsWith(` ${tableName}`)) on.event(event)
     })
     owner.stdin.write(tableText(target))
+    await Promise.race([untilListening(monitor.child.pid), ...ended])
     await Promise.race([untilPresent(), ...ended])
     if (!signal.aborted) on.ready()
     await Promise.race([aborted(signal), ...ended])
@@ -110,6 +112,34 @@ function start([file = 'nft', ...args]: readonly string[]): Running {
   })
   exit.catch(() => undefined)
   return { child, stdin, stdout, exit }
+}
+
+/** NFNLGRP_NFTRACE, as a bit of a socket's groups. */
+const traceGroup = 1 << 8
+
+/**
+ * The kernel sends events only to who listens, and a busy machine starts a program late. Where
+ * /proc does not show sockets the trace begins after some time without knowing.
+ */
+async function untilListening(pid: number | undefined): Promise<void> {
+  for (let tries = 0; tries < 100; tries++) {
+    if (await isListening(pid).catch(() => false)) return
+    await delay(20)
+  }
+}
+
+async function isListening(pid = 0): Promise<boolean> {
+  const folder = `/proc/${pid}/fd`
+  const descriptors = await readdir(folder)
+  const files = await Promise.all(
+    descriptors.map((each) => readlink(`${folder}/${each}`).catch(() => '')),
+  )
+  const sockets = await readFile('/proc/net/netlink', 'utf8')
+  return sockets.split('\n').some((line) => {
+    const columns = line.trim().split(/ +/)
+    const isTracing = (Number.parseInt(columns[3] ?? '', 16) & traceGroup) !== 0
+    return columns[1] === '12' && isTracing && files.includes(`socket:[${columns.at(-1)}]`)
+  })
 }
 
 /** The rules are in force when the listed table shows both, because each line is a transaction. */
