@@ -122,7 +122,7 @@ const traceGroup = 1 << 8
  * /proc does not show sockets the trace begins after some time without knowing.
  */
 async function untilListening(pid: number | undefined): Promise<void> {
-  for (let tries = 0; tries < 100; tries++) {
+  for (let tries = 0; tries < 500; tries++) {
     if (await isListening(pid).catch(() => false)) return
     await delay(20)
   }
