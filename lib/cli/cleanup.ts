@@ -4,6 +4,7 @@ import type { Log } from '../modes/mode.js'
 import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { missingSystem } from '../modes/systems.js'
 import { defaultConfig } from '../config/load.js'
+import { removeCounts } from '../observe/flows/saved-counts.js'
 import { addOutputOptions, isData, printed, type OutputFlags } from './shared-options.js'
 import { processLogger } from './logging.js'
 
@@ -39,6 +40,8 @@ export async function cleanup(
   loaders: ModeLoaders = modeLoaders,
   modes: CleanedMode[] = [],
 ): Promise<void> {
+  // First, because userspace mode removes the folder if it is empty then.
+  await removeCounts(defaultConfig().flows.stateFile)
   for (const [name, load] of Object.entries(loaders)) {
     // A mode of another operating system cannot have installed anything here.
     if (missingSystem(name)) continue

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { readlinkSync } from 'node:fs'
-import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import type { EndpointGrowth, TurnedAway } from './messages.js'
 
@@ -48,6 +48,13 @@ export async function loadCounts(file: string): Promise<SavedCounts | undefined>
   } catch {
     return undefined
   }
+}
+
+/** Leaves the file of another network namespace, whose proxy goes on with it. */
+export async function removeCounts(file: string): Promise<void> {
+  if ((await loadCounts(file)) === undefined) return
+  await rm(file, { force: true })
+  await rm(`${file}.new`, { force: true })
 }
 
 const ofEndpoint = {

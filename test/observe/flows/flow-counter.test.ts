@@ -1,4 +1,7 @@
 import t from 'tap'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { removeCounts, saveCounts } from '../../../lib/observe/flows/saved-counts.js'
 import { FlowMessage } from '../../../lib/kernel/flow-message.js'
 import { FlowCounter } from '../../../lib/observe/flows/flow-counter.js'
 import type { FlowLine } from '../../../lib/observe/flows/line.js'
@@ -102,4 +105,17 @@ t.test('what was refused and dropped is kept, and told with the time when it was
   t.same(after.counter.take().turnedAway, [{ ...dns, refused: 3, dropped: 1 }])
   t.same(after.counter.take().turnedAway, [])
   t.end()
+})
+
+t.test('a cleanup removes the numbers of this network namespace, and no others', async (t) => {
+  const file = join(t.testdir(), 'flows.json')
+  const none = { heardUntil: 0, recent: [], counts: [], turnedAway: [] }
+  await saveCounts(file, none)
+  const own = readFileSync(file, 'utf8')
+  writeFileSync(file, own.replace(/"kernel":"[0-9a-f]/, '"kernel":"-'))
+  await removeCounts(file)
+  t.ok(existsSync(file), 'another proxy goes on with it')
+  writeFileSync(file, own)
+  await removeCounts(file)
+  t.notOk(existsSync(file))
 })
