@@ -93,7 +93,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   ])
   log.info({}, 'stopping')
   await mode.close()
-  await flows?.idle()
+  await Promise.all([counting?.end(), flows?.idle()])
 }
 
 /** A dry run changes nothing, and an open port is a change. The real proxy may hold the ports. */

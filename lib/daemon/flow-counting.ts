@@ -37,6 +37,8 @@ export interface FlowCounting extends SyncListener {
   /** The part of the mode's context that makes its numbers and those of the flows add up. */
   readonly forMode: Pick<ModeContext, 'meter' | 'carried' | 'refused' | 'translated'>
   run(signal: AbortSignal): Promise<void>
+  /** Saves the last numbers, once the mode has ended. */
+  end(): Promise<void>
 }
 
 export async function flowCounting(setup: Setup, metrics: Metrics): Promise<FlowCounting> {
@@ -72,7 +74,11 @@ export async function flowCounting(setup: Setup, metrics: Metrics): Promise<Flow
       await exporter?.end()
     },
     answer: (query) => flowsAnswer(flows.lines, query),
-    forMode: { meter: ofMode, refused, translated, ...(kernel === 'told' ? { carried } : {}) },
+    end: () => flows.end(),
+    forMode:
+      kernel === 'told'
+        ? { meter: flows.meterOf(ofMode), refused, translated, carried }
+        : { meter: ofMode, refused, translated },
   }
 }
 

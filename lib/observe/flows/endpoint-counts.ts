@@ -13,6 +13,11 @@ export function addTo(sum: FlowCounters, more: FlowCounters): void {
   sum.packetsToClient += more.packetsToClient
 }
 
+/** What has been added since. Nothing becomes less: another file may have taken the place. */
+export function subtractFrom(sum: FlowCounters, less: FlowCounters): void {
+  for (const field of fields) sum[field] = Math.max(0, sum[field] - less[field])
+}
+
 /** What one endpoint of a service port has got. */
 export class EndpointCounts {
   opened = 0

@@ -6,6 +6,7 @@ import type { FlowLine } from './line.js'
 import { outcomeOf } from './outcome.js'
 import { ServiceTable } from './service-table.js'
 import type {
+  CarriedGrowth,
   EndpointGrowth,
   FlowNumbers,
   ServedChanges,
@@ -190,8 +191,13 @@ export class FlowCounter implements FlowReader {
   }
 
   /** Goes on with the numbers of an earlier process. It is called before the first event. */
-  resume({ recent, counts, turnedAway }: SavedCounts): void {
-    for (const id of recent) this.#recent.add(id)
+  resume(saved: SavedCounts): void {
+    for (const id of saved.recent) this.#recent.add(id)
+    this.add(saved)
+  }
+
+  /** Adds what others have counted. */
+  add({ counts, turnedAway }: CarriedGrowth): void {
     for (const { service, protocol, endpoint, opened, ...ended } of counts) {
       const known = this.#serviceOf(service, protocol)
       const own = this.#named(known, endpoint, endpoint)

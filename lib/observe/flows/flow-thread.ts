@@ -39,8 +39,10 @@ export class FlowThread {
     })
   }
 
-  tell(message: Extract<ToFlowThread, { readonly kind: 'services' }>): void {
+  /** Returns false when the thread has ended. */
+  tell(message: Exclude<ToFlowThread, { readonly id: number }>): boolean {
     if (!this.#hasEnded) this.#worker.postMessage(message)
+    return !this.#hasEnded
   }
 
   /** Undefined when the thread has ended. */
@@ -49,13 +51,20 @@ export class FlowThread {
     return answer?.kind === 'numbers' ? answer : undefined
   }
 
-  /** Resolves when the thread has saved its numbers. */
+  /** Resolves when the thread has saved its numbers, and leaves what only one process can have. */
+  async leave(): Promise<void> {
+    await this.#ask({ kind: 'leave' })
+  }
+
+  /** Resolves when the thread has saved its last numbers. */
   async stop(): Promise<void> {
+    // Nothing else may be left that keeps the process alive until then.
+    this.#worker.ref()
     await this.#ask({ kind: 'stop' })
     await this.#worker.terminate()
   }
 
-  #ask(question: WithoutId<Exclude<ToFlowThread, { readonly kind: 'services' }>>) {
+  #ask(question: WithoutId<Extract<ToFlowThread, { readonly id: number }>>) {
     if (this.#hasEnded) return Promise.resolve(undefined)
     const id = ++this.#lastId
     return new Promise<FromFlowThread | undefined>((resolve) => {

@@ -10,6 +10,7 @@ import { Refusals } from './refusals.js'
 import type { FlowThreadSettings, FromFlowThread, ToFlowThread } from './messages.js'
 import { Sampler } from './sampler.js'
 import { loadCounts, saveCounts, type SavedCounts } from './saved-counts.js'
+import { SharedCounts } from './shared-counts.js'
 
 /** The pause between two looks, so that a burst of connections is read in one look. */
 const lookEveryMs = 50
@@ -81,14 +82,15 @@ function look(): boolean {
 const refusals =
   settings.refusalGroup === undefined ? undefined : new Refusals(settings.refusalGroup)
 const refusalsEveryMs = 250
-let openRefusalsAt = 0
+let hasWarned = false
+let isLeaving = false
 
 /**
  * Counts connections that rules refused or dropped. Another process may hold the group for a while,
  * as during a take-over.
  */
 function lookAtRefusals(): void {
-  if (!refusals || performance.now() < openRefusalsAt) return
+  if (!refusals || isLeaving) return
   lookedAt = Date.now()
   try {
     refusals.open()
@@ -98,8 +100,8 @@ function lookAtRefusals(): void {
     })
     overruns += more
   } catch (error) {
-    if (openRefusalsAt === 0) post({ kind: 'warning', reason: messageOf(error) })
-    openRefusalsAt = performance.now() + 20 * refusalsEveryMs
+    if (!hasWarned) post({ kind: 'warning', reason: messageOf(error) })
+    hasWarned = true
   }
 }
 
@@ -127,10 +129,16 @@ function list(): Promise<void> {
   return listing
 }
 
+const { stateFile, hearsConnections } = settings
+/** Where the mode carries connections, two processes may count at the same time. */
+const shared =
+  stateFile === '' || hearsConnections ? undefined : new SharedCounts(stateFile, counter)
+
 async function save(): Promise<void> {
-  if (settings.stateFile === '' || !isChanged) return
+  if (stateFile === '' || !isChanged) return
   isChanged = false
-  await saveCounts(settings.stateFile, counter.save()).catch((error: unknown) => {
+  const saved = shared ? shared.save() : saveCounts(stateFile, counter.save())
+  await saved.catch((error: unknown) => {
     post({ kind: 'warning', reason: `keep the numbers of connections: ${messageOf(error)}` })
   })
 }
@@ -140,11 +148,12 @@ let hasStarted = false
 /** Starts to read, once the Services are known. */
 async function start(): Promise<void> {
   hasStarted = true
-  const saved = settings.stateFile === '' ? undefined : await loadCounts(settings.stateFile)
+  await shared?.catchUp()
+  const saved = stateFile === '' || shared ? undefined : await loadCounts(stateFile)
   if (saved) counter.resume(saved)
   lookAtRefusals()
   if (refusals) setInterval(lookAtRefusals, refusalsEveryMs).unref()
-  if (settings.hearsConnections) await hear(saved)
+  if (hearsConnections) await hear(saved)
   setInterval(() => void save(), saveEveryMs).unref()
 }
 
@@ -189,20 +198,32 @@ async function handle(message: ToFlowThread): Promise<void> {
       counter.change(message)
       if (!hasStarted) await start()
       break
+    case 'carried':
+      counter.add(message)
+      isChanged = true
+      break
     case 'numbers':
       look()
       if (hasStarted) lookAtRefusals()
       await list()
+      await shared?.catchUp()
       post({ kind: 'numbers', id: message.id, ...counter.take(), overruns })
       overruns = 0
       break
+    case 'leave':
+      look()
+      if (hasStarted) lookAtRefusals()
+      isLeaving = true
+      refusals?.close()
+      postLines()
+      await save()
+      post({ kind: 'left', id: message.id })
+      break
     case 'stop':
       look()
-      postLines()
       isChanged = true
       await save()
       events?.close()
-      refusals?.close()
       post({ kind: 'stopped', id: message.id })
       parentPort?.close()
   }

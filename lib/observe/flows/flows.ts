@@ -5,6 +5,7 @@ import { FlowLog } from './flow-log.js'
 import { FlowThread, type FlowReport } from './flow-thread.js'
 import type { FlowLine } from './line.js'
 import type { FlowNumbers } from './messages.js'
+import { LastingMeter } from './lasting-meter.js'
 import { Sampler } from './sampler.js'
 import { ServedPorts } from './served-ports.js'
 
@@ -71,6 +72,18 @@ export class Flows {
     this.lines.add(kept, leftOut + this.#sampler.takeLeftOut())
   }
 
+  /** The meter for a mode that carries connections itself, on top of this one. */
+  meterOf(meter: Meter): Meter {
+    const thread = this.#thread
+    if (!thread) return meter
+    return new LastingMeter(meter, (growth) => {
+      // A thread that has ended keeps no numbers. They are shown nevertheless.
+      if (thread.tell({ kind: 'carried', ...growth })) return
+      this.#countTurnedAway({ turnedAway: growth.turnedAway, gone: [], overruns: 0 })
+      this.#countGrown(growth.counts)
+    })
+  }
+
   /** Brings the metrics up to date; calls meanwhile wait for the same reading. */
   countTraffic(): Promise<void> {
     if (!this.#thread || !this.#isServing) return Promise.resolve()
@@ -79,20 +92,26 @@ export class Flows {
       .then((numbers) => {
         if (!numbers) return
         this.#countTurnedAway(numbers)
-        if (this.#options.kernel === 'counts') this.#count(numbers)
+        if (this.#options.kernel !== 'shows') this.#count(numbers)
       })
       .finally(() => (this.#reading = undefined))
     return this.#reading
   }
 
-  /** Runs until the signal. Then it saves the last numbers for the next process. */
+  /** Runs until the signal. Then it saves the numbers for the next process. */
   async run(signal: AbortSignal): Promise<void> {
     await aborted(signal)
+    await this.#thread?.leave()
+  }
+
+  /** Saves the last numbers, once the mode has ended. */
+  async end(): Promise<void> {
     await this.#thread?.stop()
   }
 
   /** In every mode. Where the mode itself counts the rest, the rest of a Service is not forgotten here. */
-  #countTurnedAway({ turnedAway, gone, overruns }: FlowNumbers): void {
+  #countTurnedAway(numbers: Pick<FlowNumbers, 'turnedAway' | 'gone' | 'overruns'>): void {
+    const { turnedAway, gone, overruns } = numbers
     const { meter } = this.#options
     for (const { refused, dropped, ...labels } of turnedAway) {
       if (refused > 0) meter.count('service_refused_connections_total', labels, refused)
@@ -106,6 +125,16 @@ export class Flows {
   }
 
   #count({ grown, open, gone }: FlowNumbers): void {
+    const { meter, kernel } = this.#options
+    this.#countGrown(grown)
+    // A mode that carries connections knows which are open.
+    for (const { open: value, ...labels } of kernel === 'counts' ? open : []) {
+      meter.gauge('service_active_connections', labels, value)
+    }
+    for (const labels of gone) meter.forget({ ...labels })
+  }
+
+  #countGrown(grown: FlowNumbers['grown']): void {
     const { meter } = this.#options
     for (const { service, protocol, endpoint, ...growth } of grown) {
       const labels = { service, protocol, endpoint }
@@ -119,10 +148,6 @@ export class Flows {
         if (by > 0) meter.count(metric, { ...labels, direction }, by)
       }
     }
-    for (const { open: value, ...labels } of open) {
-      meter.gauge('service_active_connections', labels, value)
-    }
-    for (const labels of gone) meter.forget({ ...labels })
   }
 
   #reported(report: FlowReport): void {

@@ -28,7 +28,10 @@ export interface ServedChanges {
 }
 
 export interface FlowThreadSettings {
-  /** Whether the kernel tells of the connections it tracks, too; if not, only of refused ones. */
+  /**
+   * Whether the kernel tells of the connections it tracks, too. If not, it tells only of refused
+   * ones, and the mode of those that it carries.
+   */
   readonly hearsConnections: boolean
   /** The file that keeps numbers over a restart; empty if none does. */
   readonly stateFile: string
@@ -41,7 +44,10 @@ export interface FlowThreadSettings {
 
 export type ToFlowThread =
   | ({ readonly kind: 'services' } & ServedChanges)
+  | ({ readonly kind: 'carried' } & CarriedGrowth)
   | { readonly kind: 'numbers'; readonly id: number }
+  /** The process ends soon, and another one may already serve. */
+  | { readonly kind: 'leave'; readonly id: number }
   | { readonly kind: 'stop'; readonly id: number }
 
 /** The traffic of one endpoint of a service port since the last report. */
@@ -64,6 +70,12 @@ export interface TurnedAway extends Omit<OpenNow, 'open'> {
   readonly dropped: number
 }
 
+/** What the mode has counted itself, or another process that carries connections. */
+export interface CarriedGrowth {
+  readonly counts: readonly EndpointGrowth[]
+  readonly turnedAway: readonly TurnedAway[]
+}
+
 export interface FlowNumbers {
   readonly grown: readonly EndpointGrowth[]
   readonly open: readonly OpenNow[]
@@ -81,4 +93,4 @@ export type FromFlowThread =
   | { readonly kind: 'warning'; readonly reason: string }
   | ({ readonly kind: 'numbers'; readonly id: number } & FlowNumbers)
   | { readonly kind: 'lines'; readonly lines: readonly FlowLine[]; readonly leftOut: number }
-  | { readonly kind: 'stopped'; readonly id: number }
+  | { readonly kind: 'left' | 'stopped'; readonly id: number }

@@ -2,15 +2,13 @@ import { createHash } from 'node:crypto'
 import { readlinkSync } from 'node:fs'
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import type { EndpointGrowth, TurnedAway } from './messages.js'
+import type { CarriedGrowth } from './messages.js'
 
 /** Numbers with which the next process goes on. */
-export interface SavedCounts {
+export interface SavedCounts extends CarriedGrowth {
   /** Connections after this time are in `recent`, or have not been counted. */
   readonly heardUntil: number
   readonly recent: readonly number[]
-  readonly counts: readonly EndpointGrowth[]
-  readonly turnedAway: readonly TurnedAway[]
 }
 
 const version = 1

@@ -392,6 +392,8 @@ function tcpTests(t: Test, create: Create): void {
     await drained
     t.equal(await cut, 'ECONNRESET')
     t.equal(bench.descriptors.left, budget)
+    const traffic = [{ connections: 2, bytesToEndpoint: 15, bytesToClient: 3 }]
+    t.match(bench.path.takeCounts(), [{ active: 0, endpoints: traffic }], 'all are counted')
   })
 
   t.test('drain: a client that does not read does not delay it', async (t) => {

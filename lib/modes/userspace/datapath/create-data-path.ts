@@ -85,6 +85,9 @@ class ListenersDataPath implements DataPath {
   readonly #open = new Map<string, Listener>()
   /** Listeners that have stopped, while their connections go on and have bytes to report. */
   readonly #stopping = new Set<Listener>()
+  /** Counts of listeners that are idle for good, while the process is about to end. */
+  #last: ListenerCounts[] = []
+  #isLeaving = false
 
   constructor(
     name: DataPathName,
@@ -116,10 +119,12 @@ class ListenersDataPath implements DataPath {
   }
 
   handOver(key: string): void {
+    this.#isLeaving = true
     this.#stop(key, 'handOver')
   }
 
   async drain(graceMs: number): Promise<void> {
+    this.#isLeaving = true
     for (const key of this.#open.keys()) this.close(key)
     const draining = [...this.#stopping]
     const timer = setTimeout(() => {
@@ -131,8 +136,12 @@ class ListenersDataPath implements DataPath {
   }
 
   takeCounts(): readonly ListenerCounts[] {
-    return [...this.#open.values(), ...this.#stopping].flatMap(
-      (listener) => listener.takeCounts() ?? [],
+    const last = this.#last
+    this.#last = []
+    return last.concat(
+      [...this.#open.values(), ...this.#stopping].flatMap(
+        (listener) => listener.takeCounts() ?? [],
+      ),
     )
   }
 
@@ -142,6 +151,11 @@ class ListenersDataPath implements DataPath {
     this.#open.delete(key)
     listener[how]()
     this.#stopping.add(listener)
-    void listener.idle.then(() => this.#stopping.delete(listener))
+    void listener.idle.then(() => {
+      this.#stopping.delete(listener)
+      // At other times its Service is gone, and the numbers with it.
+      const counts = this.#isLeaving ? listener.takeCounts() : undefined
+      if (counts) this.#last.push(counts)
+    })
   }
 }
