@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { commands } from '../../lib/kernel/bpf/commands.js'
 import { BpfMap } from '../../lib/kernel/bpf/map.js'
+import { networkCookie } from '../../lib/kernel/bpf/network-cookie.js'
 import { pin } from '../../lib/kernel/bpf/pin.js'
 import { openSystemCalls, type SystemCalls } from '../../lib/kernel/bpf/system-calls.js'
 import { cleanupSockets } from '../../lib/modes/ebpf/cleanup.js'
@@ -15,6 +16,7 @@ import { contextOf } from '../support/mode-context.js'
 import { service, states } from '../support/states.js'
 
 const skip = cgroupSkip
+const ownFolder = `${pinFolders.network}${networkCookie()}`
 
 /** Starts the mode with this bpffs and connects to a Service. */
 async function askAfterStart(t: Test, { client, start }: Node, bpffs: string) {
@@ -42,7 +44,8 @@ t.test('pins of another version, and of another layout, are replaced', { skip },
     map.close()
   }
   t.equal(await askAfterStart(t, node, bpffs), 'one')
-  t.same(readdirSync(join(bpffs, pinFolders.own)), [pinFolders.version])
+  t.same(readdirSync(join(bpffs, pinFolders.own)), [ownFolder])
+  t.same(readdirSync(join(bpffs, pinFolders.own, ownFolder)), [pinFolders.version])
   t.equal(await askAfterStart(t, node, bpffs), 'one', 'and found by the next process')
   await cleanupSockets(contextOf().context, [bpffs])
 })
@@ -81,7 +84,8 @@ t.test('programs come back where pins are gone, or can be kept no more', { skip 
   t.equal(await repair(30001), 'one')
   await cleanupSockets(contextOf().context, [bpffs])
   t.equal(await repair(30002), 'one', 'another process ran cleanup')
-  t.ok(readdirSync(join(bpffs, pinFolders.own, pinFolders.version)).includes('link-connect4'))
+  const pinned = readdirSync(join(bpffs, pinFolders.own, ownFolder, pinFolders.version))
+  t.ok(pinned.includes('link-connect4'))
   execFileSync('mount', ['-o', 'remount,ro', bpffs])
   detachAll(cgroup)
   t.equal(await repair(30003), 'one', 'nothing can be pinned')

@@ -25,6 +25,7 @@ export const commands = {
   linkFromId: 30,
   nextLinkId: 31,
   detachLink: 34,
+  bindMap: 35,
 } as const
 
 /** Runs a command; `action` starts the message of the KernelError when the kernel refuses. */

@@ -55,6 +55,12 @@ function tryLoad(calls: SystemCalls, spec: ProgramSpec, log: Buffer | undefined)
   }
 }
 
+/** Keeps a map with a program that does not use it, as a note for whoever looks at the program. */
+export function bindMap(calls: SystemCalls, program: number, map: number): void {
+  const attributes = new Attributes(calls, 12).u32(0, program).u32(4, map)
+  run(calls, 'bindMap', attributes, 'keep a note with an eBPF program')
+}
+
 /** The name and number of a loaded program. */
 export interface ProgramInfo {
   readonly id: number

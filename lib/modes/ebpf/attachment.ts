@@ -12,6 +12,7 @@ import { programInfo } from '../../kernel/bpf/program.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import type { OpenCgroup } from '../../kernel/cgroup.js'
 import { programPrefix } from './names.js'
+import { isOfOtherNetwork, NetworkNote } from './network-note.js'
 import type { Pins } from './pins.js'
 import type { SocketHook } from './programs/programs.js'
 
@@ -23,6 +24,8 @@ interface Attached {
 export interface AttachmentDeps {
   readonly calls: SystemCalls
   readonly cgroup: Pick<OpenCgroup, 'fd' | 'id' | 'path'>
+  /** The number of this network namespace. */
+  readonly network: bigint
   /** Undefined: the kernel detaches the programs when this process ends. */
   readonly pins: Pins | undefined
 }
@@ -30,15 +33,18 @@ export interface AttachmentDeps {
 /** Attaches the programs to the hooks of the cgroup. */
 export class Attachment {
   readonly #deps: AttachmentDeps
+  readonly #note: NetworkNote
   readonly #attached = new Map<SocketHook, Attached>()
 
   constructor(deps: AttachmentDeps) {
     this.#deps = deps
+    this.#note = new NetworkNote(deps.calls, deps.network)
   }
 
   /** Attaches a loaded program. If our link is at the hook, its program is replaced in one step. */
   put(hook: SocketHook, program: number): void {
     const { calls } = this.#deps
+    this.#note.addTo(program)
     const link = this.#replace(hook, program) ?? this.#create(hook, program)
     this.#attached.set(hook, { link, programId: programInfo(calls, program).id })
   }
@@ -46,20 +52,23 @@ export class Attachment {
   /**
    * Detaches programs of this mode that this process did not attach. A process that was killed, or
    * another release, left them. They would translate by tables that nobody keeps up to date.
-   * Returns how many it detached.
+   * Programs of another network namespace stay: a proxy there may keep them up to date.
    */
-  detachOrphans(): number {
-    const { calls, cgroup, pins } = this.#deps
+  detachOrphans(): { readonly detached: number; readonly ofOthers: number } {
+    const { calls, cgroup, pins, network } = this.#deps
     pins?.dropOtherVersions()
     const own = new Set([...this.#attached.values()].map(({ link }) => linkInfo(calls, link).id))
-    let orphans = 0
+    let [detached, ofOthers] = [0, 0]
     forEachCgroupLink(calls, cgroup.id, (link, { id, programId }) => {
       const name = programFromId(calls, programId)?.name ?? ''
       if (own.has(id) || !name.startsWith(programPrefix)) return
-      detachQuietly(calls, link)
-      orphans++
+      if (isOfOtherNetwork(calls, programId, network)) ofOthers++
+      else {
+        detachQuietly(calls, link)
+        detached++
+      }
     })
-    return orphans
+    return { detached, ofOthers }
   }
 
   /** Whether a program of this process, or of the process before, is at the hook. */
@@ -89,6 +98,7 @@ export class Attachment {
   close(): void {
     for (const { link } of this.#attached.values()) this.#deps.calls.close(link)
     this.#attached.clear()
+    this.#note.close()
   }
 
   #replace(hook: SocketHook, program: number): number | undefined {

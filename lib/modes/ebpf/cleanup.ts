@@ -1,14 +1,17 @@
+import { join } from 'node:path'
+import { openPinned } from '../../kernel/bpf/pin.js'
 import { openSystemCalls } from '../../kernel/bpf/system-calls.js'
 import { KernelError, messageOf } from '../../errors.js'
 import { mountsOf } from '../../kernel/cgroup.js'
 import type { ModeContext } from '../mode.js'
 import { detachQuietly, linkName } from './attachment.js'
-import { dropAllPins, hasPins, Pins } from './pins.js'
+import { dropPins, pinnedElsewhere, pinnedHere, whyNot } from './pins.js'
 import { socketHooks } from './programs/programs.js'
 
 /**
- * Detaches the programs that an earlier run left pinned. It looks at every bpffs, because cleanup
- * does not know which one was configured. Programs without pins ended with their process.
+ * Detaches the programs that an earlier run in this network namespace left pinned. It looks at
+ * every bpffs, because cleanup does not know which one was configured. Programs without pins ended
+ * with their process.
  */
 export function cleanupSockets(
   { log }: Pick<ModeContext, 'log'>,
@@ -25,16 +28,22 @@ export function cleanupSockets(
 }
 
 function dropPinned(bpffs: string, log: ModeContext['log']): void {
-  if (!hasPins(bpffs)) return
+  const others = pinnedElsewhere(bpffs)
+  if (others.length > 0) log.info({ others }, 'eBPF pins of other network namespaces stay')
+  const folders = pinnedHere(bpffs)
+  if (folders.length === 0) return
+  const missing = whyNot(bpffs)
+  if (missing !== undefined)
+    throw new KernelError('denied', `remove eBPF pins at ${bpffs}: ${missing}`)
   const calls = openSystemCalls()
-  const pins = Pins.open(calls, bpffs, log)
-  if ('missing' in pins)
-    throw new KernelError('denied', `remove eBPF pins at ${bpffs}: ${pins.missing}`)
-  for (const hook of socketHooks) {
-    const link = pins.find(linkName(hook))
-    if (link === undefined) continue
-    detachQuietly(calls, link)
-    calls.close(link)
+  for (const folder of folders) {
+    for (const hook of socketHooks) {
+      const link = openPinned(calls, join(folder, linkName(hook)))
+      if (link === undefined) continue
+      // Removing the pin is not enough while a process has the link open.
+      detachQuietly(calls, link)
+      calls.close(link)
+    }
   }
-  dropAllPins(bpffs)
+  dropPins(bpffs, folders)
 }

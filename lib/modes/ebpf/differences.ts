@@ -1,10 +1,12 @@
 import { attachedPrograms, mapsOfProgram } from '../../kernel/bpf/attached.js'
 import type { BpfMap } from '../../kernel/bpf/map.js'
+import { networkCookie } from '../../kernel/bpf/network-cookie.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { hostPort, type IpFamily } from '../../state/ip.js'
 import { ownerText, type Difference } from '../difference.js'
 import { hostOnly, noService, number32, readBackend, readServiceWord } from './layout.js'
 import { connectPlace, mapNames, programPrefix } from './names.js'
+import { isOfOtherNetwork } from './network-note.js'
 import type { Frontend, SocketPlan } from './plan.js'
 import { entryText, frontendText, leadText } from './render.js'
 import { frontendKey, nodeAddressKey } from './tables.js'
@@ -41,8 +43,9 @@ function tablesOf(
   opened: BpfMap[],
 ): Tables | undefined {
   const hook = family === 'IPv4' ? 'connect4' : 'connect6'
-  const program = attachedPrograms(calls, cgroup, hook).find(({ name }) =>
-    name.startsWith(programPrefix),
+  const network = networkCookie()
+  const program = attachedPrograms(calls, cgroup, hook).find(
+    ({ id, name }) => name.startsWith(programPrefix) && !isOfOtherNetwork(calls, id, network),
   )
   const maps = program ? mapsOfProgram(calls, program.id) : []
   opened.push(...maps)

@@ -21,10 +21,14 @@ export const mapNames = {
   begun: 'kpts_begun',
   flows: 'kpts_flows',
   flowsLost: 'kpts_flows_lost',
+  network: 'kpts_network',
 } as const
 
-/** Folders below a mounted bpffs. The second is the version of the layout in layout.ts. */
-export const pinFolders = { own: 'kube-proxy-ts', version: 'v1' } as const
+/**
+ * Folders below a mounted bpffs: `kube-proxy-ts/netns-COOKIE/v1`. The last is the version of the
+ * layout in layout.ts.
+ */
+export const pinFolders = { own: 'kube-proxy-ts', network: 'netns-', version: 'v1' } as const
 
 /** The annotation `kube-proxy-ts/sockets: "off"` leaves a Service to the packet path. */
 export const optOut = { option: 'sockets', value: 'off' } as const

@@ -4,11 +4,14 @@ import {
   existsSync,
   mkdirSync,
   readdirSync,
+  renameSync,
+  rmdirSync,
   rmSync,
   statfsSync,
 } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { messageOf } from '../../errors.js'
+import { networkCookie } from '../../kernel/bpf/network-cookie.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { openPinned, pin } from '../../kernel/bpf/pin.js'
 import type { Log } from '../mode.js'
@@ -18,7 +21,8 @@ const bpffsMagic = 0xcafe4a11
 
 /**
  * Gives maps and links a path in a folder of a bpffs, so that they outlive this process. The folder
- * is named after the version of the layout, so that no release opens a map that it cannot read.
+ * is named after the network namespace, because a bpffs may be seen from several, and after the
+ * version of the layout, so that no release opens a map that it cannot read.
  */
 export class Pins {
   readonly #calls: SystemCalls
@@ -29,7 +33,7 @@ export class Pins {
   private constructor(calls: SystemCalls, bpffs: string, log: Pick<Log, 'warn'>) {
     this.#calls = calls
     this.#bpffs = bpffs
-    this.#folder = join(bpffs, pinFolders.own, pinFolders.version)
+    this.#folder = join(networkFolder(bpffs), pinFolders.version)
     this.#log = log
   }
 
@@ -43,6 +47,7 @@ export class Pins {
     if (missing !== undefined) return { missing }
     const pins = new Pins(calls, bpffs, log)
     try {
+      pins.#takeOver()
       pins.#makeFolder()
     } catch (error) {
       return { missing: messageOf(error) }
@@ -52,9 +57,8 @@ export class Pins {
 
   /** Removes what another release pinned. This detaches its programs. */
   dropOtherVersions(): void {
-    const all = dirname(this.#folder)
-    for (const version of readdirSync(all)) {
-      if (version !== pinFolders.version) rmSync(join(all, version), { recursive: true })
+    for (const folder of pinnedHere(this.#bpffs)) {
+      if (folder !== this.#folder) rmSync(folder, { recursive: true, force: true })
     }
   }
 
@@ -87,18 +91,59 @@ export class Pins {
     }
   }
 
+  /** An upgrade continues with what a release pinned that had no folders of network namespaces. */
+  #takeOver(): void {
+    const old = join(this.#bpffs, pinFolders.own, pinFolders.version)
+    if (existsSync(this.#folder) || !existsSync(old)) return
+    mkdirSync(dirname(this.#folder), { recursive: true, mode: 0o700 })
+    renameSync(old, this.#folder)
+  }
+
   #makeFolder(): void {
     mkdirSync(this.#folder, { recursive: true, mode: 0o700 })
   }
 }
 
-export function hasPins(bpffs: string): boolean {
-  return existsSync(join(bpffs, pinFolders.own))
+const networkFolder = (bpffs: string) =>
+  join(bpffs, pinFolders.own, `${pinFolders.network}${networkCookie()}`)
+
+const isOfNetwork = (folder: string) => basename(folder).startsWith(pinFolders.network)
+
+/**
+ * The folders with pins of this network namespace, one for each version. Those of older releases
+ * are among them: they do not say to which network namespace they belong.
+ */
+export function pinnedHere(bpffs: string): readonly string[] {
+  const all = entriesOf(join(bpffs, pinFolders.own))
+  if (all.length === 0) return []
+  return [...entriesOf(networkFolder(bpffs)), ...all.filter((folder) => !isOfNetwork(folder))]
 }
 
-/** Removes the pins of all versions. A map or link that nothing else holds ends with its path. */
-export function dropAllPins(bpffs: string): void {
-  rmSync(join(bpffs, pinFolders.own), { recursive: true, force: true })
+/** The folders of other network namespaces. */
+export function pinnedElsewhere(bpffs: string): readonly string[] {
+  const all = entriesOf(join(bpffs, pinFolders.own)).filter(isOfNetwork)
+  return all.length === 0 ? [] : all.filter((folder) => folder !== networkFolder(bpffs))
+}
+
+/** Removes folders with pins. A map or link that nothing else holds ends with its path. */
+export function dropPins(bpffs: string, folders: readonly string[]): void {
+  for (const folder of folders) rmSync(folder, { recursive: true, force: true })
+  for (const folder of [networkFolder(bpffs), join(bpffs, pinFolders.own)]) {
+    try {
+      rmdirSync(folder)
+    } catch {
+      // Other network namespaces have pins below it, or another process has removed it.
+    }
+  }
+}
+
+function entriesOf(folder: string): readonly string[] {
+  try {
+    return readdirSync(folder).map((name) => join(folder, name))
+  } catch (error) {
+    if (existsSync(folder)) throw error
+    return []
+  }
 }
 
 export function whyNot(bpffs: string): string | undefined {

@@ -10,6 +10,7 @@ import type { Finding, Log } from '../mode.js'
 import { loadAll, mapsOf } from './apply.js'
 import { OpenFlowMaps } from './flow-maps.js'
 import { otherProxies } from './names.js'
+import { NetworkNote } from './network-note.js'
 import { whyNot } from './pins.js'
 import { defaultBpffs, type EbpfSettings } from './settings.js'
 import { OpenSharedMaps } from './shared-maps.js'
@@ -82,8 +83,10 @@ function tryPrograms(
     const openNumber = shared.maps.open.id
     const { maps: flows } = open(new OpenFlowMaps(calls, undefined, log))
     const facts = { hostCookie, sockets, connectedUdp: true, openNumber }
+    const note = open(new NetworkNote(calls, hostCookie))
     const loaded = loadAll(calls, { maps, flows, ...facts })
-    for (const program of loaded.values()) calls.close(program)
+    for (const program of loaded.values()) opened.push({ close: () => calls.close(program) })
+    for (const program of loaded.values()) note.addTo(program)
     return `the kernel takes all ${loaded.size}`
   } finally {
     for (const each of opened) each.close()

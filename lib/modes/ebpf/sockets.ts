@@ -37,7 +37,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const pins = pinsOf(calls, settings, log)
   const shared = OpenSharedMaps.open(calls, pins, log)
   const flows = context.translated && new OpenFlowMaps(calls, pins, log)
-  const attachment = new Attachment({ calls, cgroup, pins })
+  const attachment = new Attachment({ calls, cgroup, pins, network: networkCookie() })
   const known = knownByFamily<SocketPlan>()
   const notEnding = whyNotEnding()
   const applier = new SocketApplier({
@@ -63,7 +63,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   return {
     apply: async (plan) => {
       const done = await applier.apply(plan)
-      if (isFirst) removeOrphans(attachment, log)
+      if (isFirst) removeOrphans(attachment, cgroup.path, log)
       isFirst = false
       if (done.hasLost) await stale.sweep(done)
       return done
@@ -104,10 +104,16 @@ function pinsOf(
 }
 
 /** Without CAP_SYS_ADMIN the kernel does not show links. Then programs of earlier runs stay. */
-function removeOrphans(attachment: Attachment, log: Log): void {
+function removeOrphans(attachment: Attachment, cgroup: string, log: Log): void {
   try {
-    const orphans = attachment.detachOrphans()
-    if (orphans > 0) log.warn({ orphans }, 'detached eBPF programs that an earlier run left')
+    const { detached, ofOthers } = attachment.detachOrphans()
+    if (detached > 0)
+      log.warn({ orphans: detached }, 'detached eBPF programs that an earlier run left')
+    if (ofOthers > 0)
+      log.warn(
+        { programs: ofOthers, cgroup },
+        'a proxy of another network namespace translates at the sockets of this cgroup, too; give each a cgroup of its own (ebpf.cgroup), or run `kube-proxy cleanup` in the other namespace',
+      )
   } catch (error) {
     log.debug({ error: messageOf(error) }, 'could not look for eBPF programs of earlier runs')
   }
