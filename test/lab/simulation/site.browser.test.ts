@@ -5,6 +5,7 @@ import t from 'tap'
 import { isForLinux } from '../../../lib/modes/systems.js'
 import { modeNames } from '../../../lib/modes/registry.js'
 import { browserPath, hasBrowser, violations } from '../playground/opened-page.js'
+import { play } from '../../support/played.js'
 import { withOpenedSite, withSite, type OpenedSite } from './opened-site.js'
 
 const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
@@ -73,6 +74,23 @@ function hasChanges(url: string): boolean {
   const text = inflateRawSync(Buffer.from(packed, 'base64url')).toString()
   return text.includes('sessionAffinity: ClientIP') && text.includes('replicas: 4')
 }
+
+t.test('the playground serves the site where it is simulated', { skip }, async (t) => {
+  const played = play(['--simulated', '--port', '0', '--mode', 'nftables'])
+  t.teardown(() => played.signal('SIGINT'))
+  const [, url = ''] = await played.said(/Open (\S+) to try/)
+  await withOpenedSite(url, async ({ page, complaints, see, press }) => {
+    await see('#status', 'running in nftables mode')
+    await see('#limits', 'This is a simulation')
+    await page.locator('#pods .ready').nth(2).waitFor()
+    await page.locator('#pending:empty').waitFor({ state: 'attached' })
+    await press('Send 100')
+    await see('#asked', 'to 100 requests')
+    t.equal(await page.locator('#bars .bar').count(), 3, 'all three pods answer')
+    await page.waitForURL(/^http:.*mode=nftables&service=/)
+    t.same(complaints, [], 'its security policy allows all that it needs')
+  })
+})
 
 t.test('an address shows the same cluster again', { skip }, async (t) => {
   await withSite(async ({ url }) => {
