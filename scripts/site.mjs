@@ -1,5 +1,5 @@
-// Builds the playground as a static folder, after `npm run build`: the page, and a cluster that is
-// simulated in the browser. It needs no server and opens from a file.
+// Builds the playground as a static folder, at the end of `npm run build`: the page, and a cluster
+// that is simulated in the browser. It needs no server and opens from a file.
 import { build } from 'esbuild'
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -45,4 +45,3 @@ writeFileSync(
   page.replace(script, `${closed}\n    <script defer src="site.js"></script>`),
 )
 cpSync(join(browser, 'style.css'), join(values.out, 'style.css'))
-console.log(`built ${values.out}: open index.html in a browser`)

@@ -2,7 +2,7 @@ import { Command, Option } from 'commander'
 import { actionFlags, bareFlags, normalizeArguments } from '../config/flags.js'
 import { groups } from '../config/key.js'
 import { keyEntries, retiredFlags, type AnyKey } from '../config/keys.js'
-import { boolKind } from '../config/kinds.js'
+import { adviceAbout, boolKind } from '../config/kinds.js'
 import { nearest } from '../config/settings.js'
 import { versionText } from './process.js'
 
@@ -60,7 +60,7 @@ export async function createProgram(
   const wanted = isAboutOne ? [first] : Object.keys(commands)
   const named = first === 'help' ? (argv[1] ?? '') : first
   if (named !== '' && !named.startsWith('-') && !Object.hasOwn(commands, named)) {
-    program.error(`error: unknown command '${named}'; ${adviceAbout(named, Object.keys(commands))}`)
+    program.error(`error: unknown command '${named}'; ${commandFor(named, Object.keys(commands))}`)
   }
   // Commander makes the command `help` only where the program itself does nothing.
   program.helpCommand(first === 'help')
@@ -78,7 +78,7 @@ export async function createProgram(
   return { program, argv: isSubcommand ? argv : normalizeArguments(argv) }
 }
 
-function adviceAbout(unknown: string, commands: readonly string[]): string {
+function commandFor(unknown: string, commands: readonly string[]): string {
   if (laboratory.includes(unknown)) {
     return `${unknown} is only in the npm package: npx kube-proxy-ts ${unknown}`
   }
@@ -92,6 +92,9 @@ export function hintAbout(message: string, command: Command | undefined): string
   if (command && /missing required argument|too many arguments/.test(message)) {
     return `usage: ${name} ${command.usage()}`
   }
+  const [, chosen, value = ''] = /--([^ ]+) <[^>]*>' argument '(.*)' is invalid/.exec(message) ?? []
+  const choice = keyEntries.find(([, { flags }]) => flags.some((each) => each === chosen))?.[1]
+  if (choice) return adviceAbout(value, choice.kind)
   if (!message.includes('unknown option')) return undefined
   const flag = /unknown option '--([^=']+)/.exec(message)?.[1]
   if (flag === undefined) return `${name} --help lists the flags`

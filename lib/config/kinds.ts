@@ -17,10 +17,13 @@ export interface Kind<V> {
 
 /** The message about a wrong value; `text` is its beginning, with the value and its place. */
 export function notOfKind(text: string, value: unknown, kind: Kind<unknown>): string {
-  const { advice = {} } = kind
-  const known =
-    typeof value === 'string' && Object.hasOwn(advice, value) ? advice[value] : undefined
+  const known = typeof value === 'string' ? adviceAbout(value, kind) : undefined
   return `${text} is not ${kind.name}${known === undefined ? '' : `: ${known}`}`
+}
+
+/** Advice about a value that only another program has. */
+export function adviceAbout(value: string, { advice = {} }: Kind<unknown>): string | undefined {
+  return Object.hasOwn(advice, value) ? advice[value] : undefined
 }
 
 const identity = (value: unknown): unknown => value

@@ -2,6 +2,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createTlsServer } from 'node:https'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { clientLimit } from '../kernel/open-files.js'
 import { ClientConnections, patience } from '../observe/client-connections.js'
 import { hostPort, parseIp } from '../state/ip.js'
@@ -38,13 +40,26 @@ const scripts = [
   ],
 ]
 
-const assets: Readonly<Record<string, readonly [file: string, type: string]>> = {
-  '/': ['index.html', 'text/html; charset=utf-8'],
-  '/style.css': ['style.css', 'text/css; charset=utf-8'],
-  ...Object.fromEntries(
-    scripts.map((name) => [`/${name}.js`, [`${name}.js`, 'text/javascript; charset=utf-8']]),
-  ),
+/** The files of a page: the path of each, its name in the folder, and its type. */
+interface Files {
+  readonly folder: string
+  readonly assets: Readonly<Record<string, readonly [file: string, type: string]>>
 }
+
+function filesOf(folder: string, scripts: readonly string[]): Files {
+  return {
+    folder,
+    assets: {
+      '/': ['index.html', 'text/html; charset=utf-8'],
+      '/style.css': ['style.css', 'text/css; charset=utf-8'],
+      ...Object.fromEntries(
+        scripts.map((name) => [`/${name}.js`, [`${name}.js`, 'text/javascript; charset=utf-8']]),
+      ),
+    },
+  }
+}
+
+const ownFiles = filesOf(fileURLToPath(new URL('browser', import.meta.url)), scripts)
 
 const headers = {
   'content-security-policy':
@@ -87,18 +102,21 @@ const frameMs = 100
 const stalledMs = 30_000
 
 export class PageServer {
-  readonly #source: PageSource
+  readonly #files: Files
+  /** Undefined for a page that makes its views itself. */
+  readonly #source: PageSource | undefined
   readonly #access: PageAccess
   readonly #server: Server
-  readonly #readers: Readers
+  readonly #readers: Readers | undefined
   /** The most connections that receive views. Others are for commands and for pages that load. */
   readonly #readersMax: number
   #port = 0
 
-  private constructor(source: PageSource, access: PageAccess) {
+  private constructor(files: Files, access: PageAccess, source?: PageSource) {
+    this.#files = files
     this.#source = source
     this.#access = access
-    this.#readers = new Readers({ source, frameMs, stalledMs })
+    this.#readers = source && new Readers({ source, frameMs, stalledMs })
     const answer = (request: IncomingMessage, response: ServerResponse) => {
       this.#answer(request, response).catch((error: unknown) => {
         if (response.headersSent) response.end()
@@ -113,20 +131,29 @@ export class PageServer {
     new ClientConnections(connections).watch(this.#server)
   }
 
-  static async listen(source: PageSource, port: number, access = thisMachine): Promise<PageServer> {
-    const page = new PageServer(source, access)
+  static listen(source: PageSource, port: number, access = thisMachine): Promise<PageServer> {
+    return new PageServer(ownFiles, access, source).#listen(port)
+  }
+
+  /** Serves the folder of a site (`npm run site`), whose cluster is in the browser. */
+  static listenSite(folder: string, port: number): Promise<PageServer> {
+    return new PageServer(filesOf(folder, ['site']), thisMachine).#listen(port)
+  }
+
+  async #listen(port: number): Promise<this> {
+    const { host, fallsForward } = this.#access
     for (let tried = 0; ; tried++) {
       try {
-        page.#server.listen(port === 0 ? 0 : port + tried, access.host)
-        await once(page.#server, 'listening')
-        const address = page.#server.address()
+        this.#server.listen(port === 0 ? 0 : port + tried, host)
+        await once(this.#server, 'listening')
+        const address = this.#server.address()
         // An error while a client is accepted must not end the process.
-        page.#server.on('error', () => undefined)
-        page.#port = typeof address === 'object' && address ? address.port : port
-        return page
+        this.#server.on('error', () => undefined)
+        this.#port = typeof address === 'object' && address ? address.port : port
+        return this
       } catch (error) {
         const isTaken = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE'
-        if (!isTaken || !access.fallsForward || tried >= 20) throw error
+        if (!isTaken || !fallsForward || tried >= 20) throw error
       }
     }
   }
@@ -167,11 +194,11 @@ export class PageServer {
       reply(response, 405, 'only GET, and POST /command')
       return
     }
-    if (pathname === '/events') {
-      this.#events(response)
+    if (pathname === '/events' && this.#readers) {
+      this.#events(response, this.#readers)
       return
     }
-    if (pathname === '/object') {
+    if (pathname === '/object' && this.#source) {
       const part = (key: string) => searchParams.get(key) ?? ''
       const [apiVersion, kind] = [part('apiVersion'), part('kind')]
       const line = { apiVersion, kind, namespace: part('namespace'), name: part('name') }
@@ -179,13 +206,14 @@ export class PageServer {
       reply(response, yaml === undefined ? 404 : 200, yaml ?? `there is no ${kind} ${line.name}`)
       return
     }
+    const { assets, folder } = this.#files
     const asset = Object.hasOwn(assets, pathname) ? assets[pathname] : undefined
     if (!asset) {
       reply(response, 404, 'no such page')
       return
     }
     const [file, type] = asset
-    const content = await readFile(new URL(`browser/${file}`, import.meta.url))
+    const content = await readFile(join(folder, file))
     response.writeHead(200, { ...headers, 'content-type': type }).end(content)
   }
 
@@ -199,7 +227,7 @@ export class PageServer {
   }
 
   async #command(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    if (!this.#source.perform) {
+    if (!this.#source?.perform) {
       reply(response, 405, 'this page is read-only and accepts no commands')
       return
     }
@@ -236,8 +264,8 @@ export class PageServer {
     }
   }
 
-  #events(response: ServerResponse): void {
-    if (this.#readers.size >= this.#readersMax) {
+  #events(response: ServerResponse, readers: Readers): void {
+    if (readers.size >= this.#readersMax) {
       reply(
         response,
         503,
@@ -248,7 +276,7 @@ export class PageServer {
     // Frames come when something changes, which may take hours.
     response.socket?.setTimeout(0)
     response.writeHead(200, { ...headers, 'content-type': 'text/event-stream' }).flushHeaders()
-    this.#readers.add(response)
+    readers.add(response)
   }
 }
 

@@ -113,6 +113,10 @@ t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) =
       'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmoed: x\n',
   })
   const cases: readonly (readonly [args: readonly string[], says: RegExp])[] = [
+    ...['render', 'explain'].map((command): [string[], RegExp] => [
+      [command, '--proxy-mode', 'kernelspace', '--manifests', folder],
+      /'kernelspace' is invalid.* ipvs\.\nkube-proxy: this program has no kernelspace.*winuserspace/,
+    ]),
     [['--proxy-mod=ipvs'], /unknown option '--proxy-mod=?.*did you mean --proxy-mode\?/s],
     [
       ['explain', 'x', '--manifest', 'y'],

@@ -1,5 +1,13 @@
 import { once } from 'node:events'
-import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
@@ -139,30 +147,74 @@ t.test('the playground without rights runs userspace mode on 127.0.0.0/8', { ski
   t.match(kernelMode.output(), /No mode is left to show/)
 })
 
-t.test(
-  'the playground on a system with 127.0.0.1 only says what is missing',
-  { skip },
-  async (t) => {
-    const platform = join(place, 'platform.mjs')
-    // The library of this platform is loaded before the process sees another one.
-    const koffi = `import ${JSON.stringify(import.meta.resolve('koffi'))}`
-    writeFileSync(
-      platform,
-      `${koffi}\nObject.defineProperty(process, 'platform', { value: 'darwin' })`,
-    )
-    const inside = ['sh', 'env', `NODE_OPTIONS=--import=${platform}`]
-    const loopback = (commands: string) => ['unshare', '--net', 'sh', '-c', commands, ...inside]
+/** A program that sees another platform. */
+function seeing(platform: string): readonly string[] {
+  const file = join(place, `${platform}.mjs`)
+  // The library of this platform is loaded before the process sees another one.
+  const koffi = `import ${JSON.stringify(import.meta.resolve('koffi'))}`
+  const set = `Object.defineProperty(process, 'platform', { value: '${platform}' })`
+  writeFileSync(file, `${koffi}\n${set}`)
+  return ['env', `NODE_OPTIONS=--import=${file}`]
+}
 
-    const one = ['add 127.0.0.1/32', 'del 127.0.0.1/8'].map((what) => `ip address ${what} dev lo`)
-    const alone = play(
-      ['--once'],
-      loopback(`ip link set lo up && ${one.join(' && ')} && exec "$@"`),
-    )
-    t.equal(await alone.ended, 1, alone.output())
-    t.match(alone.output(), /Only Linux has network namespaces/, 'a program called ip is no matter')
-    t.match(alone.output(), /find addresses .*: this system has 127\.0\.0\.1 only, as macOS has/)
-  },
-)
+t.test('where no mode can run, the playground serves a simulated cluster', { skip }, async (t) => {
+  const asked = play(['--simulated', '--port', '0', '--mode', 'nftables'])
+  const mac = play(['--port', '0'], seeing('darwin'))
+  for (const [played, why] of [
+    [asked, /^The cluster is simulated in the browser: --simulated asks for it/],
+    [mac, /^The cluster is simulated .*: modes run on Linux and Windows only, and this is darwin/],
+  ] as const) {
+    const [, url = ''] = await played.said(/Open (http:\/\/127\.0\.0\.1:\d+)/)
+    t.match(played.output(), why, 'the first line says it, and why')
+    for (const [path, name] of [
+      ['/', 'index.html'],
+      ['/site.js', 'site.js'],
+      ['/style.css', 'style.css'],
+    ]) {
+      const answer = await fetch(`${url}${path}`)
+      const file = new URL(`../../site/${name}`, import.meta.url)
+      t.equal(await answer.text(), readFileSync(file, 'utf8'), `${path} is what the site has`)
+    }
+    for (const path of ['/events', '/object', '/main.js', '/%2e%2e/package.json'])
+      t.equal((await fetch(`${url}${path}`)).status, 404, path)
+    const posted = { method: 'POST', headers: { 'content-type': 'application/json' } }
+    const body = JSON.stringify({ do: 'clear' })
+    t.equal((await fetch(`${url}/command`, { ...posted, body })).status, 405, 'nothing to command')
+    played.signal('SIGINT')
+    t.equal(await played.ended, 0, played.output())
+  }
+  t.match(asked.output(), /Open \S+\/#mode=nftables to/, 'the link has the mode')
+  t.notMatch(mac.output(), /namespaces|127\.0\.0\.0/, 'nothing else was tried')
+
+  const tour = play(['--once'], seeing('darwin'))
+  t.equal(await tour.ended, 1)
+  t.match(tour.output(), /No mode is left to show: .*darwin\. Without --once a page shows/)
+  const both = play(['--once', '--simulated'])
+  t.equal(await both.ended, 2)
+  t.match(both.output(), /--once: the tour sends real packets/)
+  const kernelMode = await playWithoutRights(['--mode', 'nftables', '--port', '0'])
+  await kernelMode.said(/Mode nftables cannot run here.*\nThe cluster is simulated.*\nOpen http/)
+  kernelMode.signal('SIGINT')
+  t.equal(await kernelMode.ended, 0)
+})
+
+t.test('a system with 127.0.0.1 only has no addresses for userspace mode', { skip }, async (t) => {
+  const one = ['add 127.0.0.1/32', 'del 127.0.0.1/8'].map((what) => `ip address ${what} dev lo`)
+  const commands = `ip link set lo up && ${one.join(' && ')} && exec "$@"`
+  const alone = play(
+    ['--port', '0'],
+    [...['unshare', '--net', 'sh', '-c', commands, 'sh'], ...seeing('win32')],
+  )
+  await alone.said(/Open http:\/\/127/)
+  t.match(
+    alone.output(),
+    /Mode userspace cannot run here: .*: this system has 127\.0\.0\.1 only\.\n/,
+  )
+  t.match(alone.output(), /The cluster is simulated in the browser: no mode can run here/)
+  t.notMatch(alone.output(), /Playing/)
+  alone.signal('SIGINT')
+  t.equal(await alone.ended, 0)
+})
 
 t.test('the playground without rights leaves nothing behind', { skip }, async (t) => {
   for (const signal of ['SIGINT', 'SIGKILL'] as const) {

@@ -11,7 +11,8 @@ import {
 } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { tmpdir } from 'node:os'
 import { programSkip } from '../support/netns.js'
 import t from 'tap'
@@ -78,10 +79,12 @@ const example = /## In a program\n\n```ts\n([^]*?)```/.exec(readme)?.[1] ?? ''
 t.test('the package has only the files of `files`: no tests, no sources, no source maps', (t) => {
   const program = /^build\/(lib|cjs)\/.*(\.js|\.d\.ts|\/browser\/(index\.html|style\.css))$/
   const manual = /^build\/man\/(kube-proxy(-ts)?\.8|kubectl-svcproxy\.1)$/
+  const site = /^build\/site\/(index\.html|site\.js|style\.css)$/
   const text = /^(examples\/.*|docs\/.*|LICENSE|README\.md|CHANGELOG\.md|SECURITY\.md)$/
   const others = ['package.json', 'build/cjs/package.json']
   const strange = paths.filter(
-    (path) => ![program, manual, text].some((one) => one.test(path)) && !others.includes(path),
+    (path) =>
+      ![program, manual, site, text].some((one) => one.test(path)) && !others.includes(path),
   )
   t.same(strange, [])
   t.notMatch(paths.join('\n'), /\.test\.|^build\/test/m)
@@ -127,6 +130,36 @@ t.test('npx in an empty folder: check, render, explain and the playground', (t) 
   // Without the right to make namespaces it runs on loopback, and the tour ends well too.
   t.match(npx('playground', '--mode', 'userspace', '--once'), 'Everything answered as it should.')
   t.end()
+})
+
+t.test('npx in an empty folder, as nobody: the playground with a simulated cluster', async (t) => {
+  chmodSync(place, 0o755)
+  const asNobody = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {}
+  const home = join(place, 'home')
+  mkdirSync(home, { mode: 0o777 })
+  chmodSync(home, 0o777)
+  const own = { ...env, HOME: home, npm_config_cache: join(home, 'cache') }
+  const args = ['kube-proxy-ts', 'playground', '--simulated', '--port', '0']
+  const played = spawn('npx', args, { cwd: project, env: own, detached: true, ...asNobody })
+  const ended = once(played, 'close')
+  let said = ''
+  const opened = new Promise<string>((resolve) => {
+    const hear = (text: Buffer) => {
+      said += String(text)
+      const [, url] = /Open (\S+) to try/.exec(said) ?? []
+      if (url !== undefined) resolve(url)
+    }
+    for (const stream of [played.stdout, played.stderr]) stream.on('data', hear)
+  })
+  const url = await Promise.race([opened, ended.then(() => '')])
+  t.not(url, '', said)
+  const answers = await Promise.all([url, `${url}/site.js`].map((each) => fetch(each)))
+  const [page = '', script = ''] = await Promise.all(answers.map((each) => each.text()))
+  t.match(page, '<script defer src="site.js">')
+  t.equal(script, readFileSync(join(root, 'build/site/site.js'), 'utf8'))
+  // Ctrl-C goes to npx and to the playground.
+  if (played.pid !== undefined) process.kill(-played.pid, 'SIGINT')
+  await ended
 })
 
 t.test('what needs no kernel runs on any system: no Linux, no programs, no rights', (t) => {

@@ -1,3 +1,4 @@
+import { fileURLToPath } from 'node:url'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import { createApiServer } from '../../lib/lab/apiserver/server.js'
@@ -191,6 +192,9 @@ void t.test('no request breaks the page', async (t) => {
     { view: () => view, subscribe: () => () => undefined, perform: () => Promise.resolve() },
     0,
   )
-  t.teardown(() => page.close())
-  await bombard(t, Number(new URL(page.url).port), pathsOf.page)
+  const site = await PageServer.listenSite(fileURLToPath(new URL('../../site', import.meta.url)), 0)
+  for (const each of [page, site]) {
+    t.teardown(() => each.close())
+    await bombard(t, Number(new URL(each.url).port), pathsOf.page)
+  }
 })

@@ -1,4 +1,6 @@
 import type { Command } from 'commander'
+import { fileURLToPath } from 'node:url'
+import { aborted } from '../../async.js'
 import { ConfigError } from '../../errors.js'
 import { processLogger } from '../../cli/logging.js'
 import { modeOption } from '../../cli/shared-options.js'
@@ -8,9 +10,10 @@ import { defaultConfig } from '../../config/load.js'
 import { stopSignal } from '../../cli/process.js'
 import { buildWithCgroup } from '../playground/namespace-test-bed.js'
 import { refusalOfCgroup } from '../world/cgroups.js'
-import { buildOnLoopback } from '../playground/loopback-test-bed.js'
-import { isLinux } from '../../platform.js'
+import { buildOnLoopback, refusalOfLoopback } from '../playground/loopback-test-bed.js'
+import { isLinux, systemHere } from '../../platform.js'
 import { modeLoaders } from '../../modes/registry.js'
+import { PageServer } from '../../page/server.js'
 import { runLivePage } from '../playground/live-page.js'
 import { runTour } from '../playground/tour.js'
 import {
@@ -34,6 +37,7 @@ export function addPlaygroundCommand(program: Command): void {
     )
     .addOption(modeOption('show this mode only'))
     .option('--once', 'the tour only, without the page; exit code 0 when everything answered')
+    .option('--simulated', 'simulate the cluster in the browser, as where no mode can run')
     .option(
       '--port <number>',
       'port of the page on 127.0.0.1; the next free one if it is taken',
@@ -45,6 +49,7 @@ export function addPlaygroundCommand(program: Command): void {
 interface PlaygroundFlags {
   readonly proxyMode?: string
   readonly once?: boolean
+  readonly simulated?: boolean
   readonly port: string
 }
 
@@ -55,13 +60,20 @@ async function play(flags: PlaygroundFlags): Promise<void> {
   }
   const wanted = wantedModes(flags.proxyMode)
   const say = (line: string) => process.stdout.write(`${line}\n`)
+  if (flags.simulated === true && flags.once === true) {
+    throw new ConfigError('--once: the tour sends real packets; leave out --once or --simulated')
+  }
+  const simulate = (why: string) => playSimulated(why, { ...flags, port, say })
+  if (flags.simulated === true) return simulate('--simulated asks for it')
+  if (systemHere() === 'other') {
+    return simulate(`modes run on Linux and Windows only, and this is ${process.platform}`)
+  }
   const hasIp = isLinux() && (await hasProgramIp())
   const where = hasIp ? await rightsOf() : undefined
   const refusal = hasIp && where === undefined ? await refusalOfUserNamespace() : undefined
   if (hasIp && where === undefined && refusal === undefined) return playInside(say)
   const surroundings =
-    where === undefined ? withoutNamespaces(wanted, obstacleOf(refusal), say) : { where }
-  say(`Playing ${surroundings.where}.`)
+    where === undefined ? await withoutNamespaces(wanted, obstacleOf(refusal), say) : { where }
   const missing: string[] = []
   const sayMissing = (line: string) => {
     missing.push(line)
@@ -70,11 +82,8 @@ async function play(flags: PlaygroundFlags): Promise<void> {
   const modes =
     'modes' in surroundings ? surroundings.modes : await runnableModes(wanted, sayMissing)
   const [first, ...others] = modes
-  if (first === undefined) {
-    say('No mode is left to show.')
-    process.exitCode = 1
-    return
-  }
+  if (first === undefined) return simulate('no mode can run here')
+  say(`Playing ${surroundings.where}.`)
   const withSockets = modes.includes('ebpf') ? { buildTestBed: buildWithCgroup } : {}
   const play = {
     ...withSockets,
@@ -87,6 +96,30 @@ async function play(flags: PlaygroundFlags): Promise<void> {
   const signal = AbortSignal.any([stopSignal(), starterGone()])
   if (flags.once !== true) return playWithPage(play, signal)
   if (!(await tour(play, signal))) process.exitCode = 1
+}
+
+/** The folder that `npm run site` builds; the package has it, too. */
+const site = fileURLToPath(new URL('../../../site', import.meta.url))
+
+interface SimulatedPlay extends Pick<PlaygroundFlags, 'once' | 'proxyMode'> {
+  readonly port: number
+  readonly say: (line: string) => void
+}
+
+/** Serves the site, whose cluster each browser simulates for itself. */
+async function playSimulated(why: string, { once, proxyMode, port, say }: SimulatedPlay) {
+  if (once === true) {
+    say(`No mode is left to show: ${why}. Without --once a page shows a simulated cluster.`)
+    process.exitCode = 1
+    return
+  }
+  say(`The cluster is simulated in the browser: ${why}. No packet is sent.`)
+  const signal = AbortSignal.any([stopSignal(), starterGone()])
+  const page = await PageServer.listenSite(site, port)
+  const scene = proxyMode === undefined ? '' : `/#mode=${proxyMode}`
+  say(`Open ${page.url}${scene} to try it yourself; Ctrl-C ends it.`)
+  await aborted(signal)
+  await page.close()
 }
 
 function hasProgramIp(): Promise<boolean> {
@@ -185,7 +218,7 @@ function obstacleOf(refusal: string | undefined): Obstacle {
 }
 
 /** Runs programs on 127.0.0.0/8, which needs no rights and no program. */
-function withoutNamespaces(
+async function withoutNamespaces(
   wanted: readonly ModeName[],
   { where, lines, missing }: Obstacle,
   say: (line: string) => void,
@@ -194,9 +227,11 @@ function withoutNamespaces(
   for (const mode of wanted.filter((mode) => mode !== 'userspace')) {
     say(`Mode ${mode} cannot run here: it needs ${missing}.`)
   }
+  const refusal = await refusalOfLoopback()
+  if (refusal !== undefined) say(`Mode userspace cannot run here: ${refusal}.`)
   return {
     where,
-    modes: wanted.filter((mode) => mode === 'userspace'),
+    modes: wanted.filter((mode) => mode === 'userspace' && refusal === undefined),
     buildTestBed: buildOnLoopback,
   }
 }

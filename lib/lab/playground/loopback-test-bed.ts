@@ -134,6 +134,17 @@ function startOnThisMachine(
   return watchProxy(child, onLine)
 }
 
+/** Why this system has no addresses for a playground; undefined if it has some. */
+export async function refusalOfLoopback(): Promise<string | undefined> {
+  try {
+    const { claim } = await claimAddresses()
+    claim.close()
+    return undefined
+  } catch (error) {
+    return messageOf(error)
+  }
+}
+
 /** The first free 127.x.0.0/16, searched from a random start. The listener claims it. */
 async function claimAddresses(): Promise<{ readonly second: number; readonly claim: Server }> {
   const { first, count } = loopbackNumbers
@@ -152,10 +163,7 @@ async function claimAddresses(): Promise<{ readonly second: number; readonly cla
     }
   }
   const { code } = failure as NodeJS.ErrnoException
-  const why =
-    code === 'EADDRNOTAVAIL'
-      ? 'this system has 127.0.0.1 only, as macOS has; "npm run site" builds the page with a simulated cluster'
-      : messageOf(failure)
+  const why = code === 'EADDRNOTAVAIL' ? 'this system has 127.0.0.1 only' : messageOf(failure)
   const reason = `find addresses of 127.0.0.0/8 for a playground: ${why}`
   throw new KernelError('failed', reason, { cause: failure })
 }

@@ -16,6 +16,9 @@ let lastWritten = ''
 
 /** Makes the page show what its address says; called once. */
 export async function openScene(): Promise<void> {
+  // A link in a tab that has the page changes the fragment only. What the page itself writes does
+  // not fire this.
+  addEventListener('hashchange', () => location.reload())
   const wanted = new URLSearchParams(location.hash.slice(1))
   first = await link().yaml(everything)
   const objects = wanted.get('objects')
@@ -89,7 +92,8 @@ async function write(view: View): Promise<void> {
     ...(view.comparison.length === 0 ? {} : { compare: comparedIn(view).join(' ') }),
   })
   const hash = `#${parts.toString()}`
-  if (hash === lastWritten) return
+  // An address that somebody else has changed is a link, and the page is about to be loaded anew.
+  if (hash === lastWritten || location.hash !== lastWritten) return
   lastWritten = hash
   history.replaceState(null, '', hash)
 }

@@ -5,6 +5,7 @@ import t from 'tap'
 import { isForLinux } from '../../../lib/modes/systems.js'
 import { modeNames } from '../../../lib/modes/registry.js'
 import { browserPath, hasBrowser, violations } from '../playground/opened-page.js'
+import { play } from '../../support/played.js'
 import { withOpenedSite, withSite, type OpenedSite } from './opened-site.js'
 
 const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
@@ -74,6 +75,23 @@ function hasChanges(url: string): boolean {
   return text.includes('sessionAffinity: ClientIP') && text.includes('replicas: 4')
 }
 
+t.test('the playground serves the site where it is simulated', { skip }, async (t) => {
+  const played = play(['--simulated', '--port', '0', '--mode', 'nftables'])
+  t.teardown(() => played.signal('SIGINT'))
+  const [, url = ''] = await played.said(/Open (\S+) to try/)
+  await withOpenedSite(url, async ({ page, complaints, see, press }) => {
+    await see('#status', 'running in nftables mode')
+    await see('#limits', 'This is a simulation')
+    await page.locator('#pods .ready').nth(2).waitFor()
+    await page.locator('#pending:empty').waitFor({ state: 'attached' })
+    await press('Send 100')
+    await see('#asked', 'to 100 requests')
+    t.equal(await page.locator('#bars .bar').count(), 3, 'all three pods answer')
+    await page.waitForURL(/^http:.*mode=nftables&service=/)
+    t.same(complaints, [], 'its security policy allows all that it needs')
+  })
+})
+
 t.test('an address shows the same cluster again', { skip }, async (t) => {
   await withSite(async ({ url }) => {
     let address = ''
@@ -117,6 +135,51 @@ t.test('an address shows the same cluster again', { skip }, async (t) => {
     })
   })
 })
+
+t.test(
+  'a link opened in the tab of the site shows its scene, and back the one before',
+  { skip },
+  async (t) => {
+    await withSite(async ({ url }) => {
+      await withOpenedSite(url, async ({ page, complaints, see, press }) => {
+        const seeLesson = async () => {
+          await see('#lessons h3', 'NodePort, LoadBalancer')
+          await see('#status', 'running in iptables mode')
+          await page.waitForFunction(`document.querySelectorAll('#lessons .done').length === 2`)
+        }
+        const seeFirst = async () => {
+          await see('#status', 'running in nftables mode')
+          await see('#senders [aria-pressed=true]', 'outside')
+          t.equal(await page.locator('#lessons h3').count(), 0)
+        }
+        await page.evaluate('window.isSameDocument = true')
+        await press('nftables')
+        await press('outside')
+        await page.waitForURL(/mode=nftables.*from=outside/)
+        await seeFirst()
+        t.ok(await page.evaluate('window.isSameDocument'), 'what the page writes loads nothing')
+        await page.goto(`${url}#lesson=outside&step=2`)
+        await seeLesson()
+        await page.waitForURL(/lesson=outside.*mode=iptables/)
+        await page.goBack()
+        await seeFirst()
+        await page.goForward()
+        await seeLesson()
+        await page.goto(`${url}#`)
+        await page.waitForFunction(`document.querySelectorAll('#lessons h3').length === 0`)
+        await see('#senders [aria-pressed=true]', 'a pod')
+        // As if loading took long: what changes meanwhile is not written over the link.
+        await page.evaluate(`history.pushState(null, '', '#lesson=outside&step=2')`)
+        await press('One replica more')
+        await see('#replicas', '4')
+        await page.waitForTimeout(500)
+        await page.evaluate(`dispatchEvent(new Event('hashchange'))`)
+        await seeLesson()
+        t.same(complaints, [])
+      })
+    })
+  },
+)
 
 t.test('an address does the same to pods again', { skip }, async (t) => {
   await withSite(async ({ url }) => {
