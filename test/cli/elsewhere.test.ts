@@ -93,3 +93,25 @@ t.test('the proxy starts on Windows where koffi does not load', async (t) => {
   t.same(await ended, [0, null])
   t.match(said, /listen TCP 10\.96\.0\.10:80 for default\/web:http/)
 })
+
+t.test('the playground serves a simulated cluster on darwin, without koffi', async (t) => {
+  const whole = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
+  const args = ['--import', preload(t, 'darwin'), whole, 'playground', '--port', '0']
+  const played = spawn(process.execPath, args, { env })
+  const ended = once(played, 'close')
+  let said = ''
+  const opened = new Promise<void>((resolve) => {
+    const hear = (text: Buffer) => {
+      said += String(text)
+      if (said.includes('to try it')) resolve()
+    }
+    played.stdout.on('data', hear)
+    played.stderr.on('data', hear)
+  })
+  await Promise.race([opened, ended])
+  const [, url = ''] = /Open (\S+)/.exec(said) ?? []
+  t.match(said, /^The cluster is simulated in the browser: .* this is darwin/)
+  if (url !== '') t.match(await (await fetch(url)).text(), /site\.js/)
+  played.kill('SIGTERM')
+  t.same(await ended, [0, null])
+})
