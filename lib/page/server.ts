@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createTlsServer } from 'node:https'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
-import { clientLimit } from '../kernel/open-files.js'
+import { clientLimit } from '../kernel/this-process.js'
 import { ClientConnections, patience } from '../observe/client-connections.js'
 import { hostPort, parseIp } from '../state/ip.js'
 import { messageOf } from '../errors.js'

@@ -10,7 +10,7 @@ import {
 import { dirname, join } from 'node:path'
 import { messageOf } from '../../errors.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
-import { openPinned, pin } from '../../kernel/bpf/pin.js'
+import { openPinned, pin } from '../../kernel/bpf/commands.js'
 import type { Log } from '../mode.js'
 import { pinFolders } from './names.js'
 
