@@ -22,9 +22,7 @@ export const rooms = {
     imports: [
       'state',
       'kernel/follow-path.ts',
-      ...['libc', 'sockets', 'native-memory', 'socket-address', 'errno'].map(
-        (file) => `kernel/sockets/${file}.ts`,
-      ),
+      ...['libc', 'sockets', 'socket-address', 'errno'].map((file) => `kernel/sockets/${file}.ts`),
     ],
   },
   modes: {
@@ -96,10 +94,10 @@ const inside = [
     why: 'modes never import each other',
   },
   {
-    from: /^modes\/\w+\/(plan|planner|render)\.ts$/,
+    from: /^modes\/\w+\/(plan|render)\.ts$/,
     to: /^kernel\/(?!nftables\/|iptables)/,
     isWrong: () => true,
-    why: 'plan.ts, planner.ts and render.ts are pure',
+    why: 'plan.ts and render.ts are pure',
   },
 ]
 
@@ -191,7 +189,7 @@ export function housePlugin(lib) {
 }
 
 const isPure = (file) =>
-  rooms[file.split('/')[0]]?.isPure === true || /^modes\/\w+\/(plan|planner|render)\.ts$/.test(file)
+  rooms[file.split('/')[0]]?.isPure === true || /^modes\/\w+\/(plan|render)\.ts$/.test(file)
 
 /** docs/architecture.md with the table as it is now. */
 export function withRooms(text) {

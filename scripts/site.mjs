@@ -17,7 +17,7 @@ const browser = join(lib, 'page/browser')
 const entry = `
 import { localLink } from './page/browser/local-link.js'
 import { openPage } from './page/browser/page.js'
-import { simulatedPlayground } from './lab/simulation/playground.js'
+import { simulatedPlayground } from './lab/simulation/cluster.js'
 openPage(localLink(simulatedPlayground(new AbortController().signal)))`
 
 rmSync(values.out, { recursive: true, force: true })

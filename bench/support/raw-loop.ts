@@ -1,6 +1,10 @@
 import { Epoll, interest } from '../../lib/kernel/sockets/epoll.js'
-import { loadLibc, type Libc } from '../../lib/kernel/sockets/libc.js'
-import { allocateNative, type NativeMemory } from '../../lib/kernel/sockets/native-memory.js'
+import {
+  loadLibc,
+  allocateNative,
+  type Libc,
+  type NativeMemory,
+} from '../../lib/kernel/sockets/libc.js'
 import { Sockets } from '../../lib/kernel/sockets/sockets.js'
 
 export const edgeTriggered =

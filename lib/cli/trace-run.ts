@@ -6,7 +6,6 @@ import { get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { chainOwners, ownerInName } from '../inspect/trace/chain-owners.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { connectionsIn } from '../inspect/top/daemon-numbers.js'
-import { followSockets } from './trace-sockets.js'
 import { followLegacyTraces } from '../inspect/trace/legacy-trace.js'
 import { followTraces, type TraceTarget } from '../inspect/trace/trace-rule.js'
 import { answersAt, understand } from '../inspect/explain/question.js'
@@ -20,6 +19,8 @@ import { stopSignal } from './process.js'
 import { storyOf, storyText, type TraceStory } from '../inspect/trace/story.js'
 import type { Protocol } from '../state/names.js'
 import type { TraceEvent } from '../inspect/trace/events.js'
+import { pause } from '../async.js'
+import { socketStories, type TracedService } from '../inspect/trace/socket-stories.js'
 
 export interface TraceFlags extends NodeFlags, OutputFlags {
   readonly protocol?: Protocol
@@ -216,3 +217,31 @@ async function daemonConnections(
 }
 
 const reportMs = 1_500
+
+const lookEveryMs = 250
+
+interface SocketWatch {
+  /** The metrics of the proxy at the start; empty where no socket is translated. */
+  readonly page: string
+  readonly daemon: string
+  readonly found: (story: TraceStory) => void
+  readonly stop: AbortSignal
+}
+
+/** Reports connections that socket programs have translated, until the signal. */
+async function followSockets(
+  asked: TracedService,
+  { page, daemon, found, stop }: SocketWatch,
+): Promise<void> {
+  let before = page
+  while (before !== '' && !stop.aborted) {
+    await pause(lookEveryMs, stop)
+    const after = await get(daemon, '/metrics').catch((error: unknown) => {
+      // The proxy may be restarting; its numbers go on where they were.
+      if (error instanceof ConfigError) return before
+      throw error
+    })
+    for (const story of socketStories(before, after, asked)) found(story)
+    before = after
+  }
+}

@@ -1,11 +1,11 @@
-import { substitutesOf } from './balancing.js'
 import { isEnabled } from './feature-gates.js'
-import { isProxyMode, type Config, type ProxyMode } from './config.js'
+import { isProxyMode, type Config, type ProxyMode, type ModeName } from './config.js'
 import { removalAnnotation } from '../state/connection-annotations.js'
 import type { DetectLocal } from '../state/node-view.js'
 import type { IpFamily } from '../state/ip.js'
 import type { TrackerSettings } from '../state/tracker.js'
 import { proxyAnnotations, type Unsupported } from '../state/unsupported.js'
+import type { Substitute, Substitutes } from '../state/balance.js'
 
 /** The part of the configuration that the tracker needs. */
 export function trackerSettings(
@@ -55,4 +55,37 @@ function detectLocal(config: Config): DetectLocal {
       return { mode: 'ClusterCIDR', cidrs: cidrs.filter((text) => text !== '') }
     }
   }
+}
+
+const countsNothing: Substitute = {
+  used: 'random',
+  why: 'rules of the kernel do not count connections',
+}
+
+/**
+ * The substitutes that each mode uses for words of the annotation `kube-proxy-ts/balance` that it
+ * cannot follow. It follows all other words. docs/balancing.md shows the same as a table.
+ */
+export const substitutes: Readonly<Record<ModeName, Substitutes>> = {
+  userspace: {},
+  winuserspace: {},
+  nftables: { 'least-connections': countsNothing },
+  iptables: {
+    'least-connections': countsNothing,
+    maglev: { used: 'source-hash', why: 'rules of iptables have no maps' },
+  },
+  // Its programs leave this word to the packet path, which is that of nftables mode.
+  ebpf: { 'least-connections': { ...countsNothing, onlyForPackets: true } },
+  ipvs: {
+    random: { used: 'round-robin', why: 'no scheduler of the kernel draws by chance alone' },
+    maglev: {
+      used: 'maglev',
+      why: "the kernel's own table is smaller, and more clients move when an endpoint comes or goes",
+      by: 'the scheduler mh',
+    },
+  },
+}
+
+export function substitutesOf(mode: ProxyMode): Substitutes {
+  return mode === '' || mode === 'auto' ? {} : substitutes[mode]
 }

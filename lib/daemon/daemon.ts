@@ -11,7 +11,7 @@ import {
   trackerSink,
   waitForNode,
 } from './syncing.js'
-import { clientLimit } from '../kernel/open-files.js'
+import { clientLimit } from '../kernel/this-process.js'
 import { clientsMax } from '../observe/client-connections.js'
 import { freeStartMemory, memoryWatch } from './memory.js'
 import { loggedSink } from '../observe/object-observer.js'

@@ -1,5 +1,6 @@
-import { kernelError } from './iptables-error.js'
 import { runProgram, type CommandOutput, type Run, type RunOptions } from './iptables/command.js'
+import { KernelError, messageOf, type KernelErrorKind } from '../errors.js'
+import { isIptablesError, type IptablesErrorKind } from './iptables/error.js'
 
 export type CommandOptions = RunOptions
 export type CommandResult = CommandOutput
@@ -15,3 +16,23 @@ export const runCommand: RunCommand = (file, args, options) =>
   runProgram(file, args, options).catch((error: unknown) => {
     throw kernelError(error)
   })
+
+/** The kind of a KernelError for each kind of an IptablesError. */
+const kinds: Record<IptablesErrorKind, KernelErrorKind> = {
+  missing: 'not-found',
+  denied: 'denied',
+  locked: 'busy',
+  unsupported: 'unsupported',
+  'not-found': 'not-found',
+  invalid: 'invalid',
+  'timed-out': 'timed-out',
+  failed: 'failed',
+}
+
+/** Turns an error of the iptables library into a KernelError. */
+export function kernelError(error: unknown, action?: string): KernelError {
+  if (error instanceof KernelError) return error
+  const { kind, detail } = isIptablesError(error) ? error : { kind: 'failed' as const, detail: '' }
+  const message = action === undefined ? messageOf(error) : `${action}: ${messageOf(error)}`
+  return new KernelError(kinds[kind], message, { cause: error, detail })
+}

@@ -1,7 +1,6 @@
 import { KernelError } from '../errors.js'
-import { isLittleEndian, protocols } from './netlink/protocol.js'
+import { isLittleEndian, protocols, headerBytes } from './netlink/protocol.js'
 import { kernelErrorOf, failureOf } from './netlink/failure.js'
-import { headerBytes } from './netlink/protocol.js'
 import { BpfRing } from './bpf/ring.js'
 import { loadProgram } from './bpf/program.js'
 import { openSystemCalls } from './bpf/system-calls.js'
@@ -10,8 +9,13 @@ import { FlowMessage } from './flow-message.js'
 import { readU32 } from './netlink/message-reader.js'
 import { flowProgram } from './flow-program.js'
 import { errno } from './sockets/errno.js'
-import { allocateNative, type NativeMemory } from './sockets/native-memory.js'
-import { loadLibc, type Libc, type Watch } from './sockets/libc.js'
+import {
+  allocateNative,
+  loadLibc,
+  type NativeMemory,
+  type Libc,
+  type Watch,
+} from './sockets/libc.js'
 
 /** Multicast groups of nfnetlink, from linux/netfilter/nfnetlink.h. */
 const groups = { opened: 1, ended: 3 } as const

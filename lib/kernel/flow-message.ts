@@ -1,7 +1,14 @@
 import { addressFamilies, addressText, protocolNumbers, type ProtocolName } from './addresses.js'
-import { flowHeaderBytes, flowTuple, ipPart, protocolPart, tuplePart } from './conntrack-tuple.js'
+import {
+  flowHeaderBytes,
+  flowTuple,
+  ipPart,
+  protocolPart,
+  tuplePart,
+  usualTuples,
+  type UsualTuple,
+} from './conntrack-tuple.js'
 import { aligned, isLittleEndian } from './netlink/protocol.js'
-import { usualTuples, type UsualTuple } from './usual-tuple.js'
 import { hostPort, type IpFamily } from '../state/ip.js'
 
 /** Attributes of a flow, from linux/netfilter/nfnetlink_conntrack.h. */

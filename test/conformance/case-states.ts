@@ -1,4 +1,4 @@
-import { substitutes } from '../../lib/config/balancing.js'
+import { substitutes } from '../../lib/config/tracker-settings.js'
 import { configWith } from '../../lib/config/load.js'
 import type { Config, ModeName } from '../../lib/config/config.js'
 import { TrackerSink } from '../../lib/sources/tracker-sink.js'

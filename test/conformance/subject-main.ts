@@ -4,7 +4,7 @@
  * `reference`, or `reference:FLAW`. With `probe` for SETTINGS it prints what MODE lacks here.
  */
 import { createInterface } from 'node:readline'
-import { substitutesOf } from '../../lib/config/balancing.js'
+import { substitutesOf } from '../../lib/config/tracker-settings.js'
 import { configWith } from '../../lib/config/load.js'
 import { KernelError, messageOf } from '../../lib/errors.js'
 import { CheckThread } from '../../lib/sources/health/check-thread.js'

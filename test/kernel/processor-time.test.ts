@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import { runCommand } from '../../lib/kernel/command.js'
-import { processorMs } from '../../lib/kernel/processor-time.js'
+import { processorMs } from '../../lib/kernel/this-process.js'
 
 /**
  * A line of the kernel. The name may be any text; programs that have ended took 30 and 20 ticks.

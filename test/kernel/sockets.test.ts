@@ -3,8 +3,7 @@ import t from 'tap'
 import { DatagramBatch, maxDatagram } from '../../lib/kernel/sockets/datagrams.js'
 import { Epoll, interest } from '../../lib/kernel/sockets/epoll.js'
 import { errno, errnoName, SystemCallError } from '../../lib/kernel/sockets/errno.js'
-import { loadLibc } from '../../lib/kernel/sockets/libc.js'
-import { allocateNative } from '../../lib/kernel/sockets/native-memory.js'
+import { loadLibc, allocateNative } from '../../lib/kernel/sockets/libc.js'
 import { Pipes } from '../../lib/kernel/sockets/pipe.js'
 import {
   addressKey,

@@ -7,7 +7,7 @@ import { configWith } from '../../lib/config/load.js'
 import type { IpHelper } from '../../lib/kernel/windows/ip-helper.js'
 import { onAddresses } from '../../lib/modes/userspace/index.js'
 import { openLink, type WindowsNode } from '../../lib/modes/winuserspace/open-link.js'
-import { probeWindows } from '../../lib/modes/winuserspace/probe.js'
+import { probeWindows } from '../../lib/modes/winuserspace/index.js'
 import { state } from '../support/states.js'
 
 const hns = 'vEthernet (HNS Internal NIC)'

@@ -1,14 +1,19 @@
 import { Option, type Command } from 'commander'
-import { addNamedOptions, clientOf, namespaceOf, outputOf, targetOf } from './names.js'
+import {
+  addNamedOptions,
+  clientOf,
+  namespaceOf,
+  outputOf,
+  targetOf,
+  type NamedFlags,
+} from './names.js'
 import { ConfigError } from '../../errors.js'
 import { explainSeen } from '../explain.js'
 import { printable } from '../../state/printable.js'
 import { protocols } from '../../state/names.js'
-import { findProxies } from './proxies.js'
+import { findProxies, onNode } from './proxies.js'
 import { Kubectl } from './kubectl.js'
 import { seeRemoteNode } from './remote-node.js'
-import { onNode } from './on-node.js'
-import type { NamedFlags } from './names.js'
 
 interface ExplainFlags extends NamedFlags {
   readonly from: string

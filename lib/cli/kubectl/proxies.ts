@@ -155,3 +155,13 @@ export function answersOf<Answer>(
   if (errors.length > 0) process.exitCode = 1
   return answers
 }
+
+/**
+ * Says what only the node can tell, and with which command and right. The plug-in does not run
+ * programs there.
+ */
+export function onNode({ pod, namespace }: RemoteProxy, command: string, what: string): string {
+  const main = '/app/build/lib/cli/main.js'
+  const ask = `kubectl exec -n ${printable(namespace)} ${printable(pod)} -- node ${main} ${command}`
+  return `Only the node can tell ${what}: \`${ask}\`, with the right to exec.`
+}

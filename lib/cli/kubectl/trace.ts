@@ -1,15 +1,20 @@
 import type { Command } from 'commander'
-import { addNamedOptions, clientOf, namespaceOf, outputOf, targetOf } from './names.js'
-import { answersOf, findProxies } from './proxies.js'
+import {
+  addNamedOptions,
+  clientOf,
+  namespaceOf,
+  outputOf,
+  targetOf,
+  type NamedFlags,
+} from './names.js'
+import { answersOf, findProxies, onNode } from './proxies.js'
 import { byTime, FlowReader, type RemoteFlow } from './flow-reader.js'
 import { ConfigError, SourceError } from '../../errors.js'
 import { Kubectl } from './kubectl.js'
-import { onNode } from './on-node.js'
 import { pause } from '../../async.js'
 import { printable } from '../../state/printable.js'
 import { printedOfMany } from '../shared-options.js'
 import { stopSignal, unlessStopped } from '../process.js'
-import type { NamedFlags } from './names.js'
 
 interface TraceFlags extends NamedFlags {
   readonly from?: string

@@ -1,9 +1,8 @@
 import { KernelError } from '../../errors.js'
 import { Attributes, nativeBytes } from './attributes.js'
 import { run } from './commands.js'
-import { hooks, type Hook } from './hooks.js'
+import { hooks, programInfo, type Hook, type ProgramInfo } from './program.js'
 import { BpfMap } from './map.js'
-import { programInfo, type ProgramInfo } from './program.js'
 import type { SystemCalls } from './system-calls.js'
 
 const mostPrograms = 64

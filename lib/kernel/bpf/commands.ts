@@ -1,6 +1,7 @@
 import { failureOf, kernelErrorOf } from '../netlink/failure.js'
-import { Attributes } from './attributes.js'
+import { Attributes, nativeText } from './attributes.js'
 import type { SystemCalls } from './system-calls.js'
+import { KernelError } from '../../errors.js'
 
 /** `enum bpf_cmd`. */
 export const commands = {
@@ -41,3 +42,20 @@ export function run(
 }
 
 export const errnos = { noEntry: 2, again: 11, noSpace: 28 } as const
+
+/** Gives a map or a link a path under a mounted bpffs, where it outlives this process. */
+export function pin(calls: SystemCalls, fd: number, path: string): void {
+  const attributes = new Attributes(calls, 16).pointer(0, nativeText(path)).u32(8, fd)
+  run(calls, 'pin', attributes, `pin ${path}`)
+}
+
+/** The descriptor of the object that is pinned at the path; undefined when there is none. */
+export function openPinned(calls: SystemCalls, path: string): number | undefined {
+  const attributes = new Attributes(calls, 16).pointer(0, nativeText(path))
+  try {
+    return run(calls, 'openPin', attributes, `open ${path}`)
+  } catch (error) {
+    if (error instanceof KernelError && error.kind === 'not-found') return undefined
+    throw error
+  }
+}

@@ -1,7 +1,7 @@
 import { KernelError } from '../../errors.js'
 import { Attributes, nativeBytes } from './attributes.js'
 import { run } from './commands.js'
-import { hooks, type Hook } from './hooks.js'
+import { hooks, type Hook } from './program.js'
 import type { SystemCalls } from './system-calls.js'
 
 /**

@@ -2,10 +2,42 @@ import { KernelError } from '../../errors.js'
 import { failureOf, kernelErrorOf } from '../netlink/failure.js'
 import { Attributes, nativeBytes, nativeCopy, nativeText } from './attributes.js'
 import { commands, errnos, run } from './commands.js'
-import { hooks, programType, type ProgramKind } from './hooks.js'
 import { readString } from '../netlink/message-reader.js'
 import { instructionBytes } from './instructions.js'
 import type { SystemCalls } from './system-calls.js'
+
+/** Hooks for programs of sockets, with their numbers in `enum bpf_attach_type`. */
+export const hooks = {
+  sock_ops: 3,
+  connect4: 10,
+  connect6: 11,
+  sendmsg4: 14,
+  sendmsg6: 15,
+  recvmsg4: 19,
+  recvmsg6: 20,
+  getpeername4: 29,
+  getpeername6: 30,
+  sock_release: 34,
+} as const
+
+export type Hook = keyof typeof hooks
+
+/** A `socket_filter` belongs to one socket. It has no hook: `setsockopt` attaches it. */
+export type ProgramKind = Hook | 'socket_filter'
+
+/**
+ * The number in `enum bpf_prog_type`. It decides what a program may read and which helpers it
+ * calls.
+ */
+function programType(hook: ProgramKind): number {
+  const socketAddress = 18
+  const socket = 9
+  const operations = 13
+  const filter = 1
+  if (hook === 'sock_ops') return operations
+  if (hook === 'socket_filter') return filter
+  return hook === 'sock_release' ? socket : socketAddress
+}
 
 export interface ProgramSpec {
   /** The name that bpftool shows and that others search for; the kernel keeps 15 characters. */

@@ -1,4 +1,4 @@
-import { atLeast } from '../version.js'
+import { atLeast } from '../../platform.js'
 
 /** Which nft and which kernel can carry a Service ruleset (NF23, NF30). Pure: text in, verdict out. */
 

@@ -1,5 +1,4 @@
-import type { Libc } from './libc.js'
-import { allocateNative, type NativeMemory } from './native-memory.js'
+import { allocateNative, type Libc, type NativeMemory } from './libc.js'
 import { maxAddressLength } from './socket-address.js'
 
 /** Larger than every datagram (65,507 bytes over IPv4), so none is cut off. */

@@ -1,5 +1,4 @@
-import { allocateNative, type NativeMemory } from './native-memory.js'
-import type { Libc } from './libc.js'
+import { allocateNative, type NativeMemory, type Libc } from './libc.js'
 import { SystemCallError } from './errno.js'
 
 export const interest = {

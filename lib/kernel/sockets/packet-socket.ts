@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { errno, SystemCallError } from './errno.js'
-import type { Libc, Watch } from './libc.js'
-import { allocateNative, type NativeMemory } from './native-memory.js'
+import { allocateNative, type Libc, type Watch, type NativeMemory } from './libc.js'
 
 /** Text, and descriptors that the sender passed along. */
 export interface Packet {

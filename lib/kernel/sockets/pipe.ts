@@ -1,5 +1,4 @@
-import type { Libc } from './libc.js'
-import { allocateNative, type NativeMemory } from './native-memory.js'
+import { allocateNative, type Libc, type NativeMemory } from './libc.js'
 
 const nonBlockingCloexec = 0o4000 | 0o2000000
 const setPipeSize = 1031

@@ -1,6 +1,5 @@
 import { errno, SystemCallError } from './errno.js'
-import type { Libc } from './libc.js'
-import { allocateNative, type NativeMemory } from './native-memory.js'
+import { allocateNative, type Libc, type NativeMemory } from './libc.js'
 import { addressFamilies } from '../addresses.js'
 import {
   decodeAddress,

@@ -1,7 +1,7 @@
 import { KernelError, type KernelErrorKind } from '../../errors.js'
 import { bitsOf, type IpFamily } from '../../state/ip.js'
 import { addressBytes, addressText } from '../addresses.js'
-import type { AddressWriter, SeenAddress } from './address-writer.js'
+import type { AddressWriter, SeenAddress } from './windows-addresses.js'
 import { rowBytes, type IpHelper } from './ip-helper.js'
 
 /** Address families as Windows numbers them. */

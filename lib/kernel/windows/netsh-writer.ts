@@ -2,7 +2,7 @@ import type { NetworkInterfaceInfo } from 'node:os'
 import { KernelError } from '../../errors.js'
 import { bitsOf, parseIp, type IpFamily } from '../../state/ip.js'
 import type { RunCommand } from '../command.js'
-import type { AddressWriter, SeenAddress } from './address-writer.js'
+import type { AddressWriter, SeenAddress } from './windows-addresses.js'
 
 export interface NetshDeps {
   readonly run: RunCommand

@@ -2,7 +2,30 @@ import { KernelError, messageOf } from '../../errors.js'
 import { familyOf, type IpFamily } from '../../state/ip.js'
 import type { AddressFailure, LinkAddresses } from '../link-addresses.js'
 import type { AddressJournal, JournalEntry } from './address-journal.js'
-import type { AddressWriter } from './address-writer.js'
+import { createSocket } from 'node:dgram'
+import { once } from 'node:events'
+
+/** An address that Windows shows. */
+export interface SeenAddress {
+  readonly ip: string
+  /** Whether it is a single address (/32, /128). */
+  readonly isSingle: boolean
+}
+
+/** One way to change the addresses of one interface of Windows. */
+export interface AddressWriter {
+  /** For messages: `iphlpapi`, `netsh`. */
+  readonly name: string
+  /** The addresses of the interface. */
+  read(family: IpFamily): Promise<readonly SeenAddress[]>
+  /**
+   * Throws a KernelError, of kind `exists` for an existing address. Without an error the address
+   * may still be missing.
+   */
+  add(family: IpFamily, ip: string): Promise<void>
+  /** Throws a KernelError, of kind `not-found` for a missing address. */
+  remove(family: IpFamily, ip: string): Promise<void>
+}
 
 export interface WindowsAddressesDeps {
   /** The name of the interface that gets addresses. */
@@ -174,5 +197,23 @@ async function attempt(
   } catch (error) {
     if (!(error instanceof KernelError)) return new KernelError('failed', messageOf(error))
     return error.kind === tolerated ? undefined : error
+  }
+}
+
+/** Whether a socket can listen on this address, which only an address of this machine allows. */
+export async function canBind(ip: string): Promise<boolean> {
+  const socket = createSocket({
+    type: ip.includes(':') ? 'udp6' : 'udp4',
+    lookup: (host, _options, done) => done(null, host, host.includes(':') ? 6 : 4),
+  })
+  try {
+    const listening = once(socket, 'listening')
+    socket.bind({ address: ip, port: 0, exclusive: true })
+    await listening
+    return true
+  } catch {
+    return false
+  } finally {
+    socket.close()
   }
 }

@@ -1,12 +1,7 @@
 import { numberAt, textAt, type Json, type JsonObject } from './json.js'
 import { validateLabels, validateName } from './names.js'
-import { randomUid } from './random.js'
-import { parseObject, type KubeObject } from './object.js'
-import { afterUpdate } from './patch/managed-fields.js'
-import { apiVersionOf, collectionOf, type ResourceKind, type ResourceTable } from './resources.js'
-import { alreadyExists, badRequest, invalid, notFound } from './status.js'
-import { collectionKey, type VersionedStore } from './store.js'
 import {
+  randomUid,
   checkPreconditions,
   contentChanged,
   equalButVersion,
@@ -15,6 +10,11 @@ import {
   withoutFinalizers,
   withoutUndefined,
 } from './write-rules.js'
+import { parseObject, type KubeObject } from './object.js'
+import { afterUpdate } from './patch/managed-fields.js'
+import { apiVersionOf, collectionOf, type ResourceKind, type ResourceTable } from './resources.js'
+import { alreadyExists, badRequest, invalid, notFound } from './status.js'
+import { collectionKey, type VersionedStore } from './store.js'
 
 /** The rules for writing one kind. */
 export interface Strategy {

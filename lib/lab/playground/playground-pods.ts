@@ -2,11 +2,11 @@ import { aborted } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import { podNameOf, podWishOf } from './pod-state.js'
 import { PodLogs } from './pod-logs.js'
-import { portsOf } from './pod-ports.js'
 import type { PodRoom, PodServer, TestBed } from './test-bed.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { PodLife, PodRuntime } from '../apiserver/controllers/pod-runtime.js'
 import { keyOf, type VersionedStore } from '../apiserver/store.js'
+import { listAt, numberAt, textAt } from '../apiserver/json.js'
 
 /** What pods need of a test bed. */
 type PodPlaces = Pick<TestBed, 'layout' | 'serve' | 'stopServing' | 'goDark'>
@@ -156,4 +156,22 @@ const probeMs = 1500
 
 function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms))
+}
+
+/** The most common ports of images, for pods whose containers name no port. */
+const usualPorts: readonly number[] = [80, 443, 3000, 5000, 8000, 8080, 8081, 8443, 9090]
+
+/** The ports on which a pod answers: those that its containers name, or else the usual ones. */
+function portsOf(pod: KubeObject): {
+  readonly ports: readonly number[]
+  /** Whether its containers name them. */
+  readonly areNamed: boolean
+} {
+  const named = listAt(pod, 'spec', 'containers')
+    .flatMap((container) => listAt(container, 'ports'))
+    .filter((port) => ['', 'TCP', 'UDP'].includes(textAt(port, 'protocol')))
+    .flatMap((port) => numberAt(port, 'containerPort') ?? [])
+    .filter((port) => Number.isInteger(port) && port > 0 && port < 65_536)
+  const areNamed = named.length > 0
+  return { ports: areNamed ? [...new Set(named)] : usualPorts, areNamed }
 }

@@ -4,7 +4,7 @@ import { Turns } from '../../sources/health/turns.js'
 import type { CheckReport, CheckTarget } from '../../sources/health/messages.js'
 import type { Checker } from '../../sources/health/health-checks.js'
 import type { Outcome } from '../../sources/health/outcome.js'
-import type { SimulationDeps } from './simulation-deps.js'
+import type { SimulationDeps } from './choices.js'
 
 export interface SimulatedCheckerDeps extends SimulationDeps {
   /** What a check of this endpoint finds. */

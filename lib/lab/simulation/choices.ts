@@ -3,7 +3,13 @@ import { hostPort } from '../../state/ip.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { ModeName } from '../../config/config.js'
 import { endOf, type Packet, type Way } from '../../inspect/explain/packet.js'
-import type { SimulationDeps } from './simulation-deps.js'
+
+/** The inputs of a simulation. */
+export interface SimulationDeps {
+  readonly now: () => number
+  /** From 0 to 1. */
+  readonly random: () => number
+}
 
 export interface Balancing {
   readonly mode: ModeName

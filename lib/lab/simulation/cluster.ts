@@ -9,7 +9,8 @@ import { SimulatedProxy } from './proxy.js'
 import type { ClusterLayout, TestBed } from '../playground/test-bed.js'
 import type { LiveCluster, ModeOptions } from '../playground/live-cluster.js'
 import type { ModeName } from '../../config/config.js'
-import type { SimulationDeps } from './simulation-deps.js'
+import type { SimulationDeps } from './choices.js'
+import { LivePlayground } from '../playground/live-playground.js'
 
 const layout: ClusterLayout = {
   ...namespaceLayout,
@@ -126,4 +127,16 @@ class Counts {
 
 function add(counts: Map<string, number>, key: string): void {
   counts.set(key, (counts.get(key) ?? 0) + 1)
+}
+
+/** The playground over a simulated cluster; it runs until the signal. */
+export function simulatedPlayground(signal: AbortSignal): LivePlayground {
+  const cluster = new SimulatedCluster({ now: () => performance.now(), random: Math.random })
+  const playground = new LivePlayground(cluster, {
+    modes: ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf'],
+    where: 'simulated in your browser: nothing is installed, and nothing is sent',
+  })
+  void cluster.run(signal)
+  void playground.run(signal)
+  return playground
 }

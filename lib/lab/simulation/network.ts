@@ -13,7 +13,7 @@ import {
 import { SimulatedNode, type FirstPacket } from './node.js'
 import { closedTooSoon, good, late, refusal, type Outcome } from '../../sources/health/outcome.js'
 import type { CheckTarget } from '../../sources/health/messages.js'
-import type { SimulationDeps } from './simulation-deps.js'
+import type { SimulationDeps } from './choices.js'
 import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import { endOf, type Way } from '../../inspect/explain/packet.js'
 

@@ -1,14 +1,12 @@
 import { explainPlan } from '../../inspect/explain/explain.js'
 import { planners } from '../../modes/planners.js'
-import { hostPort, parseIp } from '../../state/ip.js'
+import { hostPort, parseIp, type IpFamily } from '../../state/ip.js'
 import { destinationsOf, staleFlowTest } from '../../sync/stale-flows.js'
-import { Choices } from './choices.js'
-import type { SimulationDeps } from './simulation-deps.js'
+import { Choices, type SimulationDeps } from './choices.js'
 import type { Config, ModeName } from '../../config/config.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { FamilyPlan, PlanReader } from '../../modes/mode.js'
 import { endOf, type Packet, type Way } from '../../inspect/explain/packet.js'
-import type { IpFamily } from '../../state/ip.js'
 
 /** The first packet of a connection, with its source port. */
 export interface FirstPacket extends Packet {

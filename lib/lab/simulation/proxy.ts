@@ -10,7 +10,7 @@ import { keyOf, type ServicePortName } from '../../state/names.js'
 import { SimulatedChecker } from './checks.js'
 import type { EndpointFailure } from '../../state/endpoint-health.js'
 import type { SimulatedNetwork } from './network.js'
-import type { SimulationDeps } from './simulation-deps.js'
+import type { SimulationDeps } from './choices.js'
 import type { StoreEvent } from '../apiserver/store.js'
 
 export interface SimulatedProxyDeps extends SimulationDeps {

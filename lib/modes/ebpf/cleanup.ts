@@ -1,5 +1,5 @@
 import { join } from 'node:path'
-import { openPinned } from '../../kernel/bpf/pin.js'
+import { openPinned } from '../../kernel/bpf/commands.js'
 import { openSystemCalls } from '../../kernel/bpf/system-calls.js'
 import { KernelError, messageOf } from '../../errors.js'
 import { mountsOf } from '../../kernel/cgroup.js'

@@ -13,7 +13,7 @@ import { basename, dirname, join } from 'node:path'
 import { messageOf } from '../../errors.js'
 import { networkCookie } from '../../kernel/bpf/network-cookie.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
-import { openPinned, pin } from '../../kernel/bpf/pin.js'
+import { openPinned, pin } from '../../kernel/bpf/commands.js'
 import type { Log } from '../mode.js'
 import { pinFolders } from './names.js'
 

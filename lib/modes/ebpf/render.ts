@@ -1,6 +1,16 @@
 import { hostPort } from '../../state/ip.js'
 import { mostEndpoints, type DrawWord, type ServiceWord } from './layout.js'
-import type { Frontend, SocketPlan, TargetList } from './plan.js'
+import {
+  ebpfPlanner,
+  onlyOf,
+  type Frontend,
+  type SocketPlan,
+  type TargetList,
+  type EbpfPlan,
+} from './plan.js'
+import { ebpfSettings, type EbpfSettings } from './settings.js'
+import type { Config } from '../../config/config.js'
+import type { Planner, PlanReader } from '../mode.js'
 
 /** The maps of a plan as text: one line for each entry, sorted. */
 export function renderSockets(plan: SocketPlan): string {
@@ -69,5 +79,29 @@ function targetsText(list: TargetList): string {
       return `service ${id}: connections are refused`
     case 'leave':
       return `service ${id}: left to packets`
+  }
+}
+
+/** Plans and renders without a kernel. */
+export function ebpfReader(config: Config, packets: PlanReader): PlanReader<EbpfPlan> {
+  return {
+    ...plannerOf(ebpfSettings(config), packets),
+    // Every change of a service port's part for sockets also changes its part for packets.
+    parts: (plan) => packets.parts(plan.packets),
+    only: (plan, keys) => ({
+      ...plan,
+      packets: packets.only(plan.packets, keys),
+      sockets: onlyOf(plan.sockets, keys),
+    }),
+  }
+}
+
+export function plannerOf(settings: EbpfSettings, packets: Planner): Planner<EbpfPlan> {
+  return {
+    plan: ebpfPlanner(settings, packets),
+    render: (plan) => renderSockets(plan.sockets) + packets.render(plan.packets),
+    renderChanges: (plan, previous) =>
+      renderSocketChanges(plan.sockets, previous?.sockets) +
+      packets.renderChanges(plan.packets, previous?.packets),
   }
 }

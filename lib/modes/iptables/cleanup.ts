@@ -1,7 +1,7 @@
 import { Batch, Iptables, isIptablesError, targetOf } from '../../kernel/iptables.js'
 import { accounts, isOwnChain, markDrop } from './names.js'
 import { foundIn, isEmptyMarkDrop, isOfInterest, type Found } from './full-sync.js'
-import { kernelError } from '../../kernel/iptables-error.js'
+import { kernelError } from '../../kernel/command.js'
 import { messageOf } from '../../errors.js'
 import type { Backend, Family, Run } from '../../kernel/iptables.js'
 import { ipFamilies } from '../../state/ip.js'

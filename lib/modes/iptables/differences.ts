@@ -7,7 +7,7 @@ import {
   type Table,
 } from '../../kernel/iptables.js'
 import { chainIn } from '../../kernel/place.js'
-import { kernelError } from '../../kernel/iptables-error.js'
+import { kernelError } from '../../kernel/command.js'
 import { iptablesPlanner, type IptablesPlan } from './plan.js'
 import { ownTables } from './apply.js'
 import { ownerText, type Difference, chainDifferences, jumpDifferences } from '../difference.js'

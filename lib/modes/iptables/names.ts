@@ -1,5 +1,5 @@
 import type { Protocol } from '../../state/names.js'
-import { nameHash } from '../name-hash.js'
+import { nameHash } from '../../state/sha256.js'
 
 /** The chains with a fixed name (IT01). The comments say in which tables they are. */
 export const chains = {

@@ -1,12 +1,18 @@
-import { Batch } from '../../kernel/iptables.js'
+import { Batch, type Rule, type Table } from '../../kernel/iptables.js'
 import { chains } from './names.js'
-import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
-import { hasSameText } from './plan.js'
+import {
+  dispatchChains,
+  jumps,
+  kubeletJumps,
+  localnetGuard,
+  type FixedRules,
+} from './fixed-rules.js'
+import { hasSameText, iptablesPlanner, offlineFacts, type IptablesPlan } from './plan.js'
 import type { ChainRules, DispatchRule, ServiceRules } from './service-rules.js'
-import type { FixedRules } from './fixed-rules.js'
-import type { IptablesPlan } from './plan.js'
 import type { PersistentMap } from '../../state/persistent-map.js'
-import type { Rule, Table } from '../../kernel/iptables.js'
+import { iptablesSettings } from './settings.js'
+import type { Config } from '../../config/config.js'
+import type { PlanReader } from '../mode.js'
 
 /** The whole plan as one input of iptables-restore, with the jumps from the built-in chains. */
 export function renderPlan(plan: IptablesPlan): string {
@@ -182,4 +188,15 @@ class SharedChanges {
 export function writeChain(batch: Batch, { table, chain, rules }: ChainRules): void {
   batch.chain(table, chain)
   for (const rule of rules) batch.append(table, chain, rule)
+}
+
+/** Plans and renders without a kernel, as for a usual one. */
+export function iptablesReader(config: Config): PlanReader<IptablesPlan> {
+  return {
+    plan: iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts }),
+    render: renderPlan,
+    renderChanges,
+    parts: ({ services }) => services,
+    only: (plan, keys) => ({ ...plan, services: plan.services.pick(keys) }),
+  }
 }

@@ -2,8 +2,11 @@ import { setBatch } from './set-batch.js'
 import { between, noChanges, addResource, type Changes } from './changes.js'
 import { chainBatch } from './chains.js'
 import { deviceName } from './names.js'
-import type { IpvsPlan } from './plan.js'
+import { ipvsPlanner, onlyOf, type IpvsPlan } from './plan.js'
 import { serverText, type RealServer, type VirtualServer } from './resource.js'
+import { ipvsSettings, type IpvsSettings } from './settings.js'
+import type { Config } from '../../config/config.js'
+import type { PlanReader } from '../mode.js'
 
 /** The plan as text, in the formats that ipset, iptables and ipvsadm read. */
 export function renderPlan(plan: IpvsPlan): string {
@@ -90,4 +93,14 @@ function addressLines({ family }: IpvsPlan, changes: Changes): string {
     ...changes.addAddresses.map((ip) => `ip address add ${ip}/${bits} dev ${deviceName}\n`),
     ...changes.removeAddresses.map((ip) => `ip address del ${ip}/${bits} dev ${deviceName}\n`),
   ].join('')
+}
+
+/** Plans and renders without a kernel. */
+export function ipvsReader(config: Config): PlanReader<IpvsPlan> {
+  return readerOf(ipvsSettings(config))
+}
+
+export function readerOf(settings: IpvsSettings): PlanReader<IpvsPlan> {
+  const plan = ipvsPlanner(settings)
+  return { plan, render: renderPlan, renderChanges, parts: ({ parts }) => parts, only: onlyOf }
 }

@@ -1,4 +1,4 @@
-import { kernelError } from '../../kernel/iptables-error.js'
+import { kernelError } from '../../kernel/command.js'
 import {
   Batch,
   Iptables,

@@ -1,4 +1,4 @@
-import { clientLimit } from '../../kernel/open-files.js'
+import { clientLimit } from '../../kernel/this-process.js'
 import type { Log } from '../mode.js'
 
 /** The usual limit. It is lower if few files may be open: a connection takes two descriptors. */

@@ -1,7 +1,7 @@
 import type { BaseHook, L4Protocol, NftFamily, NftSet } from '../../kernel/nftables/model.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Protocol, ServicePortName } from '../../state/names.js'
-import { nameHash } from '../name-hash.js'
+import { nameHash } from '../../state/sha256.js'
 
 /** Names and layout of table kube-proxy (NF01-NF09), as in upstream's nftables mode. */
 

@@ -1,8 +1,10 @@
 import type { Command, Transaction } from '../../kernel/nftables/model.js'
-import { transactionLines, transactionText } from '../../kernel/nftables/text.js'
-import type { CommandLine } from '../../kernel/nftables/text.js'
+import { transactionLines, transactionText, type CommandLine } from '../../kernel/nftables/text.js'
 import { between, creation } from './changes.js'
-import type { NftablesPlan } from './plan.js'
+import { nftablesPlanner, onlyOf, type NftablesPlan, type PlanSettings } from './plan.js'
+import { nftablesSettings } from './settings.js'
+import type { Config } from '../../config/config.js'
+import type { PlanReader } from '../mode.js'
 
 /** The whole plan as input of `nft -f`, sorted by kind and name. */
 export function renderPlan(plan: NftablesPlan): string {
@@ -63,4 +65,15 @@ function nameOf(command: Command): string {
     return typeof command.chain === 'string' ? command.chain : command.chain.name
   }
   return 'element' in command ? `${command.element.set.name} ${command.element.key.join(' ')}` : ''
+}
+
+/** Plans and renders without a kernel. */
+export function nftablesReader(config: Config): PlanReader<NftablesPlan> {
+  return readerOf(nftablesSettings(config))
+}
+
+export function readerOf(settings: PlanSettings): PlanReader<NftablesPlan> {
+  const plan = nftablesPlanner(settings)
+  const shown = { render: renderPlan, lines: planLines, renderChanges }
+  return { plan, ...shown, parts: ({ parts }) => parts, only: onlyOf }
 }

@@ -11,8 +11,9 @@ import { logTarget } from '../refusal-log.js'
 import type { UserspaceSettings } from './settings.js'
 import { subChainOf, type PlacedRule } from './portals/sub-chains.js'
 import * as names from './names.js'
-import type { ServicePlan, UserspacePlan } from './plan.js'
+import { checkBindAddress, userspacePlanner, type ServicePlan, type UserspacePlan } from './plan.js'
 import type { EndpointList, PortalRule } from './portals/portal-rules.js'
+import type { PlanReader } from '../mode.js'
 
 const { natChains, filterChains } = names
 
@@ -230,4 +231,16 @@ function renderListeners(service: ServicePlan): string {
     })
     .join('')
   return addresses + listeners
+}
+
+/** Plans and renders without a kernel. */
+export function userspaceReader(settings: UserspaceSettings): PlanReader<UserspacePlan> {
+  if (settings.portals !== 'addresses') checkBindAddress(settings.bindAddress)
+  return {
+    plan: userspacePlanner(settings),
+    render: (plan) => renderPlan(plan, settings),
+    renderChanges: (plan, previous) => renderPlanChanges(plan, previous, settings),
+    parts: ({ services }) => services,
+    only: (plan, keys) => ({ ...plan, services: plan.services.pick(keys) }),
+  }
 }

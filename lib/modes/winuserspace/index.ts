@@ -1,8 +1,9 @@
 import type { Config } from '../../config/config.js'
 import type { LinkAddresses } from '../../kernel/link-addresses.js'
-import type { Log, ModeDefinition } from '../mode.js'
-import { openLink } from './open-link.js'
-import { probeWindows } from './probe.js'
+import type { Log, ModeDefinition, Finding } from '../mode.js'
+import { openLink, windowsNode, type WindowsNode } from './open-link.js'
+import { messageOf } from '../../errors.js'
+import { missingSystem } from '../systems.js'
 
 /** Userspace mode gives the parts that need no netfilter. */
 type OnAddresses = (
@@ -16,5 +17,33 @@ export function winuserspaceMode(onAddresses: OnAddresses): ModeDefinition {
     summary:
       'a listener in this process for every service port, at addresses of an interface of Windows',
     probe: () => probeWindows(),
+  }
+}
+
+/** Nothing is required: somebody else may have added the addresses to this machine already. */
+export async function probeWindows(node: WindowsNode = windowsNode): Promise<readonly Finding[]> {
+  const elsewhere = missingSystem('winuserspace')
+  if (elsewhere) return [elsewhere]
+  return [await probeIpHelper(node), probeInterfaces(node)]
+}
+
+async function probeIpHelper({ loadIpHelper }: WindowsNode): Promise<Finding> {
+  const need = { what: 'iphlpapi.dll, for addresses of Services', required: false }
+  try {
+    await loadIpHelper()
+    return { ...need, ok: true, seen: 'can be called', fix: '' }
+  } catch (error) {
+    return { ...need, ok: false, seen: messageOf(error), fix: 'netsh is used instead' }
+  }
+}
+
+function probeInterfaces({ interfaces }: WindowsNode): Finding {
+  const need = { what: 'interfaces of this node', required: false }
+  try {
+    const names = Object.keys(interfaces())
+    return { ...need, ok: true, seen: names.join(', '), fix: '' }
+  } catch (error) {
+    const fix = 'UDP node ports then listen on every address'
+    return { ...need, ok: false, seen: messageOf(error), fix }
   }
 }

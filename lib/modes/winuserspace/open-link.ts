@@ -5,12 +5,14 @@ import { messageOf } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
 import type { LinkAddresses } from '../../kernel/link-addresses.js'
 import { AddressJournal } from '../../kernel/windows/address-journal.js'
-import type { AddressWriter } from '../../kernel/windows/address-writer.js'
-import { canBind } from '../../kernel/windows/can-bind.js'
+import {
+  canBind,
+  WindowsAddresses,
+  type AddressWriter,
+} from '../../kernel/windows/windows-addresses.js'
 import { loadIpHelper, type IpHelper } from '../../kernel/windows/ip-helper.js'
 import { openIpHelperWriter } from '../../kernel/windows/ip-helper-writer.js'
 import { openNetshWriter } from '../../kernel/windows/netsh-writer.js'
-import { WindowsAddresses } from '../../kernel/windows/windows-addresses.js'
 import type { Log } from '../mode.js'
 
 /** The interface that kube-proxy 1.25 put the addresses of Services on (WU08). */

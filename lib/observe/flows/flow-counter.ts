@@ -2,8 +2,7 @@ import type { FlowCounters, FlowMessage } from '../../kernel/flow-message.js'
 import type { FlowReader } from '../../kernel/flow-events.js'
 import type { Protocol } from '../../state/names.js'
 import { addTo, EndpointCounts, noCounters } from './endpoint-counts.js'
-import type { FlowLine } from './line.js'
-import { outcomeOf } from './outcome.js'
+import { outcomeOf, type FlowLine } from './line.js'
 import { ServiceTable } from './service-table.js'
 import type {
   CarriedGrowth,

@@ -1,12 +1,11 @@
 import { encodeAddress, familyOf } from '../../kernel/sockets/socket-address.js'
-import { allocateNative, type NativeMemory } from '../../kernel/sockets/native-memory.js'
+import { allocateNative, type NativeMemory, type Libc } from '../../kernel/sockets/libc.js'
 import { errno, errnoName } from '../../kernel/sockets/errno.js'
 import { closedTooSoon, good, late, refusal, type Outcome } from './outcome.js'
 import { hostPort } from '../../state/ip.js'
 import { httpAnswer, httpRequest, longestStatusLine } from './http-answer.js'
 import { Sockets } from '../../kernel/sockets/sockets.js'
 import type { CheckTarget } from './messages.js'
-import type { Libc } from '../../kernel/sockets/libc.js'
 
 const mostIdle = 64
 /** An address of family AF_UNSPEC. To connect to it ends a connection. */

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { chainIn, placeId } from '../../../lib/kernel/place.js'
 import { walkIptables } from '../../../lib/inspect/explain/iptables-walk.js'
-import { simulatedPlayground } from '../../../lib/lab/simulation/playground.js'
+import { simulatedPlayground } from '../../../lib/lab/simulation/cluster.js'
 import type { PageView } from '../../../lib/page/readers.js'
 
 t.test('explain counts the rules that a packet is compared with, on each way', async (t) => {

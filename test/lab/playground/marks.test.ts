@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { simulatedPlayground } from '../../../lib/lab/simulation/playground.js'
+import { simulatedPlayground } from '../../../lib/lab/simulation/cluster.js'
 import type { LivePlayground } from '../../../lib/lab/playground/live-playground.js'
 import type { PageView } from '../../../lib/page/readers.js'
 import type { PodAction } from '../../../lib/page/page-command.js'

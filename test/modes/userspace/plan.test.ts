@@ -1,5 +1,5 @@
 import t from 'tap'
-import { openFilesLimit } from '../../../lib/kernel/open-files.js'
+import { openFilesLimit } from '../../../lib/kernel/this-process.js'
 import fc from 'fast-check'
 import { AffinityTable } from '../../../lib/modes/userspace/datapath/affinity.js'
 import { Balancer } from '../../../lib/modes/userspace/datapath/balancer.js'

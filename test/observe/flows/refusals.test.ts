@@ -1,6 +1,5 @@
 import t from 'tap'
-import { Attempts } from '../../../lib/observe/flows/attempts.js'
-import { refusalIn } from '../../../lib/observe/flows/refusals.js'
+import { Attempts, refusalIn } from '../../../lib/observe/flows/refusals.js'
 
 /** The header of a packet as a rule logs it: IPv4 with so many bytes of options, or IPv6. */
 function packet(family: 'IPv4' | 'IPv6', protocol: number, optionBytes = 0): Buffer {

@@ -12,8 +12,8 @@ import { conditionOf, isReady, type KubeObject } from '../object.js'
 import { matchesLabels } from '../selectors.js'
 import { keyOf, type StoreEvent } from '../store.js'
 import { ownKey, watch, type Controller, type ControllerDeps } from './controller.js'
-import { warn } from './events.js'
 import type { PodEvent, PodRuntime, PodState } from './pod-runtime.js'
+import type { Registry } from '../registry.js'
 
 export interface PodControllerDeps extends ControllerDeps {
   readonly runtime: PodRuntime
@@ -251,4 +251,26 @@ function keepTimes(status: JsonObject, before: KubeObject): JsonObject {
     return { ...next, lastTransitionTime: textAt(same, 'lastTransitionTime') }
   })
   return { ...status, conditions }
+}
+
+/** Writes a warning about an object, where `kubectl describe` and `kubectl get events` find it. */
+function warn(registry: Registry, about: KubeObject, { reason, message }: PodEvent): void {
+  const kind = registry.resources.byKind('v1', 'Event')
+  if (!kind) return
+  const { apiVersion, kind: ofKind, metadata } = about
+  const { name, namespace = 'default', uid = '' } = metadata
+  const now = registry.timestamp()
+  registry.create(kind, {
+    apiVersion: 'v1',
+    kind: 'Event',
+    metadata: { generateName: `${name}.`, namespace },
+    involvedObject: { apiVersion, kind: ofKind, name, namespace, uid },
+    type: 'Warning',
+    reason,
+    message,
+    count: 1,
+    source: { component: 'playground' },
+    firstTimestamp: now,
+    lastTimestamp: now,
+  })
 }

@@ -1,5 +1,5 @@
 import { Assembler, type MapReference } from '../../../kernel/bpf/assembler.js'
-import type { Hook } from '../../../kernel/bpf/hooks.js'
+import type { Hook } from '../../../kernel/bpf/program.js'
 import { protocols } from '../layout.js'
 import { chooseEndpoint } from './choose-endpoint.js'
 import { countConnections } from './connections.js'

@@ -1,4 +1,4 @@
-import { openFilesLimit } from '../../../kernel/open-files.js'
+import { openFilesLimit } from '../../../kernel/this-process.js'
 
 /**
  * File descriptors that the data paths of all workers may have open together. The process keeps a

@@ -1,6 +1,6 @@
 import { Turns } from '../../../async.js'
 import { Batch, type Iptables, type SavedTable } from '../../../kernel/iptables.js'
-import { kernelError } from '../../../kernel/iptables-error.js'
+import { kernelError } from '../../../kernel/command.js'
 import { subChainsFrom, jumpsToSubChains, subChainName, type PlacedRule } from './sub-chains.js'
 import { messageOf } from '../../../errors.js'
 import { ForeignCommits } from '../../foreign-commits.js'

@@ -1,7 +1,7 @@
 import { KernelError, messageOf, type KernelErrorKind } from '../../../errors.js'
 import { Batch, connectionState, Iptables, rule, type Run } from '../../../kernel/iptables.js'
 import type { IpFamily } from '../../../state/ip.js'
-import { kernelError } from '../../../kernel/iptables-error.js'
+import { kernelError } from '../../../kernel/command.js'
 import { ForeignCommits } from '../../foreign-commits.js'
 import type { Log } from '../../mode.js'
 import type { UserspaceSettings } from '../settings.js'

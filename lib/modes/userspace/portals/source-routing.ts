@@ -6,7 +6,7 @@ import {
   type Iptables,
   type RestoreOptions,
 } from '../../../kernel/iptables.js'
-import { kernelError } from '../../../kernel/iptables-error.js'
+import { kernelError } from '../../../kernel/command.js'
 import type { Routes } from '../../../kernel/routes.js'
 import { loadLibc } from '../../../kernel/sockets/libc.js'
 import { Sockets } from '../../../kernel/sockets/sockets.js'

@@ -1,6 +1,5 @@
 import { DatagramBatch } from '../../../../kernel/sockets/datagrams.js'
-import type { Libc } from '../../../../kernel/sockets/libc.js'
-import { allocateNative } from '../../../../kernel/sockets/native-memory.js'
+import { allocateNative, type Libc } from '../../../../kernel/sockets/libc.js'
 import { Pipes } from '../../../../kernel/sockets/pipe.js'
 import { encodeAddress } from '../../../../kernel/sockets/socket-address.js'
 import { Sockets } from '../../../../kernel/sockets/sockets.js'

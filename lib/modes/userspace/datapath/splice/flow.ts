@@ -1,5 +1,5 @@
 import { errno } from '../../../../kernel/sockets/errno.js'
-import type { NativeMemory } from '../../../../kernel/sockets/native-memory.js'
+import type { NativeMemory } from '../../../../kernel/sockets/libc.js'
 import type { Pipe, Pipes } from '../../../../kernel/sockets/pipe.js'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { pipeBytes, type PipePool } from './pipe-pool.js'
