@@ -63,6 +63,7 @@ function postLines(): void {
 let events: FlowEvents | undefined
 let overruns = 0
 let isChanged = false
+let hasStarted = false
 
 /** Gives new events to the counter; returns whether there were any. */
 function look(): boolean {
@@ -135,15 +136,14 @@ const shared =
   stateFile === '' || hearsConnections ? undefined : new SharedCounts(stateFile, counter)
 
 async function save(): Promise<void> {
-  if (stateFile === '' || !isChanged) return
+  // Before the start, the file has the numbers of an earlier process, and this one has none.
+  if (stateFile === '' || !isChanged || !hasStarted) return
   isChanged = false
   const saved = shared ? shared.save() : saveCounts(stateFile, counter.save())
   await saved.catch((error: unknown) => {
     post({ kind: 'warning', reason: `keep the numbers of connections: ${messageOf(error)}` })
   })
 }
-
-let hasStarted = false
 
 /** Starts to read, once the Services are known. */
 async function start(): Promise<void> {

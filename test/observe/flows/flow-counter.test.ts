@@ -3,6 +3,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { removeCounts, saveCounts } from '../../../lib/observe/flows/saved-counts.js'
 import { FlowMessage } from '../../../lib/kernel/flow-message.js'
+import { FlowThread } from '../../../lib/observe/flows/flow-thread.js'
 import { FlowCounter } from '../../../lib/observe/flows/flow-counter.js'
 import type { FlowLine } from '../../../lib/observe/flows/line.js'
 import type { Refusal } from '../../../lib/observe/flows/refusals.js'
@@ -119,3 +120,23 @@ t.test('a cleanup removes the numbers of this network namespace, and no others',
   await removeCounts(file)
   t.notOk(existsSync(file))
 })
+
+t.test(
+  'a proxy that ends before it knows any Service keeps the numbers of the one before',
+  async (t) => {
+    const stateFile = join(t.testdir(), 'flows.json')
+    const bytes = { bytesToEndpoint: 1, bytesToClient: 1, packetsToEndpoint: 1, packetsToClient: 1 }
+    const endpoint = {
+      service: 'default/web',
+      protocol: 'TCP',
+      endpoint: '10.244.1.21:80',
+    } as const
+    const counts = [{ ...endpoint, ...bytes, opened: 7 }]
+    await saveCounts(stateFile, { heardUntil: 1, recent: [], counts, turnedAway: [] })
+    const before = readFileSync(stateFile, 'utf8')
+    const kernel = { hearsConnections: true, onlyTranslated: true, refusalGroup: undefined }
+    const thread = new FlowThread({ ...kernel, stateFile, startedAt: 0 }, () => undefined)
+    await thread.stop()
+    t.equal(readFileSync(stateFile, 'utf8'), before)
+  },
+)
