@@ -80,6 +80,11 @@ export interface Capabilities {
   readonly waitsForLock: boolean
   /** Whether MASQUERADE has `--random-fully` (since 1.6.2). */
   readonly randomFully: boolean
+  /**
+   * Whether the mask of an address may begin with a zero byte, such as `0.0.0.5/0.0.0.63`.
+   * iptables-nft before 1.8.8 makes a rule of it that the kernel refuses.
+   */
+  readonly sparseMasks: boolean
 }
 
 const leastWaitMs = 500
@@ -102,7 +107,10 @@ export class Iptables {
     const since162 = isAtLeast(version, [1, 6, 2])
     const wait = ['-w', String(waitSeconds)]
     this.family = family
-    this.capabilities = { backend, version, waitsForLock: since162, randomFully: since162 }
+    this.capabilities = {
+      ...{ backend, version, waitsForLock: since162, randomFully: since162 },
+      sparseMasks: backend === 'legacy' || isAtLeast(version, [1, 8, 8]),
+    }
     this.#programs = programs
     this.#wait = {
       command: isAtLeast(version, [1, 4, 22]) ? wait : isAtLeast(version, [1, 4, 20]) ? ['-w'] : [],

@@ -226,6 +226,7 @@ t.test('IT47: each version of iptables gets the wait option that it knows', asyn
   t.match(before162, { randomFully: false, waitsForLock: false, version: [1, 6, 1] })
   t.same((await argsOf('v1.4.21')).seen, [list(' -w'), `${locked} --noflush`])
   t.same((await argsOf('v1.4.19')).seen, [list(''), `${locked} --noflush`])
+  t.match([now, before162], [{ sparseMasks: true }, { sparseMasks: true }], 'legacy takes any mask')
 })
 
 const lockSkip = netnsSkip || programSkip('iptables-legacy') || programSkip('flock')

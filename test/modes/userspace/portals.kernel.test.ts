@@ -103,6 +103,33 @@ for (const backend of ['nft', 'legacy'] as const) {
   }
 }
 
+/*
+ * iptables-nft 1.8.7 itself is run by `npm run kernels -- --tools bullseye`. Here the masks it takes
+ * are held, and that the kernel leads each address to one sub-chain.
+ */
+for (const family of ['IPv4', 'IPv6'] as const) {
+  t.test(`${family} rules of many Services, as of iptables-nft 1.8.7`, { skip }, async (t) => {
+    const run: Run = async (file, args, options) =>
+      args[0] === '--version'
+        ? { code: 0, signal: null, stdout: 'iptables v1.8.7 (nf_tables)', stderr: '' }
+        : runProgram(file, args, options)
+    const iptables = await Iptables.open({ family, backend: 'nft', run })
+    const options = { fixed: fixedRules({ portRange: undefined, logsRefused: true }) }
+    const portals = new IptablesPortals(iptables, { ...options, guardsEachPort: true })
+    await portals.replaceAll(rulesOf(family, many))
+    t.ok(await portals.isIntact())
+    const nat = (await readPortals(iptables)).find(({ table }) => table === 'nat')
+    for (const chain of ['KUBE-PORTALS-CONTAINER', 'KUBE-PORTALS-HOST']) {
+      const rules = nat?.chains.get(chain)?.rules ?? []
+      const jumps = rules.filter((rule) => / KUBE-PORTALS-\w+-[0-9A-F]{2}$/.test(rule))
+      t.equal(new Set(jumps.map((rule) => rule.match(/-d (\S+)/)?.[1])).size, 2 * 64)
+      for (const rule of jumps) t.match(rule, family === 'IPv4' ? '/128.0.0.63 ' : '/8000::3f ')
+    }
+    await portals.remove()
+    await portals.drained()
+  })
+}
+
 for (const backend of ['nft', 'legacy'] as const) {
   t.test(
     `older rules that another program restores are found, iptables-${backend}`,

@@ -56,7 +56,10 @@ export class IptablesPortals implements Portals {
     this.#foreign = options.foreign ?? new ForeignCommits()
     this.#reported = options.log && new Reported(options.log)
     this.#fixed = options.fixed
-    this.#jumpsToSubChains = jumpsToSubChains(iptables.family, options.guardsEachPort)
+    this.#jumpsToSubChains = jumpsToSubChains(iptables.family, {
+      guardsEachPort: options.guardsEachPort,
+      sparseMasks: iptables.capabilities.sparseMasks,
+    })
   }
 
   /** Rules need no preparation. */

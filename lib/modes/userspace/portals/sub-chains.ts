@@ -54,15 +54,24 @@ export function isSubChain(table: string, chain: string): boolean {
   return parent !== undefined && parents.includes(parent)
 }
 
+export interface SubChainOptions {
+  readonly guardsEachPort: boolean
+  /** Whether iptables takes a mask that begins with a zero byte. */
+  readonly sparseMasks: boolean
+}
+
 /** The rules of the large chains once there are sub-chains. */
-export function jumpsToSubChains(family: IpFamily, guardsEachPort: boolean): readonly PlacedRule[] {
+export function jumpsToSubChains(
+  family: IpFamily,
+  { guardsEachPort, sparseMasks }: SubChainOptions,
+): readonly PlacedRule[] {
   const jumps: PlacedRule[] = []
   for (let subChain = 0; subChain < subChains; subChain++) {
-    const destination =
-      family === 'IPv4' ? `0.0.0.${subChain}/0.0.0.${addressBits}` : maskedIpv6(subChain)
-    for (const chain of splitInNat) {
-      const jump = subChainName(chain, subChain)
-      jumps.push({ table: 'nat', chain, rule: rule({ destination, jump }) })
+    for (const destination of addressesOf(subChain, family, sparseMasks)) {
+      for (const chain of splitInNat) {
+        const jump = subChainName(chain, subChain)
+        jumps.push({ table: 'nat', chain, rule: rule({ destination, jump }) })
+      }
     }
     if (!guardsEachPort) continue
     const from = subChain * portsPerSubChain
@@ -76,6 +85,25 @@ export function jumpsToSubChains(family: IpFamily, guardsEachPort: boolean): rea
     }
   }
   return jumps
+}
+
+/**
+ * The addresses of a sub-chain, with their mask. Where the mask must not begin with a zero byte, it
+ * has the first bit too, and both values of that bit are needed.
+ */
+function addressesOf(subChain: number, family: IpFamily, sparseMasks: boolean): readonly string[] {
+  const firsts = sparseMasks ? [0] : [0, 1]
+  const maskFirst = sparseMasks ? 0 : 1
+  const address = family === 'IPv4' ? addressIpv4 : addressIpv6
+  return firsts.map((first) => `${address(first, subChain)}/${address(maskFirst, addressBits)}`)
+}
+
+function addressIpv4(firstBit: number, last: number): string {
+  return `${firstBit * 128}.0.0.${last}`
+}
+
+function addressIpv6(firstBit: number, last: number): string {
+  return `${firstBit ? '8000' : ''}::${last === 0 ? '' : last.toString(16)}`
 }
 
 /** A listing as it would be without sub-chains, to compare rules wherever they are. */
@@ -97,8 +125,4 @@ export function withoutSubChains(tables: readonly SavedTable[]): readonly SavedT
     }
     return { ...saved, chains: merged }
   })
-}
-
-function maskedIpv6(subChain: number): string {
-  return `::${subChain.toString(16)}/::${addressBits.toString(16)}`
 }
