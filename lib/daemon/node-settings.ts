@@ -57,7 +57,7 @@ export async function prepareMode(
   const requested = config.mode
   try {
     const chosen = await chooseMode(
-      { mode: requested, fallback: config.modeFallback },
+      { mode: requested, fallback: config.modeFallback, config },
       log,
       loaders,
     )

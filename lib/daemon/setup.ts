@@ -47,7 +47,7 @@ export async function setUp(config: Config, deps: DaemonDeps): Promise<Setup> {
   const nodeName = nodeNameOf(config.hostnameOverride)
   const families = ipFamilies()
   const objects = await openObjects(config, nodeName, log)
-  const chosen = await chooseMode({ mode: config.mode, fallback: config.modeFallback }, log)
+  const chosen = await chooseMode({ mode: config.mode, fallback: config.modeFallback, config }, log)
   const { mode } = chosen
   logChoice(chosen, config.mode, log)
   for (const warning of startWarnings(config, mode, families)) log.warn({}, warning)

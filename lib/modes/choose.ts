@@ -3,12 +3,14 @@ import { missingIn } from './findings.js'
 import { modeLoaders, type ModeLoaders } from './registry.js'
 import { missingSystem, modeMeant } from './systems.js'
 import { systemHere, type System } from '../platform.js'
-import type { ModeName, ProxyMode } from '../config/config.js'
+import type { Config, ModeName, ProxyMode } from '../config/config.js'
 import type { Finding, Log, ModeDefinition } from './mode.js'
 
 export interface ModeRequest {
   readonly mode: ProxyMode
   readonly fallback: ModeName | 'none'
+  /** What the modes are asked to do. They may not be able to, such as to serve a certain cgroup. */
+  readonly config?: Config
 }
 
 export interface ChosenMode {
@@ -47,7 +49,7 @@ export async function chooseMode(
       continue
     }
     const definition = await load()
-    const findings = await probe(mode, definition, log)
+    const findings = await probe(mode, () => definition.probe({ log }, request.config))
     const missing = missingIn(findings)
     if (missing.length === 0) return { mode, definition, passedOver }
     passedOver.push({ mode, missing })
@@ -83,11 +85,10 @@ function candidates(
 /** A probe that throws means that the mode does not run. */
 async function probe(
   mode: ModeName,
-  definition: ModeDefinition,
-  log: Log,
+  work: () => Promise<readonly Finding[]>,
 ): Promise<readonly Finding[]> {
   try {
-    return await definition.probe({ log })
+    return await work()
   } catch (error) {
     const what = `probe of ${mode} mode`
     return [

@@ -23,8 +23,11 @@ export interface Finding {
 export interface ModeDefinition {
   /** One line for `--help`, `check` and the README. */
   readonly summary: string
-  /** Looks at what the kernel can do, without a lasting change. */
-  probe(context: ProbeContext): Promise<readonly Finding[]>
+  /**
+   * Looks at what the kernel can do, without a lasting change; `config` is undefined if nobody has
+   * configured this node yet.
+   */
+  probe(context: ProbeContext, config?: Config): Promise<readonly Finding[]>
   /** Reads how often to sync. */
   syncPeriods(config: Config): SyncPeriods
   /** A planner that needs no kernel and no rights; `kube-proxy render` uses it. */

@@ -41,8 +41,11 @@ function programsAt(folder: string): readonly ('here' | 'elsewhere')[] {
 /** The daemon in a network namespace of its own. */
 interface Elsewhere {
   readonly cgroup: string
-  /** Ends the one that runs, and starts another one; both keep what was pinned. */
-  readonly restart: (mode: 'ebpf' | 'nftables', cgroup?: string) => Promise<void>
+  /**
+   * Ends the one that runs, and starts another one; both keep what was pinned. The answer is what it
+   * has logged after its first sync.
+   */
+  readonly restart: (mode: 'ebpf' | 'nftables', cgroup?: string) => Promise<string>
   /** Ends the one that runs, and runs the command. */
   readonly cleanup: () => Promise<void>
 }
@@ -58,7 +61,13 @@ function withDaemonElsewhere(
       const texts = firstObjects().map((each) => stringify(each))
       await writeFile(objects, texts.join('---\n'))
       const flags = [
-        ...['--proxy-mode-fallback=none', '--manifests', objects, '--hostname-override', 'node-1'],
+        ...[
+          '--proxy-mode-fallback=userspace',
+          '--manifests',
+          objects,
+          '--hostname-override',
+          'node-1',
+        ],
         ...['--cluster-cidr', '10.244.0.0/16', '--ebpf-bpffs', bpffs],
       ]
       const daemon = new Daemon(world, flags, seeingOnly(bpffs))
@@ -76,6 +85,7 @@ function withDaemonElsewhere(
               if (proxy.isRunning()) return /SyncProxyRules complete[^]*IPv6/.test(proxy.output())
               throw new Error('the proxy has ended')
             })
+            return proxy.output()
           },
           cleanup: async () => {
             await stop()
@@ -143,6 +153,15 @@ t.test('two network namespaces with one bpffs: each has pins of its own', { skip
     t.same(programsAt(elsewhere.cgroup), [])
     t.same(programsAt(node.cgroup), ['here'])
     t.equal(await asked(), 'one')
+  })
+})
+
+t.test('a configured folder that is no cgroup: the packet path, and why', { skip }, async (t) => {
+  await withDaemonElsewhere('', async (elsewhere) => {
+    const logged = await elsewhere.restart('ebpf', '/proc')
+    t.match(logged, /\/proc[^\n]*set ebpf\.cgroup to a folder of cgroup2/)
+    t.match(logged, /nftables/)
+    t.same(programsAt(elsewhere.cgroup), [])
   })
 })
 

@@ -26,9 +26,9 @@ const headStartMs = 50
 export function ebpfMode(packets: ModeDefinition): ModeDefinition {
   return {
     summary: 'connections are translated at the socket, other packets as in nftables mode',
-    probe: async (context) => [
-      ...probeSockets({ settings: probeDefaults, log: context.log }),
-      ...(await packets.probe(context)),
+    probe: async ({ log }, config) => [
+      ...probeSockets({ settings: config ? ebpfSettings(config) : probeDefaults, log }),
+      ...(await packets.probe({ log }, config)),
     ],
     prepare: async (config, context) => packets.prepare?.(config, context),
     settle: async (config, family) => (await packets.settle?.(config, family)) ?? config,

@@ -99,7 +99,10 @@ function cgroupFindings({ settings, openCalls = openSystemCalls }: ProbeDeps): r
   try {
     cgroup = openCgroup(settings.cgroup)
   } catch (error) {
-    const fix = 'mount cgroup2, such as at /sys/fs/cgroup/unified, or set ebpf.cgroup to a folder'
+    const fix =
+      settings.cgroup === ''
+        ? 'mount cgroup2, such as at /sys/fs/cgroup/unified, or set ebpf.cgroup to a folder of it'
+        : 'set ebpf.cgroup to a folder of cgroup2, or leave it empty for the whole node'
     return [{ what, ok: false, required: true, seen: messageOf(error), fix }]
   }
   try {
