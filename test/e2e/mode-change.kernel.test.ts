@@ -8,3 +8,9 @@ t.test(
   { skip: skip || cgroupSkip },
   (t) => changesOfMode(t, ['nftables', 'ebpf', 'iptables', 'ebpf', 'nftables']),
 )
+
+t.test(
+  'L16: from ebpf mode to userspace mode no connection is lost, and back all are served anew',
+  { skip: skip || cgroupSkip },
+  (t) => changesOfMode(t, ['ebpf', 'userspace', 'ebpf']),
+)
