@@ -79,5 +79,7 @@ t.test(
     }
     const play = await runCommand(process.execPath, [whole, 'playground', '--proxy-mode', 'x'])
     t.match(play, { code: 2, stderr: /^kube-proxy: --proxy-mode: there is no mode "x"; there are/ })
+    const hns = await runCommand(process.execPath, [whole, 'playground', '--mode=kernelspace'])
+    t.match(hns, { code: 2, stderr: /"kernelspace"; .*on Windows it has winuserspace/ })
   },
 )

@@ -190,6 +190,19 @@ for (const way of ['iphlpapi', 'netsh'] as const) {
   )
 }
 
+t.test('iphlpapi: what others add after Windows has restarted is not ours', async (t) => {
+  const windows = new FakeWindows()
+  const machine = windowsMachine(t, 'iphlpapi', windows)
+  await machine.open().add('IPv4', ['10.96.0.10', '10.96.0.11'])
+  windows.on.set('hns', new Map([['10.96.0.10', 32]]))
+  windows.sources.add('10.96.0.10')
+  const link = machine.open()
+  t.same(await link.ours('IPv4'), [])
+  t.same([...(await link.foreign('IPv4', ['10.96.0.10']))], ['10.96.0.10'])
+  t.same(await link.remove('IPv4', ['10.96.0.10']), [])
+  t.same(windows.listed(), ['10.96.0.10'])
+})
+
 t.test('without the interface nothing is added, and the message says what to do', async (t) => {
   const windows = new FakeWindows()
   windows.on.delete('hns')

@@ -11,6 +11,8 @@ export class FakeWindows {
     ['hns', new Map<string, number>()],
     ['other', new Map([['192.0.2.1', 24]])],
   ])
+  /** Addresses that the node's own connections may take as their source. */
+  readonly sources = new Set<string>()
   readonly calls: string[] = []
   /** How the next changes go wrong. */
   fault: 'none' | 'denied' | 'lies' | 'adds but fails' = 'none'
@@ -51,7 +53,7 @@ export class FakeWindows {
         const rows = [...this.on].flatMap(([link, addresses]) =>
           [...addresses]
             .filter(([ip]) => ip.includes(':') === (family === 23))
-            .map(([ip, prefix]) => writeRow(link, ip, prefix)),
+            .map(([ip, prefix]) => writeRow(link, { ip, prefix, isSource: this.sources.has(ip) })),
         )
         return { status: rows.length === 0 ? 1168 : 0, rows: Buffer.concat(rows) }
       },
@@ -94,13 +96,20 @@ function infoOf(ip: string, prefix: number): NetworkInterfaceInfo {
 
 const ipv6 = { text: 'fd00::a', bytes: 'fd00000000000000000000000000000a' } as const
 
-function writeRow(link: string, ip: string, prefix: number): Buffer {
+interface WindowsAddress {
+  readonly ip: string
+  readonly prefix: number
+  readonly isSource: boolean
+}
+
+function writeRow(link: string, { ip, prefix, isSource }: WindowsAddress): Buffer {
   const row = Buffer.alloc(rowBytes)
   row.writeUInt16LE(ip.includes(':') ? 23 : 2, 0)
   if (ip === ipv6.text) row.write(ipv6.bytes, 8, 'hex')
   else Buffer.from(ip.split('.').map(Number)).copy(row, 4)
   row.writeBigUInt64LE(luids[link] ?? 0n, 32)
   row.writeUInt8(prefix, 60)
+  row.writeUInt8(isSource ? 0 : 1, 61)
   return row
 }
 

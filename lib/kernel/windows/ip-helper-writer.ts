@@ -54,7 +54,8 @@ class IpHelperWriter implements AddressWriter {
     for (let start = 0; start + rowBytes <= rows.length; start += rowBytes) {
       if (rows.readBigUInt64LE(start + at.luid) !== this.#luid) continue
       const ip = addressText(family, rows, start + addressAt[family])
-      seen.push({ ip, isSingle: rows[start + at.prefixLength] === bitsOf(family) })
+      const isSingle = rows[start + at.prefixLength] === bitsOf(family)
+      seen.push({ ip, isSingle, isSource: rows[start + at.skipAsSource] === 0 })
     }
     return Promise.resolve(seen)
   }

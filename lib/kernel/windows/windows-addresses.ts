@@ -10,6 +10,11 @@ export interface SeenAddress {
   readonly ip: string
   /** Whether it is a single address (/32, /128). */
   readonly isSingle: boolean
+  /**
+   * Whether the node's own connections may take it as their source, which ours never are.
+   * Undefined where the way of reading does not tell.
+   */
+  readonly isSource?: boolean
 }
 
 /** One way to change the addresses of one interface of Windows. */
@@ -77,7 +82,7 @@ export class WindowsAddresses implements LinkAddresses {
       const advice = 'name an interface of this node with --windows-interface'
       throw new KernelError('not-found', `there is no interface ${JSON.stringify(link)}; ${advice}`)
     }
-    const before = await this.#single(link, family)
+    const before = ipsOf(await this.#single(link, family))
     const missing = ips.filter((ip) => !before.has(ip))
     if (missing.length > 0) {
       const added = new Set(missing)
@@ -92,7 +97,7 @@ export class WindowsAddresses implements LinkAddresses {
     }
     await this.#readBack(writer, family, { ips, failed })
     // An address that is there despite its error is still ours.
-    const after = await this.#single(link, family)
+    const after = ipsOf(await this.#single(link, family))
     this.#forget((entry) => failed.has(entry.ip) && entry.link === link && !after.has(entry.ip))
     return [...failed].map(([ip, error]) => ({ ip, error }))
   }
@@ -128,19 +133,23 @@ export class WindowsAddresses implements LinkAddresses {
     this.#writers.clear()
   }
 
-  /** Entries of the journal that are still true: the interface has this single address. */
+  /**
+   * Entries of the journal that are still true: the interface has this address, as this program
+   * adds addresses. The journal outlives a restart of Windows, the addresses do not; one that
+   * somebody else has added since is not ours.
+   */
   async #entries(family: IpFamily): Promise<readonly JournalEntry[]> {
     const entries = this.#deps.journal.read().filter(({ ip }) => familyOf(ip) === family)
     const seen = new Map<string, ReadonlySet<string>>()
     for (const { link } of entries) {
-      if (!seen.has(link)) seen.set(link, await this.#single(link, family))
+      if (!seen.has(link)) seen.set(link, ipsOf(await this.#single(link, family), isNoSource))
     }
     return entries.filter(({ ip, link }) => seen.get(link)?.has(ip) === true)
   }
 
-  async #single(link: string, family: IpFamily): Promise<ReadonlySet<string>> {
+  async #single(link: string, family: IpFamily): Promise<readonly SeenAddress[]> {
     const seen = (await this.#writerOf(link)?.read(family)) ?? []
-    return new Set(seen.filter(({ isSingle }) => isSingle).map(({ ip }) => ip))
+    return seen.filter(({ isSingle }) => isSingle)
   }
 
   async #readBack(
@@ -149,7 +158,7 @@ export class WindowsAddresses implements LinkAddresses {
     { ips, failed }: { ips: readonly string[]; failed: Map<string, KernelError> },
   ): Promise<void> {
     const { link, canBind, sleep } = this.#deps
-    const present = await this.#single(link, family)
+    const present = ipsOf(await this.#single(link, family))
     const waiting: string[] = []
     for (const ip of ips) {
       if (failed.has(ip)) continue
@@ -185,6 +194,13 @@ export class WindowsAddresses implements LinkAddresses {
     return writer
   }
 }
+
+const isNoSource = ({ isSource }: SeenAddress) => isSource !== true
+
+const ipsOf = (
+  seen: readonly SeenAddress[],
+  isWanted: (address: SeenAddress) => boolean = () => true,
+): ReadonlySet<string> => new Set(seen.filter(isWanted).map(({ ip }) => ip))
 
 /** The error of a change; undefined when it was made, or was not needed. */
 async function attempt(

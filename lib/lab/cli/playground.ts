@@ -8,6 +8,8 @@ import { systemHere } from '../../platform.js'
 import { PageServer } from '../../page/server.js'
 import { starterGone } from '../playground/user-namespace.js'
 import type { ModeName } from '../../config/config.js'
+import { modeKeys } from '../../config/keys-modes.js'
+import { adviceAbout } from '../../config/kinds.js'
 
 /** The modes in historical order. */
 const order: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
@@ -84,8 +86,9 @@ async function playSimulated(why: string, { once, proxyMode, port, say }: Simula
 function wantedModes(only: string | undefined): readonly ModeName[] {
   const wanted = order.filter((mode) => only === undefined || mode === only)
   if (wanted.length > 0) return wanted
-  const names = order.join(', ')
+  const advice = adviceAbout(only ?? '', modeKeys.mode.kind)
   throw new ConfigError(
-    `--proxy-mode: there is no mode ${JSON.stringify(only)}; there are ${names}`,
+    `--proxy-mode: there is no mode ${JSON.stringify(only)}; ` +
+      (advice ?? `there are ${order.join(', ')}`),
   )
 }
