@@ -82,7 +82,7 @@ export class WindowsAddresses implements LinkAddresses {
       const advice = 'name an interface of this node with --windows-interface'
       throw new KernelError('not-found', `there is no interface ${JSON.stringify(link)}; ${advice}`)
     }
-    const before = ipsOf(await this.#single(link, family))
+    const before = await this.#single(link, family)
     const missing = ips.filter((ip) => !before.has(ip))
     if (missing.length > 0) {
       const added = new Set(missing)
@@ -97,7 +97,7 @@ export class WindowsAddresses implements LinkAddresses {
     }
     await this.#readBack(writer, family, { ips, failed })
     // An address that is there despite its error is still ours.
-    const after = ipsOf(await this.#single(link, family))
+    const after = await this.#single(link, family)
     this.#forget((entry) => failed.has(entry.ip) && entry.link === link && !after.has(entry.ip))
     return [...failed].map(([ip, error]) => ({ ip, error }))
   }
@@ -142,14 +142,19 @@ export class WindowsAddresses implements LinkAddresses {
     const entries = this.#deps.journal.read().filter(({ ip }) => familyOf(ip) === family)
     const seen = new Map<string, ReadonlySet<string>>()
     for (const { link } of entries) {
-      if (!seen.has(link)) seen.set(link, ipsOf(await this.#single(link, family), isNoSource))
+      if (!seen.has(link)) seen.set(link, await this.#single(link, family, asWeAdd))
     }
     return entries.filter(({ ip, link }) => seen.get(link)?.has(ip) === true)
   }
 
-  async #single(link: string, family: IpFamily): Promise<readonly SeenAddress[]> {
+  async #single(
+    link: string,
+    family: IpFamily,
+    isWanted: (address: SeenAddress) => boolean = () => true,
+  ): Promise<ReadonlySet<string>> {
     const seen = (await this.#writerOf(link)?.read(family)) ?? []
-    return seen.filter(({ isSingle }) => isSingle)
+    const wanted = seen.filter((address) => address.isSingle && isWanted(address))
+    return new Set(wanted.map(({ ip }) => ip))
   }
 
   async #readBack(
@@ -158,7 +163,7 @@ export class WindowsAddresses implements LinkAddresses {
     { ips, failed }: { ips: readonly string[]; failed: Map<string, KernelError> },
   ): Promise<void> {
     const { link, canBind, sleep } = this.#deps
-    const present = ipsOf(await this.#single(link, family))
+    const present = await this.#single(link, family)
     const waiting: string[] = []
     for (const ip of ips) {
       if (failed.has(ip)) continue
@@ -195,12 +200,7 @@ export class WindowsAddresses implements LinkAddresses {
   }
 }
 
-const isNoSource = ({ isSource }: SeenAddress) => isSource !== true
-
-const ipsOf = (
-  seen: readonly SeenAddress[],
-  isWanted: (address: SeenAddress) => boolean = () => true,
-): ReadonlySet<string> => new Set(seen.filter(isWanted).map(({ ip }) => ip))
+const asWeAdd = ({ isSource }: SeenAddress) => isSource !== true
 
 /** The error of a change; undefined when it was made, or was not needed. */
 async function attempt(

@@ -85,10 +85,7 @@ async function playSimulated(why: string, { once, proxyMode, port, say }: Simula
 
 function wantedModes(only: string | undefined): readonly ModeName[] {
   const wanted = order.filter((mode) => only === undefined || mode === only)
-  if (wanted.length > 0) return wanted
-  const advice = adviceAbout(only ?? '', modeKeys.mode.kind)
-  throw new ConfigError(
-    `--proxy-mode: there is no mode ${JSON.stringify(only)}; ` +
-      (advice ?? `there are ${order.join(', ')}`),
-  )
+  if (only === undefined || wanted.length > 0) return wanted
+  const advice = adviceAbout(only, modeKeys.mode.kind) ?? `there are ${order.join(', ')}`
+  throw new ConfigError(`--proxy-mode: there is no mode ${JSON.stringify(only)}; ${advice}`)
 }

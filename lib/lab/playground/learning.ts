@@ -40,6 +40,10 @@ export class Learning {
     this.exercises = new ExerciseProgress(deps)
   }
 
+  get view() {
+    return { lessons: this.lessons.view, exercises: this.exercises.view }
+  }
+
   async perform(command: LearnCommand): Promise<void> {
     switch (command.do) {
       case 'lesson':

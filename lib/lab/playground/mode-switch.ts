@@ -48,6 +48,10 @@ export class ModeSwitch {
     return this.#busy
   }
 
+  get view() {
+    return { mode: this.#mode, modes: this.#modes, scheduler: this.scheduler, busy: this.#busy }
+  }
+
   /** Resolves once the daemon of this mode has said that it is ready. */
   async use(name: string, signal: AbortSignal): Promise<void> {
     const mode = this.#modes.find((each) => each === name)

@@ -69,6 +69,11 @@ export class Selection {
     this.#deps = deps
   }
 
+  get view() {
+    const [service, target, targets] = [this.service(), this.target(), this.targets()]
+    return { service, sender: this.sender, target, targets }
+  }
+
   sendFrom(sender: Sender): void {
     if (!this.#deps.layout.senders.includes(sender)) {
       throw new ConfigError(`send from ${sender}: this cluster has no such sender`)

@@ -55,6 +55,16 @@ export class ShownService {
     return this.#pending
   }
 
+  get view() {
+    return {
+      pods: this.#pods,
+      path: this.#path,
+      pending: this.#pending,
+      rules: this.rules.view,
+      comparison: this.comparison.view,
+    }
+  }
+
   /** What this mode should have in the kernel. */
   wanted(mode: ModeName): DesiredState | undefined {
     const { api, testBed } = this.#deps.cluster
