@@ -98,7 +98,8 @@ function givenFlags(flags: NodeFlags): GivenFlags {
   )
 }
 
-const answerMs = 3_000
+/** A proxy that is there answers at once, unless its node is very busy. */
+const answerMs = 10_000
 
 interface DaemonAnswer {
   readonly config: Config
@@ -134,12 +135,22 @@ export async function get(address: string, path: string, orElse = ''): Promise<s
     if (!response.ok) throw new Error(`HTTP ${response.status}`)
     return await response.text()
   } catch (error) {
-    const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
+    const [what, toDo] = describeFailure(error)
     throw new ConfigError(
-      `no proxy answers on ${url}: ${messageOf(cause)}; start kube-proxy, or give --daemon IP:port if its metrics are elsewhere${orElse}`,
+      `no proxy answers on ${url}: ${what}; ${toDo}, or give --daemon IP:port if its metrics are elsewhere${orElse}`,
       { cause: error },
     )
   }
+}
+
+/** What happened, and what to do about it. */
+function describeFailure(error: unknown): readonly [string, string] {
+  if (error instanceof Error && error.name === 'TimeoutError') {
+    const what = `nothing came within ${answerMs / 1000} s`
+    return [what, 'look at the log and the load of kube-proxy if it runs, start it if not']
+  }
+  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
+  return [messageOf(cause), 'start kube-proxy']
 }
 
 function parseDocument(text: string): unknown {

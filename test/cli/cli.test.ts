@@ -12,6 +12,7 @@ import { checkModes, formatChecks } from '../../lib/cli/check.js'
 import { cleanup } from '../../lib/cli/cleanup.js'
 import { groups } from '../../lib/config/key.js'
 import { keyEntries } from '../../lib/config/keys.js'
+import { get } from '../../lib/cli/seen-node.js'
 import { flowsQuery } from '../../lib/cli/flows.js'
 import { createProgram } from '../../lib/cli/program.js'
 import type { Finding, Log, ModeDefinition } from '../../lib/modes/mode.js'
@@ -59,6 +60,19 @@ t.test('without a proxy flows prints no empty table, and advises no flag of othe
   const { code, stdout, stderr } = await kubeProxy('flows', '--daemon', '127.0.0.1:1')
   t.same({ code, stdout }, { code: 2, stdout: '' })
   t.match(stderr, /; start kube-proxy, or give --daemon IP:port if its metrics are elsewhere\n$/)
+})
+
+t.test('a proxy that accepts and does not answer is told from one that is not there', async (t) => {
+  const server = createServer(() => {})
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => server.close().closeAllConnections())
+  const soon = AbortSignal.timeout(50)
+  t.capture(AbortSignal, 'timeout', () => soon)
+  const { port } = server.address() as AddressInfo
+  await t.rejects(get(`127.0.0.1:${port}`, '/configz'), {
+    message: /nothing came within 10 s; look at the log and the load of kube-proxy if it runs/,
+  })
 })
 
 t.test('flows --follow goes on with a proxy that was restarted', async (t) => {
