@@ -61,7 +61,7 @@ export class PolledProbes {
     const fd = this.#idle.get(family)?.pop() ?? this.#sockets.open(family, 'stream')
     if (fd < 0) return Promise.resolve(refusal(errnoName(fd)))
     return new Promise((resolve) => {
-      const left = target.check.timeoutMs
+      const left = target.check.timeoutMs + this.#sinceLook()
       const attempt = { target, fd, address, left, isConnected: false, head: '', resolve }
       const began = this.#sockets.connect(fd, address)
       if (began < 0 && began !== -errno.EINPROGRESS) {
@@ -75,10 +75,18 @@ export class PolledProbes {
     })
   }
 
+  /**
+   * The time that the next look takes from a check. A new check was not there in the part of it that
+   * is over. Time in which this thread was held up does not count against the endpoint.
+   */
+  #sinceLook(): number {
+    const { now, turnMs } = this.#deps
+    return this.#attempts.size === 0 ? 0 : Math.min(now() - this.#lookedAt, 2 * turnMs)
+  }
+
   #look(): void {
-    const { now, soon, turnMs } = this.#deps
-    // Time in which this thread was held up does not count against the endpoint.
-    const passed = Math.min(now() - this.#lookedAt, 2 * turnMs)
+    const { now, soon } = this.#deps
+    const passed = this.#sinceLook()
     this.#lookedAt = now()
     for (const attempt of this.#attempts) {
       const outcome = this.#lookAt(attempt)

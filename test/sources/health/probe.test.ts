@@ -114,6 +114,38 @@ t.test(
   },
 )
 
+t.test('a check that begins beside others has all of its time', async (t) => {
+  const silent = await serving(t, () => undefined)
+  const check = endpointCheckOf(
+    { 'health-check': 'http:/', 'health-check-timeout': '100ms' },
+    'TCP',
+  )
+  const address = silent.address()
+  if (!check || typeof address !== 'object' || !address) throw new Error('nothing to check')
+  const target = { id: '', ip: '127.0.0.1', port: address.port, check, reason: undefined }
+  const clock = { ms: 0 }
+  const looks: (() => void)[] = []
+  const probes = new PolledProbes({
+    libc: await loadLibc(),
+    now: () => clock.ms,
+    turnMs: 50,
+    soon: (then) => looks.push(then),
+  })
+  const look = (at: number) => {
+    clock.ms = at
+    looks.shift()?.()
+    return new Promise((resolve) => setImmediate(resolve))
+  }
+  void probes.probe({ ...target, check: { ...check, timeoutMs: 1000 } })
+  clock.ms = 45
+  const ends: number[] = []
+  void probes.probe(target).then(() => ends.push(clock.ms))
+  for (const at of [50, 100, 150, 200]) await look(at)
+  t.same(ends, [150], 'the first look after 100 ms')
+  for (const at of [300, 400, 500, 600, 700, 800, 900, 1000]) await look(at)
+  t.same(looks, [], 'nobody looks any more')
+})
+
 t.test('a check by gRPC asks for the state of the server', async (t) => {
   const answers: ((path: string) => Buffer | undefined)[] = []
   const server = createHttp2()
