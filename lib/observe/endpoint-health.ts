@@ -1,5 +1,5 @@
 import { checkText } from '../state/endpoint-check.js'
-import { portNameOf } from '../state/names.js'
+import { keyOf, portNameOf } from '../state/names.js'
 import type { EndpointFailure } from '../state/endpoint-health.js'
 import type { EndpointTurn, HealthListener, PortHealth } from '../sources/health/health-checks.js'
 import type { EventRecorder } from './events.js'
@@ -25,6 +25,8 @@ export class EndpointHealth implements HealthListener {
   readonly #ports = new Map<string, PortHealth>()
   /** When the last Event of a Service was recorded. */
   readonly #toldAt = new Map<string, number>()
+  /** What no Event has told yet, because the last one is less than a minute old. */
+  readonly #untold = new Map<string, Untold>()
 
   constructor(options: EndpointHealthOptions) {
     this.#options = options
@@ -38,6 +40,7 @@ export class EndpointHealth implements HealthListener {
       this.#gauge(health)
     } else if (before) {
       this.#ports.delete(key)
+      for (const to of directions) this.#untold.delete(`${key} ${to}`)
       this.#gauge({ ...before, checked: 0, failing: new Map() })
       meter.forget(labelsOf(before))
     }
@@ -46,7 +49,7 @@ export class EndpointHealth implements HealthListener {
   turned(health: PortHealth, turns: readonly EndpointTurn[]): void {
     const { log, meter } = this.#options
     const labels = labelsOf(health)
-    for (const to of ['failing', 'working'] as const) {
+    for (const to of directions) {
       const its = turns.filter(({ reason }) => (to === 'failing') === (reason !== undefined))
       if (its.length === 0) continue
       meter.count('endpoint_health_changes_total', { ...labels, to }, its.length)
@@ -66,6 +69,10 @@ export class EndpointHealth implements HealthListener {
   counted(counts: Readonly<Record<string, number>>): void {
     for (const [outcome, count] of Object.entries(counts)) {
       if (count > 0) this.#options.meter.count('health_checks_total', { outcome }, count)
+    }
+    // This comes once a second, so it needs no timer of its own.
+    for (const { health, to } of [...this.#untold.values()]) {
+      this.#record(this.#ports.get(idOf(health)) ?? health, to, [])
     }
   }
 
@@ -106,21 +113,41 @@ export class EndpointHealth implements HealthListener {
     meter.gauge('endpoints_failing', labels, health.failing.size)
   }
 
-  #record(health: PortHealth, to: 'failing' | 'working', turns: readonly EndpointTurn[]): void {
-    const { events, now } = this.#options
+  /**
+   * Endpoints of a node that dies fail one after the other, as their checks are spread. So what
+   * comes within a minute of an Event is told together after it, unless it has changed back.
+   */
+  #record(health: PortHealth, to: Direction, turns: readonly EndpointTurn[]): void {
+    const { now } = this.#options
     const { namespace, name } = health.port
+    const id = `${idOf(health)} ${to}`
+    const waiting = this.#untold.get(id)?.turns ?? new Map<string, EndpointTurn>()
+    for (const turn of turns) waiting.set(turn.endpoint, turn)
     const service = `${namespace}/${name} ${to}`
     const last = this.#toldAt.get(service)
-    if (last !== undefined && now() - last < eventEveryMs) return
+    if (last !== undefined && now() - last < eventEveryMs) {
+      this.#untold.set(id, { health, to, turns: waiting })
+      return
+    }
+    this.#untold.delete(id)
+    const its = [...waiting.values()].filter(
+      ({ endpoint }) => health.failing.has(endpoint) === (to === 'failing'),
+    )
+    if (its.length === 0) return
     if (this.#toldAt.size >= 1000) this.#toldAt.clear()
     this.#toldAt.set(service, now())
+    this.#tell(health, to, its)
+  }
+
+  #tell(health: PortHealth, to: Direction, turns: readonly EndpointTurn[]): void {
+    const { namespace, name } = health.port
     const named = turns
       .slice(0, mostNamed)
       .map(({ endpoint, reason }) => (reason === undefined ? endpoint : `${endpoint} (${reason})`))
     const more = turns.length > named.length ? ` and ${turns.length - named.length} more` : ''
     const works = health.checked - health.failing.size
     const verb = to === 'failing' ? 'fail' : 'pass again'
-    events.record({
+    this.#options.events.record({
       type: to === 'failing' ? 'Warning' : 'Normal',
       reason: to === 'failing' ? 'EndpointFailing' : 'EndpointWorking',
       action: 'Check',
@@ -128,6 +155,21 @@ export class EndpointHealth implements HealthListener {
       regarding: { kind: 'Service', namespace, name },
     })
   }
+}
+
+const directions = ['failing', 'working'] as const
+type Direction = (typeof directions)[number]
+
+interface Untold {
+  readonly health: PortHealth
+  readonly to: Direction
+  /** By `Endpoint.key`. */
+  readonly turns: Map<string, EndpointTurn>
+}
+
+/** The key of {@link HealthListener.followed}. */
+function idOf({ family, port }: PortHealth): string {
+  return `${family} ${keyOf(port)}`
 }
 
 function labelsOf({ port, family }: PortHealth) {

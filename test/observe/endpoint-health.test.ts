@@ -49,6 +49,32 @@ t.test('one Event a minute and Service names what fails, and how many are left',
   t.equal(events.length, 3)
 })
 
+t.test('what fails within the minute after an Event is told when the minute is over', async (t) => {
+  const { observer, events, health, turn, later } = told()
+  const counts = { good: 1, bad: 1, unknown: 0 }
+  observer.turned(health('a'), [turn('a')])
+  for (const failing of ['b', 'c', 'd']) observer.turned(health('a', failing), [turn(failing)])
+  observer.turned(health('a', 'b', 'c'), [{ endpoint: 'd', reason: undefined }])
+  t.match(events.pop(), { reason: 'EndpointWorking' })
+  later(59_000)
+  observer.counted(counts)
+  t.match(events, [{ note: /: a \(.*\) fail; 9 of 10 endpoints work$/ }])
+  later(1_000)
+  const now = { ...health('a', 'b', 'c'), checked: 9 }
+  observer.followed('IPv4 shop/web:http/TCP', now)
+  observer.counted(counts)
+  t.match(events[1]?.note, /: b \(.*\), c \(.*\) fail; 6 of 9 endpoints work$/, 'not d')
+  later(60_000)
+  observer.counted(counts)
+  t.equal(events.length, 2, 'once')
+  observer.turned(health('e'), [turn('e')])
+  observer.turned(health('e', 'f'), [turn('f')])
+  observer.followed('IPv4 shop/web:http/TCP', undefined)
+  later(60_000)
+  observer.counted(counts)
+  t.equal(events.length, 3, 'f is of a Service that is gone')
+})
+
 t.test('a line of the health page, metrics, and what explain asks for', async (t) => {
   const { observer, meter, health } = told()
   t.same(observer.lines(), [], 'nobody asks for checks')
