@@ -63,9 +63,11 @@ export async function explainSeen(
   seen: SeenNode,
   asksKernel: boolean,
 ): Promise<void> {
-  for (const warning of seen.warnings) process.stderr.write(`${warning}\n`)
   const protocol = protocols.find((name) => name === flags.protocol)
   const question = understand({ target, from: flags.from, protocol }, seen.states)
+  const service = typeof question === 'string' ? undefined : question.service?.name
+  const warnings = service ? seen.warningsFor(service.namespace, service.name) : seen.warnings
+  for (const warning of warnings) process.stderr.write(`${warning}\n`)
   if (typeof question === 'string') throw new ConfigError(question)
   const explanation = await explained(question, seen, asksKernel)
   process.stdout.write(

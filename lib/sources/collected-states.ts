@@ -10,6 +10,8 @@ export interface NodeStates {
   readonly states: readonly DesiredState[]
   /** Texts about objects, or parts of them, that were left out, and why. */
   readonly warnings: readonly string[]
+  /** The warnings without those about other Services and their EndpointSlices. */
+  readonly warningsFor: (namespace: string, name: string) => readonly string[]
   /** The EndpointSlices of a Service, also with endpoints that are not used here. */
   readonly slicesOf: (namespace: string, name: string) => readonly EndpointSliceObject[]
   readonly zone: string | undefined
@@ -29,6 +31,12 @@ export function collect(
   failing: readonly EndpointFailure[] = [],
 ): Collected {
   const warnings: string[] = []
+  /** The object of a warning, where its Service is known. */
+  const objects = new Map<string, string>()
+  const warn = (object: string, text: string) => {
+    warnings.push(text)
+    objects.set(text, object)
+  }
   const tracker = new Tracker(settings)
   tracker.setLocalAddresses(addresses)
   for (const { port, endpoint, reason } of failing) {
@@ -38,24 +46,33 @@ export function collect(
     changed: () => undefined,
     nodeChanged: () => undefined,
     malformed: (kind, { namespace, name }, reason) => {
-      warnings.push(`${kind} ${namespace}/${name} is skipped: ${reason}`)
+      const text = `${kind} ${namespace}/${name} is skipped: ${reason}`
+      // Nobody knows the Service of an EndpointSlice that cannot be read.
+      if (kind === 'Service') warn(`${kind} ${namespace}/${name}`, text)
+      else warnings.push(text)
     },
     warned: (kind, { namespace, name }, warning) => {
-      warnings.push(`${kind} ${namespace}/${name}: ${warning}`)
+      const text = `${kind} ${namespace}/${name}: ${warning}`
+      if (kind === 'Service' || kind === 'EndpointSlice') warn(`${kind} ${namespace}/${name}`, text)
+      else warnings.push(text)
     },
     failed: (message) => warnings.push(message),
   })
+  const slicesOf = (namespace: string, name: string) => tracker.endpointSlices(namespace, name)
+  const warningsFor = (namespace: string, name: string) => {
+    const slices = slicesOf(namespace, name).map(
+      (slice) => `EndpointSlice ${namespace}/${slice.name}`,
+    )
+    const its = new Set([`Service ${namespace}/${name}`, ...slices])
+    return warnings.filter((text) => its.has(objects.get(text) ?? `Service ${namespace}/${name}`))
+  }
   const taken = () => {
     const update = tracker.take()
     for (const { service, warning } of update.warnings) {
-      warnings.push(`Service ${service.namespace}/${service.name}: ${warning}`)
+      const object = `Service ${service.namespace}/${service.name}`
+      warn(object, `${object}: ${warning}`)
     }
-    return {
-      states: update.states,
-      warnings,
-      slicesOf: (namespace: string, name: string) => tracker.endpointSlices(namespace, name),
-      zone: tracker.zone,
-    }
+    return { states: update.states, warnings, warningsFor, slicesOf, zone: tracker.zone }
   }
   return { sink, warnings, taken }
 }

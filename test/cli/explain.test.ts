@@ -38,6 +38,44 @@ t.test('explain tells of a connection that is translated at the socket', async (
   t.notMatch(outside.stdout, /connect\(\)/)
 })
 
+t.test('explain warns about the Service it was asked about, not about others', async (t) => {
+  const service = (name: string, clusterIP: string) => ({
+    ...{ apiVersion: 'v1', kind: 'Service' },
+    metadata: { name, annotations: { 'kube-proxy-ts/balance': 'least-connections' } },
+    spec: { clusterIP, ports: [{ port: 80 }] },
+  })
+  const slice = (name: string, address: string) => ({
+    ...{ apiVersion: 'discovery.k8s.io/v1', kind: 'EndpointSlice', addressType: 'IPv4' },
+    metadata: {
+      name: `${name}-1`,
+      labels: { 'kubernetes.io/service-name': name },
+      annotations: { 'kube-proxy-ts/weight': 'heavy' },
+    },
+    ports: [{ name: '', port: 80 }],
+    endpoints: [{ addresses: [address] }],
+  })
+  const malformed = { ...slice('web', '10.244.1.4'), addressType: 'IPX' }
+  const folder = t.testdir({
+    'web.json': JSON.stringify(service('web', '10.96.0.79')),
+    'web-1.json': JSON.stringify(slice('web', '10.244.1.2')),
+    'other.json': JSON.stringify(service('other', '10.96.0.80')),
+    'other-1.json': JSON.stringify(slice('other', '10.244.1.3')),
+    'odd.json': JSON.stringify({ ...malformed, metadata: { ...malformed.metadata, name: 'odd' } }),
+  })
+  const warned = async (target: string) => {
+    const argv = [program, 'explain', target, '--manifests', folder, '--mode', 'nftables']
+    const { stderr } = await runCommand(process.execPath, argv)
+    return stderr.match(/^(?:Service|EndpointSlice) [^ :]+/gm)?.sort()
+  }
+  const odd = 'EndpointSlice default/odd'
+  const about = (name: string) => [`EndpointSlice default/${name}-1`, `Service default/${name}`]
+  t.same(await warned('web'), [odd, ...about('web')].sort())
+  t.same(await warned('10.96.0.80:80'), [odd, ...about('other')].sort())
+  const all = [odd, ...about('web'), ...about('other')].sort()
+  t.same(await warned('gone'), all, 'perhaps they say why there is no such Service')
+  t.same(await warned('10.96.0.81:80'), all)
+})
+
 t.test('the port of a Service without a port is its first TCP port', async (t) => {
   const spec = {
     clusterIP: '10.96.0.78',
