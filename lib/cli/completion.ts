@@ -29,7 +29,7 @@ const functionOf = ({ name }: CommandShape) => `_${name.replaceAll('-', '_')}`
 const namesOf = (options: readonly OptionShape[]) => options.flatMap(({ names }) => names)
 
 /** The command is always the first word, so the others need no parsing. */
-export function bashScript(program: CommandShape): string {
+function bashScript(program: CommandShape): string {
   const branch = (pattern: string, { options, choices }: CommandShape, first: readonly string[]) =>
     `  ${pattern})
     flags=${single(namesOf(options).join(' '))}
@@ -74,7 +74,7 @@ function bashValues({ names, takesValue, choices }: OptionShape): readonly strin
   return takesValue ? [`    ${names.join(' | ')}) values=${single(choices.join(' '))} ;;`] : []
 }
 
-export function zshScript(program: CommandShape): string {
+function zshScript(program: CommandShape): string {
   const name = functionOf(program)
   const specs = ({ options, choices }: CommandShape) =>
     [...options.flatMap(zshOption), single(`*:argument:(${choices.join(' ')})`)].join(' \\\n      ')
@@ -118,7 +118,7 @@ function zshOption({ names, description, takesValue, choices }: OptionShape): re
   })
 }
 
-export function fishScript(program: CommandShape): string {
+function fishScript(program: CommandShape): string {
   const all = program.commands.map(({ name }) => name)
   const lines = [`# Completion of ${program.name} for fish.`, `complete -c ${program.name} -f`]
   const add = (when: string, rest: string) =>

@@ -52,7 +52,7 @@ async function explain(target: string, flags: ExplainFlags): Promise<void> {
 }
 
 /** The question, and the format of the answer. */
-export interface ExplainQuestion extends OutputFlags {
+interface ExplainQuestion extends OutputFlags {
   readonly from: string
   readonly protocol?: string
 }

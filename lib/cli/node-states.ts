@@ -10,7 +10,7 @@ import type { EndpointFailure } from '../state/endpoint-health.js'
 import type { IpFamily } from '../state/ip.js'
 
 /** The node whose states are read. */
-export interface NodeStatesRequest {
+interface NodeStatesRequest {
   readonly mode: ModeName
   readonly families: readonly IpFamily[]
   readonly nodeName: string

@@ -43,7 +43,7 @@ export async function unlessStopped<T>(
 }
 
 /** The failure of a command: its exit code, and the texts to print, the message first. */
-export interface Failure {
+interface Failure {
   readonly exitCode: 1 | 2
   readonly texts: readonly string[]
 }

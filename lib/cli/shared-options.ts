@@ -11,7 +11,7 @@ export const nodeNameOption = (description: string) =>
   new Option('--node, --hostname-override <name>', description)
 
 const formats = ['json', 'yaml', 'wide'] as const
-export type OutputFormat = (typeof formats)[number]
+type OutputFormat = (typeof formats)[number]
 
 export interface OutputFlags {
   /** Undefined: text for people. `wide` is the same text, uncut and unrounded. */
@@ -29,7 +29,7 @@ export function addOutputOptions(command: Command, more = ''): Command {
 /** Whether the output is for programs. */
 export const isData = ({ output }: OutputFlags) => output === 'json' || output === 'yaml'
 
-export interface Printed {
+interface Printed {
   readonly data: unknown
   readonly text: string
 }

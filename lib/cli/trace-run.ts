@@ -22,7 +22,7 @@ import type { TraceEvent } from '../inspect/trace/events.js'
 import { pause } from '../async.js'
 import { socketStories, type TracedService } from '../inspect/trace/socket-stories.js'
 
-export interface TraceFlags extends NodeFlags, OutputFlags {
+interface TraceFlags extends NodeFlags, OutputFlags {
   readonly protocol?: Protocol
   readonly timeout: string
   readonly count: string

@@ -5,7 +5,7 @@
  */
 
 /** Durations are milliseconds here, and Go durations (`30s`) in files and flags. */
-export type Milliseconds = number
+type Milliseconds = number
 
 /** The least time between two syncs; `measured`: it follows from the cost of the last sync. */
 export type SyncPace = Milliseconds | 'measured'
@@ -42,8 +42,7 @@ export function countsConnections(mode: ProxyMode, countsFlows: boolean): boolea
   return isProxyMode(mode) || (countsFlows && mode !== 'ipvs')
 }
 
-export type DetectLocalMode =
-  '' | 'ClusterCIDR' | 'NodeCIDR' | 'BridgeInterface' | 'InterfaceNamePrefix'
+type DetectLocalMode = '' | 'ClusterCIDR' | 'NodeCIDR' | 'BridgeInterface' | 'InterfaceNamePrefix'
 
 export interface Config {
   readonly featureGates: FeatureGates
@@ -99,7 +98,7 @@ export interface Config {
   readonly takeover: boolean
 }
 
-export interface FlowsConfig {
+interface FlowsConfig {
   readonly enabled: boolean
   /** The file that keeps numbers over a restart; empty: none. */
   readonly stateFile: string
@@ -113,7 +112,7 @@ export interface FeatureGates {
   readonly [gate: string]: boolean
 }
 
-export interface ClientConnection {
+interface ClientConnection {
   readonly kubeconfig: string
   readonly acceptContentTypes: string
   readonly contentType: string
@@ -138,13 +137,13 @@ export interface VModule {
   readonly verbosity: number
 }
 
-export interface LogStream {
+interface LogStream {
   readonly splitStream: boolean
   /** Bytes. */
   readonly infoBufferSize: number
 }
 
-export interface IptablesConfig {
+interface IptablesConfig {
   readonly masqueradeBit: number
   readonly masqueradeAll: boolean
   readonly localhostNodePorts: boolean
@@ -152,7 +151,7 @@ export interface IptablesConfig {
   readonly minSyncPeriod: SyncPace
 }
 
-export interface IpvsConfig {
+interface IpvsConfig {
   readonly syncPeriod: Milliseconds
   readonly minSyncPeriod: SyncPace
   readonly scheduler: string
@@ -165,14 +164,14 @@ export interface IpvsConfig {
   readonly gracefulPeriod: Milliseconds
 }
 
-export interface NftablesConfig {
+interface NftablesConfig {
   readonly masqueradeBit: number
   readonly masqueradeAll: boolean
   readonly syncPeriod: Milliseconds
   readonly minSyncPeriod: SyncPace
 }
 
-export interface EbpfConfig {
+interface EbpfConfig {
   readonly sockets: 'all' | 'node'
   /** Folder of a cgroup; empty: the root of cgroup2, where every process of the node is. */
   readonly cgroup: string
@@ -180,7 +179,7 @@ export interface EbpfConfig {
   readonly bpffs: string
 }
 
-export interface UserspaceConfig {
+interface UserspaceConfig {
   readonly datapath: 'net' | 'splice' | 'auto'
   /** 0: as many as there are cores. */
   readonly workers: number
@@ -194,12 +193,12 @@ export interface UserspaceConfig {
   readonly takeoverFolder: string
 }
 
-export interface WinuserspaceConfig {
+interface WinuserspaceConfig {
   /** Name of the interface that gets the addresses of Services; empty: the program chooses. */
   readonly interface: string
 }
 
-export interface WinkernelConfig {
+interface WinkernelConfig {
   readonly networkName: string
   readonly sourceVip: string
   readonly enableDSR: boolean
@@ -207,12 +206,12 @@ export interface WinkernelConfig {
   readonly forwardHealthCheckVip: boolean
 }
 
-export interface DetectLocal {
+interface DetectLocal {
   readonly bridgeInterface: string
   readonly interfaceNamePrefix: string
 }
 
-export interface ConntrackConfig {
+interface ConntrackConfig {
   readonly maxPerCore: number
   readonly min: number
   readonly tcpEstablishedTimeout: Milliseconds

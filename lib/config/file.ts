@@ -10,7 +10,7 @@ import { nearest, quote, throwProblems } from './settings.js'
 export const apiVersion = 'kubeproxy.config.k8s.io/v1alpha1'
 export const kind = 'KubeProxyConfiguration'
 
-export interface ConfigFile {
+interface ConfigFile {
   readonly settings: Settings
   readonly warnings: readonly string[]
 }

@@ -29,7 +29,7 @@ export const groups = [
   'Windows',
 ] as const
 
-export type Group = (typeof groups)[number]
+type Group = (typeof groups)[number]
 
 /** One value of the configuration, for the parser, the help, the documents and the defaults. */
 export interface Key<V> extends Described {
@@ -38,7 +38,7 @@ export interface Key<V> extends Described {
   readonly group: Group
 }
 
-export interface Described {
+interface Described {
   /** A sentence without a full stop at its end. */
   readonly doc: string
   /** Names of flags, without the dashes. The first one is shown; the others mean the same. */
@@ -55,7 +55,7 @@ export interface Described {
   readonly isLive: boolean
 }
 
-export interface Extras {
+interface Extras {
   readonly flags?: readonly string[]
   readonly zeroIsDefault?: boolean
   readonly overFile?: boolean

@@ -4,7 +4,7 @@ import { isProxyMode, type Config, type ProxyMode } from './config.js'
 import { formatDuration } from './duration.js'
 import { quote } from './settings.js'
 
-export interface Checked {
+interface Checked {
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
 }

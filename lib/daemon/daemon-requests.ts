@@ -2,7 +2,7 @@ import type { Log, ModeContext } from '../modes/mode.js'
 import type { Observation } from '../observe/observation.js'
 import type { SyncLoop } from '../sync/loop.js'
 
-export interface DaemonRequestsOptions {
+interface DaemonRequestsOptions {
   readonly log: Log
   /** The part of the mode's context with which it reports its numbers and its connections. */
   readonly forMode: Pick<ModeContext, 'meter' | 'carried' | 'refused' | 'translated'>

@@ -31,7 +31,7 @@ import type { SyncListener } from '../sync/sync-round.js'
 import type { Config } from '../config/config.js'
 import type { DashboardOptions } from '../page/dashboard/run.js'
 
-export interface Daemon {
+interface Daemon {
   /** Runs until the signal, then drains. Rejects when it cannot run at all. */
   run(signal: AbortSignal): Promise<void>
 }

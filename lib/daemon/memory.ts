@@ -25,7 +25,7 @@ const needs: Readonly<Record<ModeName, { readonly base: number; readonly each: n
 /** All Services are counted again when there are more by this factor. */
 const growth = 1.2
 
-export interface MemoryWatchOptions {
+interface MemoryWatchOptions {
   readonly mode: ModeName
   readonly log: Log
   /** The limit of this process and its children, in bytes; 0 or undefined where there is none. */
@@ -65,7 +65,7 @@ export function memoryWatch({ mode, log, limit }: MemoryWatchOptions): SyncListe
 /** The pause before memory is freed, so that changes right after the first rules go first. */
 const restMs = 500
 
-export interface StartMemory {
+interface StartMemory {
   readonly mode: ModeName
   /** Aborted once the rules of every family are in the kernel. */
   readonly allApplied: AbortSignal

@@ -12,7 +12,7 @@ import type { SyncLoop } from '../sync/loop.js'
 import type { Tracker } from '../state/tracker.js'
 import type { TrackerSink } from '../sources/tracker-sink.js'
 
-export interface ReloadParts {
+interface ReloadParts {
   readonly tracker: Tracker
   readonly sink: Pick<TrackerSink, 'isComplete'>
   readonly mode: Pick<Mode, 'reconfigure'>

@@ -47,7 +47,7 @@ export function syncLoop({ config, deps, chosen }: Setup): SyncLoop {
 }
 
 /** Cleans the kernel's table of connections after the syncs. */
-export interface FlowCleaning {
+interface FlowCleaning {
   applied(state: DesiredState): void
   /** Resolves once no deletion is running. */
   idle(): Promise<void>

@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os'
 import type { Sysctls, SysctlOutcome, SysctlWish } from './sysctl.js'
 
 /** The `conntrack` section of the configuration; 0 or false leaves the kernel's value. */
-export interface ConntrackSettings {
+interface ConntrackSettings {
   readonly maxPerCore: number
   readonly min: number
   readonly tcpEstablishedTimeoutSeconds: number

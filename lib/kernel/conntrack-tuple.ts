@@ -28,7 +28,7 @@ export function flowHeader(family: IpFamily): Uint8Array {
 }
 
 /** One end of a tuple: the offset of its address in the payload, and its port. */
-export interface TupleEnd {
+interface TupleEnd {
   at: number | undefined
   port: number | undefined
 }

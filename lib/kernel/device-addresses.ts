@@ -9,7 +9,7 @@ export type DeviceLinks = Pick<
   'find' | 'ensureDummy' | 'remove' | 'addresses' | 'addAddresses' | 'deleteAddresses' | 'close'
 >
 
-export interface DeviceOptions {
+interface DeviceOptions {
   /** The dummy device of this program. */
   readonly device: string
   /** The metric of its addresses. On `lo` it marks them as ours, also after a crash. */

@@ -40,7 +40,7 @@ const messageBytes = 1024
 const header = { bytes: 64, vector: 16, vectorCount: 24, length: 56 } as const
 const vectorBytes = 16
 
-export interface FlowEventsOptions {
+interface FlowEventsOptions {
   readonly receiveBufferBytes: number
   /** A power of 2, and whole pages. */
   readonly ringBytes: number

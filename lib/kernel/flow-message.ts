@@ -33,7 +33,7 @@ export interface FlowCounters {
   packetsToClient: number
 }
 
-export interface FlowEnd {
+interface FlowEnd {
   readonly ip: string
   readonly port: number
 }

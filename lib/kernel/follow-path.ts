@@ -6,7 +6,7 @@ import { basename, dirname, join } from 'node:path'
 /** Files by path, each with a text that changes whenever the content may have changed. */
 export type Snapshot = ReadonlyMap<string, string>
 
-export interface FollowOptions {
+interface FollowOptions {
   /** File names to look at below a folder; a path that is a file itself always counts. */
   readonly matches: (name: string) => boolean
   /** Called first with what is there, then after every change; awaited. */

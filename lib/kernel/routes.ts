@@ -37,7 +37,7 @@ export interface Route {
 }
 
 /** Marked packets are looked up in a table that delivers everything on this node. */
-export interface Diversion {
+interface Diversion {
   readonly mark: number
   readonly table: number
   readonly priority: number

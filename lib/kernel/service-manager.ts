@@ -1,7 +1,7 @@
 import koffi from 'koffi'
 
 /** The program that started this process and supervises it: systemd, by sd_notify(3). */
-export interface ServiceManager {
+interface ServiceManager {
   /** Sends lines such as `READY=1`. Returns why that failed, or undefined. */
   notify(text: string): string | undefined
   /** The interval in ms at which it expects `WATCHDOG=1`; undefined if it does not expect it. */

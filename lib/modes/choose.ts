@@ -6,7 +6,7 @@ import { systemHere, type System } from '../platform.js'
 import type { Config, ModeName, ProxyMode } from '../config/config.js'
 import type { Finding, Log, ModeDefinition } from './mode.js'
 
-export interface ModeRequest {
+interface ModeRequest {
   readonly mode: ProxyMode
   readonly fallback: ModeName | 'none'
   /** What the modes are asked to do. They may not be able to, such as to serve a certain cgroup. */
@@ -20,7 +20,7 @@ export interface ChosenMode {
   readonly passedOver: readonly PassedOver[]
 }
 
-export interface PassedOver {
+interface PassedOver {
   readonly mode: ModeName
   readonly missing: readonly Finding[]
 }

@@ -29,7 +29,7 @@ export class Known<T> {
   }
 }
 
-export interface Written<T, R> {
+interface Written<T, R> {
   /** What the kernel holds now; undefined when a part could not be written. */
   readonly now: T | undefined
   readonly result: R

@@ -130,7 +130,7 @@ export interface ServiceFailure {
   readonly event?: string
 }
 
-export interface ProbeContext {
+interface ProbeContext {
   readonly log: Log
 }
 

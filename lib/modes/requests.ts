@@ -14,7 +14,7 @@ export interface Requested {
  */
 export type Requests<R extends Requested> = PersistentMap<readonly R[]>
 
-export interface RequestReader<P, R extends Requested> {
+interface RequestReader<P, R extends Requested> {
   /** The requests of one part of a plan, each id once. */
   readonly of: (part: P) => Iterable<readonly [id: string, request: R]>
   /** Whether the kernel would hold the same for both. */

@@ -6,7 +6,7 @@ import type { EventRecorder } from './events.js'
 import type { Log, Meter } from '../modes/mode.js'
 import type { StatusLine } from './mode-status.js'
 
-export interface EndpointHealthOptions {
+interface EndpointHealthOptions {
   readonly log: Log
   readonly meter: Meter
   readonly events: EventRecorder

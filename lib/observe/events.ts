@@ -3,7 +3,7 @@ import { messageOf } from '../errors.js'
 import type { Log } from '../modes/mode.js'
 
 /** The object that an Event regards. */
-export interface EventTarget {
+interface EventTarget {
   readonly kind: 'Node' | 'Service' | 'EndpointSlice' | 'ServiceCIDR'
   /** Empty for a Node. */
   readonly namespace: string
@@ -36,7 +36,7 @@ export function logEvents(log: Log): EventRecorder {
   }
 }
 
-export interface ApiEventsOptions {
+interface ApiEventsOptions {
   /** Creates an object; rejects when that fails. */
   readonly post: (path: string, body: object) => Promise<void>
   readonly nodeName: string

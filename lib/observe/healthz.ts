@@ -1,6 +1,6 @@
 import type { IpFamily } from '../state/ip.js'
 
-export interface HealthOptions {
+interface HealthOptions {
   readonly families: readonly IpFamily[]
   /** When an update waits longer than this, the proxy is unhealthy: 2 x syncPeriod (H03). */
   readonly timeoutMs: number
@@ -13,7 +13,7 @@ export interface HealthOptions {
 }
 
 /** The part of the object of this node that counts for health (H04). */
-export interface NodeState {
+interface NodeState {
   readonly isBeingDeleted: boolean
   readonly isTaintedForDeletion: boolean
 }
@@ -26,7 +26,7 @@ interface FamilyHealth {
 }
 
 /** The body of /healthz, /livez and /readyz (H02). */
-export interface HealthBody {
+interface HealthBody {
   readonly lastUpdated: string
   readonly currentTime: string
   readonly healthy: boolean

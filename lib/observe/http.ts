@@ -20,7 +20,7 @@ export interface HttpReply {
 
 export type HttpHandler = (request: HttpRequest) => HttpReply | Promise<HttpReply>
 
-export interface HttpServerOptions {
+interface HttpServerOptions {
   readonly host: string
   readonly port: number
   readonly handler: HttpHandler

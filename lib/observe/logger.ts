@@ -8,7 +8,7 @@ export interface Logger extends Log {
   setVerbosity(verbosity: number): void
 }
 
-export interface LoggerOptions {
+interface LoggerOptions {
   readonly format: 'text' | 'json'
   readonly verbosity: number
   /** Whether to write colours, and the time without the date. */

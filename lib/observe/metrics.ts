@@ -17,7 +17,7 @@ export const metricTable: readonly MetricSpec[] = [
 
 type Metric = Counter | Gauge | Histogram
 
-export interface MetricsOptions {
+interface MetricsOptions {
   /** The mode that runs. Metrics of other modes are left out, as in kube-proxy. */
   readonly mode: ModeName
   /** Whether to add process_* and nodejs_*. */
@@ -29,7 +29,7 @@ export interface MetricsOptions {
 }
 
 /** One series of a counter. */
-export interface SeriesValue {
+interface SeriesValue {
   readonly value: number
   readonly label: (name: string) => string
 }

@@ -9,7 +9,7 @@ export interface StatusLine {
   readonly text: string
 }
 
-export interface ModeStatusOptions {
+interface ModeStatusOptions {
   readonly families: readonly IpFamily[]
   /** The mode that runs. */
   readonly mode: string

@@ -4,7 +4,7 @@ import type { Log, Meter } from '../modes/mode.js'
 import type { ObjectKind, ObjectSink } from '../sources/source.js'
 import type { Observation } from './observation.js'
 
-export interface ObjectObserverOptions {
+interface ObjectObserverOptions {
   readonly log: Log
   readonly meter: Meter
   readonly observation: Pick<Observation, 'malformed' | 'warned' | 'nodeChanged'>

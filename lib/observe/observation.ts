@@ -15,7 +15,7 @@ import { SystemdNotifier, type ServiceManager } from './systemd.js'
 import { runServers, type ServersOptions } from './servers.js'
 import { ServiceHealth } from './service-health.js'
 
-export interface ObservationOptions extends Omit<
+interface ObservationOptions extends Omit<
   ServersOptions,
   'health' | 'clients' | 'status' | 'endpoints'
 > {

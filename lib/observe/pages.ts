@@ -25,7 +25,7 @@ export function healthPages(health: Health, meter: Meter, slis: Slis): HttpHandl
   }
 }
 
-export interface MetricsPages {
+interface MetricsPages {
   readonly mode: string
   readonly metrics: () => Promise<{ readonly type: string; readonly body: string }>
   /** kubernetes_healthcheck of /metrics/slis. */

@@ -6,7 +6,7 @@ import type { ClientConnections } from './client-connections.js'
 import { close, json, listen, type HttpHandler, type HttpReply } from './http.js'
 
 /** One Service with a health check: has this node endpoints for it (S20, H11)? */
-export interface HealthCheckTarget {
+interface HealthCheckTarget {
   readonly namespace: string
   readonly name: string
   readonly port: number
@@ -14,7 +14,7 @@ export interface HealthCheckTarget {
   readonly localEndpoints: Readonly<Partial<Record<IpFamily, number>>>
 }
 
-export interface ServiceHealthOptions {
+interface ServiceHealthOptions {
   /** Whether the proxy is healthy; the deletion taint does not count here. */
   readonly isHealthy: () => boolean
   /** A port could not be opened. Called once for each reason (H13). */

@@ -1,6 +1,6 @@
 export type Labels = Readonly<Record<string, string>>
 
-export interface Series {
+interface Series {
   readonly metric: string
   readonly labels: Labels
 }

@@ -5,7 +5,7 @@ import type { SyncReport } from '../sync/syncer.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { StateUpdate } from '../state/tracker.js'
 
-export interface SyncObserverOptions {
+interface SyncObserverOptions {
   readonly mode: ModeName
   readonly log: Log
   readonly meter: Meter

@@ -7,7 +7,7 @@ export interface ServiceManager {
   readonly watchdogMs: number | undefined
 }
 
-export interface SystemdNotifierOptions {
+interface SystemdNotifierOptions {
   readonly manager: ServiceManager
   readonly isHealthy: () => boolean
   readonly log: Log

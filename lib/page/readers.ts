@@ -29,7 +29,7 @@ export interface ReaderConnection {
   destroy(): void
 }
 
-export interface ReadersOptions {
+interface ReadersOptions {
   readonly source: ViewSource
   /** The least time between two views. */
   readonly frameMs: number

@@ -24,7 +24,7 @@ export function linesOf(reader: PlanReader, plan: FamilyPlan): readonly PlanLine
 }
 
 /** The rules to show. */
-export interface RulesToShow {
+interface RulesToShow {
   readonly mode: ModeName
   /** Identifies what the rules are for. Only rules with the same value are compared. */
   readonly of: string

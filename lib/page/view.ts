@@ -116,7 +116,7 @@ export interface FlowView {
   readonly details: string
 }
 
-export type FlowVerdict = 'forwarded' | 'refused' | 'dropped' | 'no-endpoints'
+type FlowVerdict = 'forwarded' | 'refused' | 'dropped' | 'no-endpoints'
 
 /** Which connections are shown; empty fields let all through. */
 export interface FlowChoice {

@@ -5,7 +5,7 @@ import type { Selection } from './object-requests.js'
 import type { ApiClient } from './api-client.js'
 import type { ObjectSink, Source } from './source.js'
 
-export interface ApiServerSourceOptions {
+interface ApiServerSourceOptions {
   readonly client: ApiClient
   /** Only this Node is followed (R10). */
   readonly nodeName: string

@@ -4,14 +4,14 @@ import { ConfigError, messageOf, SourceError } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
 import { readKubeconfig, type AccessSpec, type TextOrFile } from './kubeconfig-file.js'
 
-export interface AccessOptions {
+interface AccessOptions {
   /** A path; empty: none. */
   readonly kubeconfig: string
   /** A URL that overrides the server of the kubeconfig. Without one there are no credentials. */
   readonly master: string
 }
 
-export interface AccessDeps {
+interface AccessDeps {
   readonly env: Readonly<Record<string, string | undefined>>
   readonly now: () => number
 }

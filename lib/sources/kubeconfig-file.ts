@@ -20,7 +20,7 @@ export interface AccessSpec {
   readonly impersonate: string | undefined
 }
 
-export interface Kubeconfig {
+interface Kubeconfig {
   readonly spec: AccessSpec
   /** The user needs a program (`exec`, `auth-provider`), or the cluster is behind a proxy. */
   readonly needsLibrary: boolean

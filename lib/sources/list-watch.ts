@@ -9,7 +9,7 @@ import { ObjectRequests, type RequestDeps, type Selection } from './object-reque
 import type { ObjectSink } from './source.js'
 import { ListAgain, parseWatchEvent, Refusal, throwIfOlder } from './watch-event.js'
 
-export interface ListWatchDeps extends RequestDeps {
+interface ListWatchDeps extends RequestDeps {
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
   /** Milliseconds of a clock that nobody can set. */
   readonly now: () => number

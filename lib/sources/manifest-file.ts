@@ -3,7 +3,7 @@ import { asArray, asObject, asString, show, type Json } from '../state/json.js'
 import { messageOf } from '../errors.js'
 import type { ObjectKind } from './source.js'
 
-export type ManifestKind = ObjectKind | 'Endpoints'
+type ManifestKind = ObjectKind | 'Endpoints'
 
 /** One object as a manifest holds it. */
 export interface ManifestObject<K extends ManifestKind = ManifestKind> {

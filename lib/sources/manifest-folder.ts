@@ -5,7 +5,7 @@ import { parseManifest, type ManifestFile, type ManifestObject } from './manifes
 import { mirrorEndpoints } from './mirrored-endpoints.js'
 import type { ObjectKind, ObjectSink, Source } from './source.js'
 
-export interface ManifestFolderOptions {
+interface ManifestFolderOptions {
   /** A file, or a folder with YAML and JSON files, also in subfolders. */
   readonly path: string
   readonly settleMs?: number

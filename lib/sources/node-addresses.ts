@@ -2,7 +2,7 @@ import { networkInterfaces, type NetworkInterfaceInfo } from 'node:os'
 import { pause } from '../async.js'
 import { parseIp } from '../state/ip.js'
 
-export interface NodeAddressesDeps {
+interface NodeAddressesDeps {
   readonly interfaces: () => NodeJS.Dict<NetworkInterfaceInfo[]>
   /** Resolves after `ms`, or at once when the signal comes; never rejects. */
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>

@@ -1,7 +1,7 @@
 import type { Source } from './source.js'
 import type { ApiClient } from './api-client.js'
 
-export interface SourceOptions {
+interface SourceOptions {
   /** A folder or file instead of an API server; empty: none. */
   readonly manifests: string
   readonly kubeconfig: string

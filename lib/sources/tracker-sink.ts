@@ -7,7 +7,7 @@ import type { Tracker } from '../state/tracker.js'
 import type { NodeObject } from '../state/objects.js'
 
 /** Is told about the objects that come in. */
-export interface SinkListener {
+interface SinkListener {
   /**
    * An object came, changed or went. `isComplete` says whether enough objects are known to begin.
    */

@@ -3,7 +3,7 @@ import { asInteger, asObject, asString } from '../state/json.js'
 import { identityOf } from '../state/parse-object.js'
 
 /** One line of a watch. */
-export interface WatchEvent {
+interface WatchEvent {
   readonly change: 'upsert' | 'remove' | 'none'
   readonly object: unknown
   /** The version of the cluster after this event; undefined when the event does not say. */

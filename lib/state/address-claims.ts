@@ -4,7 +4,7 @@ import type { EndpointSliceObject, ServiceObject } from './objects.js'
 type IdsByAddress = Map<string, string | readonly string[]>
 
 /** The objects that may have to change because a Service got, changed or lost a ClusterIP. */
-export interface Affected {
+interface Affected {
   /** Services that ask for the address as their own. */
   readonly askers: ReadonlySet<string>
   /** EndpointSlices with an endpoint at the address. */

@@ -3,7 +3,7 @@ import { durationAnnotation, durationOf, wordAnnotation, type Annotation } from 
 /** What a Service may ask for its connections: limits, their end, and what endpoints see of clients. */
 
 /** What becomes of the connections to an endpoint that left. */
-export interface RemovalPolicy {
+interface RemovalPolicy {
   /** Connections are reset so long after their endpoint left; undefined: never. */
   readonly resetAfterMs: number | undefined
 }

@@ -80,7 +80,7 @@ export interface DesiredService {
 }
 
 /** The checks of one service port, and what they found. */
-export interface ServiceHealth {
+interface ServiceHealth {
   readonly check: EndpointCheck
   /** The endpoints to check: those that this node uses, or would use if they did not fail. */
   readonly endpoints: readonly Endpoint[]
@@ -88,7 +88,7 @@ export interface ServiceHealth {
   readonly failing: readonly FailingEndpoint[]
 }
 
-export interface FailingEndpoint {
+interface FailingEndpoint {
   /** `Endpoint.key` */
   readonly key: string
   readonly reason: string

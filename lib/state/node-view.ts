@@ -29,7 +29,7 @@ export interface NodeSettings {
   readonly detectLocal: DetectLocal
 }
 
-export interface NodeInput {
+interface NodeInput {
   readonly node: NodeObject | undefined
   /** In the order of the interfaces. */
   readonly localAddresses: readonly string[]

@@ -7,7 +7,7 @@ export class MalformedObject extends Error {
   override readonly name = 'MalformedObject'
 }
 
-export interface ObjectHead {
+interface ObjectHead {
   readonly identity: Identity
   readonly metadata: Json
   readonly body: Json

@@ -4,7 +4,7 @@ import type { DesiredService, Endpoint } from './desired-state.js'
 import type { EndpointCheck } from './endpoint-check.js'
 
 /** The endpoints of a service port by policy and hints, without those that fail their check. */
-export interface CheckedEndpoints extends Categorized {
+interface CheckedEndpoints extends Categorized {
   /**
    * Endpoints that serve, and pass their check or are used in spite of it. Their flows are kept.
    */

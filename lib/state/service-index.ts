@@ -4,7 +4,7 @@ import type { EndpointSliceObject, Identity, ServiceObject } from './objects.js'
 import type { PortNumber } from './service-ports.js'
 import type { IpFamily } from './ip.js'
 
-export interface Dirty {
+interface Dirty {
   /** Ids (`namespace/name`) of the Services to build again. */
   readonly dirty: ReadonlySet<string>
   readonly pending: { readonly services: number; readonly endpoints: number }

@@ -17,7 +17,7 @@ import type { EndpointSliceObject, ServiceObject, ServicePortObject } from './ob
 
 export type PortNumber = Pick<ServicePortObject, 'port' | 'protocol'>
 
-export interface ServicePortContext {
+interface ServicePortContext {
   readonly family: IpFamily
   readonly nodeName: string
   readonly zone: string | undefined

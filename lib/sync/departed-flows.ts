@@ -8,11 +8,11 @@ import type { IpFamily } from '../state/ip.js'
 import type { Log } from '../modes/mode.js'
 
 /** The part of kernel/conntrack.ts that is used here. */
-export interface TcpFlowTable {
+interface TcpFlowTable {
   deleteTcp(family: IpFamily, isStale: (flow: ServiceFlow) => boolean): Promise<FlowCleanup>
 }
 
-export interface DepartedFlowsOptions {
+interface DepartedFlowsOptions {
   /** Called when the table is first needed. */
   readonly openTable: () => TcpFlowTable
   readonly log: Log

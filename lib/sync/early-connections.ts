@@ -7,11 +7,11 @@ import type { IpFamily } from '../state/ip.js'
 import type { Log } from '../modes/mode.js'
 
 /** The part of kernel/conntrack.ts that is used here. */
-export interface UnansweredFlowTable {
+interface UnansweredFlowTable {
   deleteUnanswered(family: IpFamily, isWanted: (flow: ServiceFlow) => boolean): Promise<FlowCleanup>
 }
 
-export interface EarlyConnectionsOptions {
+interface EarlyConnectionsOptions {
   /** Called when the table is first needed. */
   readonly openTable: () => UnansweredFlowTable
   readonly log: Log

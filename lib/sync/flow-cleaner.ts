@@ -10,7 +10,7 @@ export interface FlowTable {
   deleteUdp(family: IpFamily, isStale: (flow: ServiceFlow) => boolean): Promise<FlowCleanup>
 }
 
-export interface FlowCleanerOptions {
+interface FlowCleanerOptions {
   /** Called when the table is first needed, so a node without UDP Services never opens it. */
   readonly openTable: () => FlowTable
   readonly log: Log

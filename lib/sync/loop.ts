@@ -31,7 +31,7 @@ export interface SyncIntervals {
   readonly retryIntervalMs: number
 }
 
-export interface SyncLoopOptions extends SyncIntervals {
+interface SyncLoopOptions extends SyncIntervals {
   /** Called when a sync throws. */
   readonly onError: (error: unknown) => void
   readonly clock?: Clock

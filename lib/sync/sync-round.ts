@@ -10,7 +10,7 @@ export interface SyncListener {
   synced(report: SyncReport, changed: number): void
 }
 
-export interface SyncRoundOptions {
+interface SyncRoundOptions {
   readonly tracker: Pick<Tracker, 'take'>
   readonly syncer: Pick<Syncer, 'sync'>
   readonly listeners: readonly SyncListener[]

@@ -22,7 +22,7 @@ export interface SyncReport {
   readonly detail?: string
 }
 
-export interface SyncerOptions {
+interface SyncerOptions {
   /** A mode, or for a dry run a planner with an `apply` that only shows what it was given. */
   readonly mode: Pick<Mode, 'plan' | 'apply' | 'forget'>
   readonly clock?: Clock

@@ -9,7 +9,7 @@ export interface RemoteFlow extends FlowRecord {
   readonly node: string
 }
 
-export interface RemoteFlows {
+interface RemoteFlows {
   readonly flows: readonly RemoteFlow[]
   /** How many lines the proxies have left out since the last call. */
   readonly leftOut: number

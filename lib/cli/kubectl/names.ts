@@ -50,7 +50,7 @@ export function targetOf(text: string, namespace: string | undefined): string {
   return `${namespace}/${target}`
 }
 
-export interface Client {
+interface Client {
   /** `pod`, `node`, `outside`, an address or a CIDR. */
   readonly from: string
   /** The node of the client, if it is a pod. */

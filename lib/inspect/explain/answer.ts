@@ -7,7 +7,7 @@ import type { Config, ModeName } from '../../config/config.js'
 import type { Question } from './question.js'
 
 /** The node on which a question is asked. */
-export interface AskedNode {
+interface AskedNode {
   readonly mode: ModeName
   readonly config: Config
   readonly nodeName: string

@@ -9,7 +9,7 @@ interface Choosable {
 }
 
 /** How likely the next connection of a client goes to an endpoint, and why. */
-export interface Chance<T> {
+interface Chance<T> {
   readonly endpoint: T
   readonly probability: number
   readonly why: string

@@ -10,7 +10,7 @@ export interface EndpointReason {
   readonly reason: string
 }
 
-export interface EndpointsSeen {
+interface EndpointsSeen {
   readonly family: IpFamily
   readonly slices: readonly EndpointSliceObject[]
   readonly nodeName: string

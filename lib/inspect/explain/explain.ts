@@ -30,7 +30,7 @@ import type { FamilyPlan } from '../../modes/mode.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
 
 /** A packet, and where it is sent. */
-export interface AskedPacket {
+interface AskedPacket {
   readonly state: DesiredState
   readonly config: Config
   readonly packet: Packet

@@ -21,7 +21,7 @@ export interface WalkedRule {
   readonly probability: number
 }
 
-export type Test = (packet: Packet, node: NodeSurroundings) => boolean
+type Test = (packet: Packet, node: NodeSurroundings) => boolean
 
 /** Throws if an option is unknown, because a guess could explain a wrong way. */
 export function walkedRule({ text, numbered = text }: PlannedRule): WalkedRule {

@@ -13,7 +13,7 @@ export interface Question {
   readonly sender: string
 }
 
-export interface Asked {
+interface Asked {
   /** `namespace/name[:port]`, `name[:port]`, or `IP:PORT`. */
   readonly target: string
   /** `pod`, `node`, `outside`, or an address. */

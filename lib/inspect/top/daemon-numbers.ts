@@ -48,7 +48,7 @@ export function daemonNumbers(page: string): ReadonlyMap<string, DaemonNumbers> 
 }
 
 /** Connections so far to one endpoint of a service port. */
-export interface EndpointConnections {
+interface EndpointConnections {
   /** Empty where the number is that of the whole service port. */
   readonly endpoint: string
   readonly service: string

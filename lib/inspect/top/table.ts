@@ -44,7 +44,7 @@ export function withRates(now: Look, before: Look | undefined): readonly TopRow[
     )
 }
 
-export interface TableOptions {
+interface TableOptions {
   readonly title: string
   readonly columns: number
   /** The most lines to print; undefined: no limit. */

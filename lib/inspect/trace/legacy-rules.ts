@@ -101,7 +101,7 @@ function chainOf(tables: readonly SavedTable[], table: string, chain: string) {
 }
 
 /** The fields that identify a packet while rules rewrite it. */
-export interface PacketHeader extends Omit<TracedPacket, 'inInterface' | 'outInterface'> {
+interface PacketHeader extends Omit<TracedPacket, 'inInterface' | 'outInterface'> {
   readonly id: string
 }
 

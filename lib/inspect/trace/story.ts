@@ -3,7 +3,7 @@ import { printable } from '../../state/printable.js'
 import type { TracedPacket, TraceEvent } from './events.js'
 
 /** One rule that a real packet met. */
-export interface TracedHop {
+interface TracedHop {
   /** Table and chain, `ip nat KUBE-SERVICES`. */
   readonly where: string
   readonly rule: string
@@ -28,7 +28,7 @@ export interface TraceStory {
 /** The service port that a chain belongs to; empty where that is unknown. */
 export type OwnerOfChain = (chain: string) => string
 
-export interface StoryContext {
+interface StoryContext {
   readonly target: { readonly ip: string; readonly port: number }
   readonly ownerOf: OwnerOfChain
   /** The Service that answers at the target; empty if there is none, or if it is unknown. */

@@ -38,7 +38,7 @@ const helpers = {
   set_retval: 187,
 } as const
 
-export type Helper = keyof typeof helpers
+type Helper = keyof typeof helpers
 
 /** A map that a program refers to; the kernel finds it by our descriptor. */
 export interface MapReference {

@@ -99,7 +99,7 @@ export function store(size: Size, to: Register, offset: number, value: Operand):
 }
 
 /** A change of a number in memory in one step, even if other processors change the same number. */
-export type AtomicOperation = 'add' | 'fetch and add' | 'exchange'
+type AtomicOperation = 'add' | 'fetch and add' | 'exchange'
 
 const atomics: Readonly<Record<AtomicOperation, number>> = {
   add: 0x00,

@@ -23,8 +23,7 @@ export interface MapSpec {
  * processor; the kernel returns them one behind the other. `per-socket` keeps a value with each
  * socket. `ring` holds records that programs write to this process; its `entries` are bytes.
  */
-export type MapKind =
-  'hash' | 'recent' | 'array' | 'mapped' | 'per-processor' | 'per-socket' | 'ring'
+type MapKind = 'hash' | 'recent' | 'array' | 'mapped' | 'per-processor' | 'per-socket' | 'ring'
 
 const kinds: Readonly<Record<MapKind, { readonly type: number; readonly flags: number }>> = {
   hash: { type: 1, flags: 1 },

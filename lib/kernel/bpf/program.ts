@@ -23,7 +23,7 @@ export const hooks = {
 export type Hook = keyof typeof hooks
 
 /** A `socket_filter` belongs to one socket. It has no hook: `setsockopt` attaches it. */
-export type ProgramKind = Hook | 'socket_filter'
+type ProgramKind = Hook | 'socket_filter'
 
 /**
  * The number in `enum bpf_prog_type`. It decides what a program may read and which helpers it
@@ -39,7 +39,7 @@ function programType(hook: ProgramKind): number {
   return hook === 'sock_release' ? socket : socketAddress
 }
 
-export interface ProgramSpec {
+interface ProgramSpec {
   /** The name that bpftool shows and that others search for; the kernel keeps 15 characters. */
   readonly name: string
   readonly hook: ProgramKind

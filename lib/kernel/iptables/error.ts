@@ -15,7 +15,7 @@ export type IptablesErrorKind =
   | 'timed-out'
   | 'failed'
 
-export interface IptablesErrorFields {
+interface IptablesErrorFields {
   /** Number of the refused line in the input of a restore, from 1. */
   readonly line?: number | undefined
   /** That line itself. */
@@ -73,7 +73,7 @@ const hints: Partial<Record<IptablesErrorKind, string>> = {
 const listsOfTables = /\/proc\/net\/ip6?_tables_names/
 const rootAlone = 'root alone may read this file; as root, `kube-proxy cleanup` removes these rules'
 
-export interface FailedRun {
+interface FailedRun {
   readonly action: string
   readonly code: number
   readonly stderr: string

@@ -11,7 +11,7 @@ const lockSocket = '\0xtables'
 /** An exit code that iptables-restore does not use. */
 const notGranted = 75
 
-export interface LockedRun {
+interface LockedRun {
   readonly file: string
   readonly args: readonly string[]
   readonly options: RunOptions

@@ -9,8 +9,7 @@ export function destinationPort(
   return { name: protocol, args: ['--dport', text] }
 }
 
-export type ConnectionState =
-  'NEW' | 'ESTABLISHED' | 'RELATED' | 'INVALID' | 'UNTRACKED' | 'SNAT' | 'DNAT'
+type ConnectionState = 'NEW' | 'ESTABLISHED' | 'RELATED' | 'INVALID' | 'UNTRACKED' | 'SNAT' | 'DNAT'
 
 export function connectionState(...states: ConnectionState[]): Match {
   return { name: 'conntrack', args: ['--ctstate', states.join(',')] }

@@ -3,7 +3,7 @@ import { addressText } from '../addresses.js'
 import { hostPort } from '../../state/ip.js'
 
 /** One connection that IPVS holds; each end as `ip:port`. */
-export interface IpvsConnection {
+interface IpvsConnection {
   readonly protocol: string
   readonly client: string
   readonly virtual: string

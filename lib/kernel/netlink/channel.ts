@@ -13,7 +13,7 @@ import { controlTypes, flags, isLittleEndian } from './protocol.js'
 import { openSocket, type NetlinkPipe, type OpenPipe, type SocketOptions } from './socket.js'
 
 /** The kernel's answer to a datagram of one or more messages. */
-export interface Answer {
+interface Answer {
   /** Messages that are not acknowledgements; the caller may keep their bytes. */
   readonly replies: readonly Message[]
   /** By the index of the message in the datagram. */
@@ -24,7 +24,7 @@ export interface Answer {
   readonly overrun: boolean
 }
 
-export interface DumpOptions<T> {
+interface DumpOptions<T> {
   /** Starts the KernelError's message: `list virtual servers`. */
   readonly action: string
   /** Reads one message; undefined leaves it out. The payload is valid during the call only. */
@@ -48,7 +48,7 @@ export interface NetlinkChannel {
   close(): void
 }
 
-export interface ChannelOptions extends SocketOptions {
+interface ChannelOptions extends SocketOptions {
   readonly openPipe?: OpenPipe
   /** How long a dump may keep the event loop for itself. */
   readonly sliceMs?: number

@@ -19,7 +19,7 @@ const datagramsPerLook = 256
 /**
  * A socket that has joined multicast groups. It gets every notification from the moment it exists.
  */
-export interface Subscription {
+interface Subscription {
   /**
    * Leaves the groups while `act` runs. As long as any socket listens, the kernel writes a
    * notification for each object of a transaction, which takes longer than the transaction itself.

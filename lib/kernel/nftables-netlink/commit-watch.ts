@@ -16,7 +16,7 @@ const ownMax = 4096
 /** The events of so many commands overflow a socket, and cost more than the transaction. */
 const largeCommit = 1000
 
-export interface CommitWatchOptions {
+interface CommitWatchOptions {
   readonly tables: readonly TableRef[]
   /** Counts the transactions of the namespace, see NfTables. */
   readonly generation: () => number

@@ -149,7 +149,7 @@ export function compare(message: MessageWriter, not: boolean, value: Uint8Array)
   })
 }
 
-export interface Lookup {
+interface Lookup {
   /** A name, or the template of an anonymous set. */
   readonly set: string
   /** Distinguishes sets of one transaction that have the same template. */

@@ -22,7 +22,7 @@ const immediateData = 2
 const natFlags = 7
 
 /** The expressions of a rule, and the elements of the anonymous sets that they name. */
-export interface ListedExpressions {
+interface ListedExpressions {
   readonly expressions: Buffer
   readonly sets: ReadonlyMap<string, readonly ListedElement[]>
 }

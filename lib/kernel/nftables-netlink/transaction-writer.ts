@@ -51,7 +51,7 @@ export function uniqueSetNames(token: string): NameSet {
 }
 
 /** One transaction as one datagram of netlink messages. */
-export interface WrittenTransaction {
+interface WrittenTransaction {
   readonly messages: MessageWriter
   /** The command that the message at an index belongs to; undefined for the frame. */
   readonly origins: readonly (Command | undefined)[]

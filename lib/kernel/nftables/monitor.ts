@@ -16,9 +16,9 @@ const usualTimes: MonitorTimes = { tickMs: 500, restartMs: 5_000 }
 const lostTicks = 60
 
 /** Starts `nft monitor`. Tests pass a function that enters a namespace first. */
-export type StartMonitor = () => ChildProcess
+type StartMonitor = () => ChildProcess
 
-export interface MonitorOptions {
+interface MonitorOptions {
   readonly tables: readonly TableRef[]
   /** Somebody else's transaction touched one of the tables. */
   readonly onForeign: () => void

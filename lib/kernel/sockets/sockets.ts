@@ -9,7 +9,7 @@ import {
   type SocketAddress,
 } from './socket-address.js'
 
-export type SocketKind = 'stream' | 'datagram'
+type SocketKind = 'stream' | 'datagram'
 
 const types = { stream: 1, datagram: 2 } as const
 const nonBlockingCloexec = 0o4000 | 0o2000000
@@ -43,7 +43,7 @@ const option = {
 /** The state of a TCP connection that has ended. */
 const tcpClosed = 7
 
-export interface ListenOptions extends SocketAddress {
+interface ListenOptions extends SocketAddress {
   readonly kind: SocketKind
   /** How many TCP connections may wait for `accept`. */
   readonly backlog?: number

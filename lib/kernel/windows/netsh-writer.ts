@@ -4,7 +4,7 @@ import { bitsOf, parseIp, type IpFamily } from '../../state/ip.js'
 import type { RunCommand } from '../command.js'
 import type { AddressWriter, SeenAddress } from './windows-addresses.js'
 
-export interface NetshDeps {
+interface NetshDeps {
   readonly run: RunCommand
   /** The path of netsh.exe. */
   readonly program: string

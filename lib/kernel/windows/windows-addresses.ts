@@ -32,7 +32,7 @@ export interface AddressWriter {
   remove(family: IpFamily, ip: string): Promise<void>
 }
 
-export interface WindowsAddressesDeps {
+interface WindowsAddressesDeps {
   /** The name of the interface that gets addresses. */
   readonly link: string
   /**

@@ -7,7 +7,7 @@ export interface Certificate {
   readonly key: string
 }
 
-export interface CertificateOptions {
+interface CertificateOptions {
   /** Names and addresses under which clients reach the server. */
   readonly hosts: readonly string[]
   readonly now: number

@@ -1,7 +1,7 @@
 import { rename, writeFile } from 'node:fs/promises'
 import { stringify } from 'yaml'
 
-export interface KubeconfigOptions {
+interface KubeconfigOptions {
   readonly url: string
   /** PEM; only for https. */
   readonly certificateAuthority?: string

@@ -8,7 +8,7 @@ export interface Load {
 }
 
 /** Takes the objects, such as an API server in this process. */
-export interface LoadTarget {
+interface LoadTarget {
   put(object: NewObject): unknown
 }
 

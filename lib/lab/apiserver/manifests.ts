@@ -7,7 +7,7 @@ import type { NewObject } from './object.js'
 import type { ApiServer } from './server.js'
 
 /** An object of a file, with `file:line` of its document. */
-export interface ManifestObject {
+interface ManifestObject {
   readonly object: NewObject
   readonly place: string
 }

@@ -53,7 +53,7 @@ export const objectDefaults: Omit<ApiObjectsOptions, 'runtime'> = {
   onControllerError: () => undefined,
 }
 
-export interface ObjectRef {
+interface ObjectRef {
   readonly apiVersion: string
   readonly kind: string
   readonly namespace?: string

@@ -7,7 +7,7 @@ import type { ApiCall } from './api-call.js'
 import type { Registry } from './registry.js'
 
 /** `/api/v1/namespaces/x/pods/NAME:PORT/proxy/…`: an HTTP request to a pod, through this server. */
-export interface PodProxyTarget {
+interface PodProxyTarget {
   readonly namespace: string
   readonly name: string
   readonly port: number

@@ -21,7 +21,7 @@ export interface PodLog {
 /** A client that leaves more bytes unread is gone or stuck. */
 const longestBacklog = 1024 * 1024
 
-export interface PodRequestDeps {
+interface PodRequestDeps {
   readonly registry: Registry
   /** Undefined where pods are addresses only. */
   readonly podLog: PodLog | undefined

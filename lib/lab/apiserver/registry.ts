@@ -24,7 +24,7 @@ export interface Strategy {
   beforeRemoval?(object: KubeObject, registry: Registry): void
 }
 
-export interface RegistryDeps {
+interface RegistryDeps {
   readonly store: VersionedStore
   readonly resources: ResourceTable
   /** By collection. */

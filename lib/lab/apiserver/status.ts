@@ -8,7 +8,7 @@ export interface Cause extends JsonObject {
 }
 
 /** What the failed request was about. */
-export interface StatusSubject {
+interface StatusSubject {
   readonly group: string
   readonly plural: string
   readonly kind: string

@@ -31,7 +31,7 @@ export function renderingOf(accept: string): Rendering {
   )
 }
 
-export interface TableOptions {
+interface TableOptions {
   readonly columns: readonly Column[]
   readonly rowObject: RowObject
   readonly now: number

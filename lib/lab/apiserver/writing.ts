@@ -13,7 +13,7 @@ import { scaleOf, withScale } from './scale.js'
 import { badRequest, noSuchPath, unsupportedMediaType } from './status.js'
 
 /** A target that names one object. */
-export interface NamedTarget extends Target {
+interface NamedTarget extends Target {
   readonly name: string
 }
 

@@ -7,7 +7,7 @@ import type { HopView, PathView, SideView } from '../../page/view.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { ModeName } from '../../config/config.js'
 
-export interface Compared {
+interface Compared {
   /** The mode that runs. */
   readonly running: ModeName
   /** The state that the kernel has in the mode that runs, or would have in another mode. */

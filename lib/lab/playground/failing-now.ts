@@ -3,7 +3,7 @@ import type { EndpointFailure } from '../../state/endpoint-health.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Gauge } from './node-gauge.js'
 
-export interface FailingNowDeps {
+interface FailingNowDeps {
   readonly gauge: Gauge
   /** What the kernel has. */
   readonly state: () => DesiredState | undefined

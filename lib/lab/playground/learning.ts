@@ -8,7 +8,7 @@ import type { PodView } from '../../page/view.js'
 import type { Traffic } from './traffic.js'
 import type { WebApp } from './web-app.js'
 
-export interface LearningDeps extends ExerciseDeps {
+interface LearningDeps extends ExerciseDeps {
   readonly app: WebApp
   readonly traffic: () => Traffic
   readonly perform: (command: PageCommand) => Promise<void>
@@ -23,7 +23,7 @@ export interface LearningDeps extends ExerciseDeps {
   readonly signal: AbortSignal
 }
 
-export type LearnCommand = Extract<
+type LearnCommand = Extract<
   PageCommand,
   { readonly do: 'lesson' | 'predict' | 'exercise' | 'check' }
 >

@@ -1,5 +1,5 @@
 /** A question before a task. A learner who has guessed looks at the result more closely. */
-export interface Prediction {
+interface Prediction {
   readonly question: string
   readonly choices: readonly string[]
   /** The index of the choice that comes true. */

@@ -6,7 +6,7 @@ import type { ModeName } from '../../config/config.js'
 import type { PageCommand } from '../../page/page-command.js'
 
 /** One thing to do, and how the playground sees that it was done. */
-export interface Task {
+interface Task {
   readonly words: string
   readonly isDone: (facts: LessonFacts) => boolean
 }

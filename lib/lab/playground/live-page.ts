@@ -4,7 +4,7 @@ import { Cluster } from './cluster.js'
 import type { BuildTestBed } from './test-bed.js'
 import type { ModeName } from '../../config/config.js'
 
-export interface LivePageOptions {
+interface LivePageOptions {
   /** Modes that can run here; the page starts in the first. */
   readonly modes: readonly [ModeName, ...ModeName[]]
   /** Why other modes cannot run, a sentence each. */

@@ -27,7 +27,7 @@ const refusals = {
   flows: 'filter the stream: only the page of a running proxy has one',
 } as const
 
-export interface LivePlaygroundOptions {
+interface LivePlaygroundOptions {
   readonly modes: readonly [ModeName, ...ModeName[]]
   /** What cannot be shown here, and why; if absent, the limits of the cluster. */
   readonly limits?: readonly string[]

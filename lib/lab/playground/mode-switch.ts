@@ -3,7 +3,7 @@ import { ConfigError, KernelError, messageOf } from '../../errors.js'
 import type { ModeName } from '../../config/config.js'
 import type { LiveCluster } from './live-cluster.js'
 
-export interface SwitchListener {
+interface SwitchListener {
   readonly changed: () => void
   /** A line of the daemon's log. */
   readonly said: (line: string) => void

@@ -31,7 +31,7 @@ export interface GaugeWorkerMessage extends GaugeAnswer {
 }
 
 /** Where the daemon answers, as seen from the node. */
-export interface DaemonUrls {
+interface DaemonUrls {
   readonly metrics: string
   readonly health: string
 }

@@ -10,7 +10,7 @@ export const processAnnotation = 'playground/process'
 export const readyAnnotation = 'playground/ready'
 
 /** What the annotations of a pod ask for. */
-export interface PodWish {
+interface PodWish {
   /** Its process serves. */
   readonly runs: boolean
   /** Its machine lost its power: nothing answers any more, and nobody has noticed. */

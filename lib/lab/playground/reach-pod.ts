@@ -3,7 +3,7 @@ import { sentTo } from './sent-to.js'
 import type { Probe } from './selection.js'
 import type { TestBed } from './test-bed.js'
 
-export interface ReachDeps {
+interface ReachDeps {
   readonly testBed: Pick<TestBed, 'layout' | 'flow' | 'gauge'>
   readonly mode: string
   readonly probe: () => Probe

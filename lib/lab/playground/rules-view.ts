@@ -162,7 +162,7 @@ export function noPath(note: string): PathView {
 }
 
 /** One Service as the kernel has it, and as it should. */
-export interface Service {
+interface Service {
   readonly has: DesiredState | undefined
   readonly should: DesiredState | undefined
   readonly name: string

@@ -13,7 +13,7 @@ import { firstService } from './web-app.js'
 import type { TrafficRequest } from './traffic.js'
 import type { PodView, Sender, ServiceView, TargetView } from '../../page/view.js'
 
-export interface SelectionDeps {
+interface SelectionDeps {
   readonly layout: ClusterLayout
   readonly service: () => ServiceView | undefined
   readonly pods: () => readonly PodView[]

@@ -4,7 +4,7 @@ import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import type { Gauge } from './node-gauge.js'
 
 /** A request as the node sees it. */
-export interface Asked {
+interface Asked {
   readonly mode: string
   /** Where the sender is. */
   readonly addresses: readonly string[]

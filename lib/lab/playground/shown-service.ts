@@ -12,7 +12,7 @@ import type { WebApp } from './web-app.js'
 import type { ModeName } from '../../config/config.js'
 import type { PathView, PodView } from '../../page/view.js'
 
-export interface ShownServiceDeps {
+interface ShownServiceDeps {
   readonly cluster: LiveCluster
   readonly app: WebApp
   readonly selection: Selection

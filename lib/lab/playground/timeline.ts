@@ -5,7 +5,7 @@ import type { KubeObject } from '../apiserver/object.js'
 import type { StoreEvent, VersionedStore } from '../apiserver/store.js'
 import type { TimelineStep, TimelineView } from '../../page/view.js'
 
-export interface TimelineDeps {
+interface TimelineDeps {
   readonly store: VersionedStore
   /** Milliseconds since 1970, with fractions; the daemon's clock is the same one. */
   readonly now: () => number

@@ -7,7 +7,7 @@ import type { BuildTestBed } from './test-bed.js'
 import type { ModeName } from '../../config/config.js'
 import type { RunningProxy } from './proxy-process.js'
 
-export interface TourOptions {
+interface TourOptions {
   /** Modes to show, one after the other; each was probed and can run here. */
   readonly modes: readonly ModeName[]
   readonly print: (line: string) => void

@@ -15,7 +15,7 @@ export interface TrafficRequest {
   readonly port: number
 }
 
-export interface TrafficListener {
+interface TrafficListener {
   /** The name of the pod at `ip:port`. */
   readonly podAt: (endpoint: string) => string | undefined
   readonly changed: () => void

@@ -6,7 +6,7 @@ import type { Checker } from '../../sources/health/health-checks.js'
 import type { Outcome } from '../../sources/health/outcome.js'
 import type { SimulationDeps } from './choices.js'
 
-export interface SimulatedCheckerDeps extends SimulationDeps {
+interface SimulatedCheckerDeps extends SimulationDeps {
   /** What a check of this endpoint finds. */
   readonly probe: (target: CheckTarget) => Outcome
   readonly reported: (report: CheckReport) => void

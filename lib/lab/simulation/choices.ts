@@ -11,7 +11,7 @@ export interface SimulationDeps {
   readonly random: () => number
 }
 
-export interface Balancing {
+interface Balancing {
   readonly mode: ModeName
   /** The Service that the packet is sent to; undefined if it is sent to none. */
   readonly service: DesiredService | undefined

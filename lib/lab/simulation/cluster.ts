@@ -28,7 +28,7 @@ interface Started {
 }
 
 /** A cluster without any packet: the objects and the plans are real, and the kernel is simulated. */
-export class SimulatedCluster implements LiveCluster {
+class SimulatedCluster implements LiveCluster {
   readonly api: ApiObjects
   readonly pods: PlaygroundPods
   readonly testBed: LiveCluster['testBed']

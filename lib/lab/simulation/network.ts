@@ -18,7 +18,7 @@ import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import { endOf, type Way } from '../../inspect/explain/packet.js'
 
 /** Who answers, and on which ports. */
-export interface Serving {
+interface Serving {
   readonly name: string
   readonly ports: readonly number[]
 }
@@ -31,7 +31,7 @@ interface Kept {
 }
 
 /** Told of every connection, with the way that it took. */
-export type Watcher = (way: Way, packet: FirstPacket) => void
+type Watcher = (way: Way, packet: FirstPacket) => void
 
 /**
  * The places of a world without any packet: who serves where, and what becomes of a request. Its

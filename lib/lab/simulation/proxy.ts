@@ -13,7 +13,7 @@ import type { SimulatedNetwork } from './network.js'
 import type { SimulationDeps } from './choices.js'
 import type { StoreEvent } from '../apiserver/store.js'
 
-export interface SimulatedProxyDeps extends SimulationDeps {
+interface SimulatedProxyDeps extends SimulationDeps {
   readonly api: ApiObjects
   readonly layout: ClusterLayout
   readonly network: SimulatedNetwork

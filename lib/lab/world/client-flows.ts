@@ -20,7 +20,7 @@ export interface Conversation {
   close(): void
 }
 
-export interface AskOptions {
+interface AskOptions {
   readonly timeoutMs: number
   readonly payloadBytes?: number | undefined
   readonly halfClose?: boolean | undefined

@@ -6,10 +6,10 @@ import { parseIp, type IpFamily } from '../../state/ip.js'
 const domains = { IPv4: 2, IPv6: 10 } as const
 const nonBlocking = 0o4000
 
-export const socketTypes = { stream: 1, raw: 3 } as const
+const socketTypes = { stream: 1, raw: 3 } as const
 
 /** Numbers of the protocols for which Node has no sockets. */
-export const protocols = {
+const protocols = {
   tcp: { IPv4: 6, IPv6: 6 },
   icmp: { IPv4: 1, IPv6: 58 },
   sctp: { IPv4: 132, IPv6: 132 },

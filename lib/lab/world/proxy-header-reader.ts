@@ -10,7 +10,7 @@ export interface Announced {
   readonly asked: string
 }
 
-export interface ReadHeader {
+interface ReadHeader {
   readonly announced: Announced
   /** Its length in bytes. */
   readonly length: number

@@ -10,7 +10,7 @@ import type { FamilyMaps, FlowMaps, ProgramParts } from './programs/view.js'
 import type { OpenSharedMaps } from './shared-maps.js'
 import { FamilyTables, sizesFor, TablesFull } from './tables.js'
 
-export interface SocketApplierDeps {
+interface SocketApplierDeps {
   readonly calls: SystemCalls
   readonly attachment: Attachment
   readonly shared: Pick<OpenSharedMaps, 'maps' | 'countAnew'>

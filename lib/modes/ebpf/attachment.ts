@@ -21,7 +21,7 @@ interface Attached {
   readonly programId: number
 }
 
-export interface AttachmentDeps {
+interface AttachmentDeps {
   readonly calls: SystemCalls
   readonly cgroup: Pick<OpenCgroup, 'fd' | 'id' | 'path'>
   /** The number of this network namespace. */

@@ -8,7 +8,7 @@ export interface ServiceLabels {
 }
 
 /** What an entry of the statistics is about. */
-export interface CountedKey {
+interface CountedKey {
   readonly id: number
   /** `address:port`; empty for the service as a whole. */
   readonly endpoint: string

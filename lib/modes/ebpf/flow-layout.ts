@@ -29,7 +29,7 @@ export const flowRingBytes = 256 << 10
 /** The size of the number that counts records without room in the ring. */
 export const flowsLostBytes = 8
 
-export interface NotedFlow extends Omit<SocketConnection, 'service'> {
+interface NotedFlow extends Omit<SocketConnection, 'service'> {
   /** The number of the target list. */
   readonly id: number
 }

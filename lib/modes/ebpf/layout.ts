@@ -242,7 +242,7 @@ export const refusal = {
   bytes: 40,
 } as const
 
-export interface NotedRefusal extends Target {
+interface NotedRefusal extends Target {
   readonly id: number
   readonly process: number
   readonly protocol: SocketProtocol

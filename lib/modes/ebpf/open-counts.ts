@@ -12,7 +12,7 @@ import type { SocketPlan } from './plan.js'
  */
 const periodMs = 30_000
 
-export interface OpenCountsDeps {
+interface OpenCountsDeps {
   /** The map `open` as it is now. */
   readonly map: () => Pick<BpfMap, 'entries' | 'delete'>
   readonly plans: () => readonly SocketPlan[]

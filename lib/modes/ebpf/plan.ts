@@ -25,7 +25,7 @@ export interface SocketPlan {
   readonly nodeAddresses: readonly NodeAddress[]
 }
 
-export interface SocketPart {
+interface SocketPart {
   readonly targets: readonly TargetList[]
   readonly frontends: readonly Frontend[]
 }

@@ -17,7 +17,7 @@ import { OpenSharedMaps } from './shared-maps.js'
 import { whyNotEnding } from './stale-sockets.js'
 import { FamilyTables, sizesFor } from './tables.js'
 
-export interface ProbeDeps {
+interface ProbeDeps {
   readonly settings: Pick<EbpfSettings, 'cgroup' | 'bpffs' | 'sockets'>
   readonly log: Log
   readonly openCalls?: () => SystemCalls

@@ -20,7 +20,7 @@ import { Statistics } from './statistics.js'
 import { StaleSockets, whyNotEnding } from './stale-sockets.js'
 
 /** The half of the mode that works at sockets. */
-export interface Sockets {
+interface Sockets {
   apply(plan: SocketPlan): Promise<SocketsApplied>
   /** Brings the metrics of connections up to date. */
   countTraffic(): void

@@ -18,7 +18,7 @@ const secondLookMs = 1000
 /** The most network namespaces to look at together, because each needs descriptors. */
 const atOnce = 128
 
-export interface StaleSocketsDeps {
+interface StaleSocketsDeps {
   /** The map `udpSockets`. */
   readonly noted: Pick<BpfMap, 'entries' | 'delete'>
   /** The map `members` of a family as it is now. */

@@ -15,7 +15,7 @@ import type { SocketPlan } from './plan.js'
 
 type ReadMap = Pick<BpfMap, 'entries' | 'delete'>
 
-export interface StatisticsDeps {
+interface StatisticsDeps {
   /** The maps that programs use now. */
   readonly maps: () => Readonly<Record<'statistics' | 'udpSockets', ReadMap>>
   readonly lists: ReturnType<typeof countedLists>

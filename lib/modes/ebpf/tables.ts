@@ -29,7 +29,7 @@ import { Places, roundedSize } from './places.js'
 import type { Frontend, NodeAddress, SocketPlan, TargetList } from './plan.js'
 import { targetId } from './target-id.js'
 
-export interface TableSizes {
+interface TableSizes {
   readonly frontends: number
   readonly services: number
   readonly backends: number

@@ -26,7 +26,7 @@ export const ownTables: readonly Table[] = ['nat', 'filter', 'mangle']
  */
 const rulesPerTransaction = { nft: 10_000, legacy: Infinity } as const
 
-export interface FamilyRulesOptions {
+interface FamilyRulesOptions {
   readonly iptables: Iptables
   readonly log: Log
   /** Time after which refused Services are tried again. */
@@ -38,7 +38,7 @@ export interface FamilyRulesOptions {
 /**
  * The rules that the kernel has. They differ from the plan if it refuses the rules of a Service.
  */
-export interface InForce extends Content {
+interface InForce extends Content {
   readonly usesLocalnet: boolean
 }
 
@@ -51,7 +51,7 @@ interface Written {
 }
 
 /** What an apply did, with the numbers by table that the metrics need. */
-export interface AppliedRules extends Applied {
+interface AppliedRules extends Applied {
   /** How many rules were written. */
   readonly written: RuleCounts
   /** How many rules there are now. */

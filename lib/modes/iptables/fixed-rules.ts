@@ -22,7 +22,7 @@ import type { ChainRules, DispatchRule } from './service-rules.js'
 import type { LocalTraffic } from '../../state/desired-state.js'
 
 /** How the rules recognise a packet of a pod to itself (S24). */
-export type HairpinTest =
+type HairpinTest =
   /** One rule compares source and destination, at the same cost for any number of endpoints. */
   | { readonly by: 'bpf' }
   /** If the kernel has no `bpf` match: one rule for each endpoint of this node. */

@@ -19,7 +19,7 @@ export function foundIn(saved: readonly SavedTable[]): Found {
   return new Map(saved.map(({ table, chains: inTable }) => [table, inTable]))
 }
 
-export interface FullSync extends Content {
+interface FullSync extends Content {
   readonly usesLocalnet: boolean
   readonly found: Found
   /** Stale chains to which foreign rules jump. They are emptied and stay. */

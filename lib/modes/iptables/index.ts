@@ -21,7 +21,7 @@ import type { DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { RuleCounts } from './count.js'
 
-export interface IptablesDeps extends Partial<OpenDeps> {
+interface IptablesDeps extends Partial<OpenDeps> {
   readonly readSysctl?: (name: string) => Promise<string>
   readonly writeSysctl?: (name: string, value: string) => Promise<void>
 }

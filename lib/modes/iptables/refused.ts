@@ -11,7 +11,7 @@ export interface Refusal {
   readonly failure: ServiceFailure
 }
 
-export interface Search {
+interface Search {
   /** Chains to which the rules of Services jump. */
   readonly fixed: FixedRules
   /** Gives a batch to the kernel. Throws if the kernel refuses it. */

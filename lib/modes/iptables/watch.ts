@@ -9,7 +9,7 @@ import type { ForeignCommits } from '../foreign-commits.js'
 import { Reported, type ChainDifference } from '../reported-differences.js'
 import type { Log } from '../mode.js'
 
-export interface WatchOptions {
+interface WatchOptions {
   readonly rules: FamilyRules
   readonly foreign: ForeignCommits
   readonly log: Log

@@ -8,7 +8,7 @@ import { isOurs, readKernel } from './kernel-view.js'
 import { deviceName, setNameOf, setNames } from './names.js'
 import type { Rules } from './rules.js'
 
-export interface CleanupDeps {
+interface CleanupDeps {
   /** Undefined if the kernel has no IPVS. No module is loaded only to clean up (IP35). */
   readonly ipvs: Ipvs | undefined
   readonly links: Links

@@ -23,7 +23,7 @@ import {
 } from './resource.js'
 
 /** What the kernel holds of one family. */
-export interface IpvsListing {
+interface IpvsListing {
   readonly view: KernelView
   readonly tables: readonly SavedTable[]
   readonly excluded: readonly Cidr[]

@@ -9,7 +9,7 @@ interface Draining extends RealChange {
   readonly since: number
 }
 
-export interface DrainingDeps {
+interface DrainingDeps {
   readonly ipvs: Pick<Ipvs, 'listRealServers' | 'change'>
   readonly now: () => number
   /** After this time connections are cut; 0: never, as upstream (IP26). */

@@ -17,7 +17,7 @@ export interface KernelView {
   readonly sets: ReadonlyMap<string, SavedIpSet>
 }
 
-export interface ViewSources {
+interface ViewSources {
   readonly ipvs: Pick<Ipvs, 'listServers' | 'listRealServers'>
   readonly links: Pick<Links, 'find' | 'addresses'>
   readonly sets: Pick<IpSets, 'list'>

@@ -20,7 +20,7 @@ export interface IpvsPlan {
   readonly scheduler: string
 }
 
-export type PlanSettings = Pick<
+type PlanSettings = Pick<
   IpvsSettings,
   'scheduler' | 'masqueradeAll' | 'masqueradeBit' | 'dropsInvalid' | 'logsRefused'
 >

@@ -9,7 +9,7 @@ import type { Finding } from '../mode.js'
 import type { IpFamily } from '../../state/ip.js'
 import { deviceName } from './names.js'
 
-export interface ProbeDeps {
+interface ProbeDeps {
   readonly run: RunCommand
   readonly openIpvs: () => Ipvs
   readonly openLinks: () => Links

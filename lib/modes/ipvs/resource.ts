@@ -14,7 +14,7 @@ export interface PlannedServer {
 }
 
 /** A Service address on the dummy device. */
-export interface PlannedAddress {
+interface PlannedAddress {
   readonly kind: 'address'
   readonly ip: string
 }

@@ -23,7 +23,7 @@ import { rulesIn } from '../difference.js'
 
 type Tool = Pick<Iptables, 'save' | 'restore' | 'hasAny' | 'supports'>
 
-export interface RulesDeps {
+interface RulesDeps {
   readonly open: (family: IpFamily) => Promise<Tool>
 }
 

@@ -5,7 +5,7 @@ import type { ModeContext } from '../mode.js'
 import type { IpvsPlan } from './plan.js'
 import { serverId, serverText } from './resource.js'
 
-export interface TrafficDeps {
+interface TrafficDeps {
   readonly ipvs: Pick<Ipvs, 'listServers' | 'listRealServers'>
   readonly context: Pick<ModeContext, 'meter' | 'log'>
 }

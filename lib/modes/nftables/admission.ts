@@ -12,7 +12,7 @@ const exhaustion: ReadonlySet<string | undefined> = new Set([
   'ENOMEM',
 ])
 
-export interface AdmissionDeps {
+interface AdmissionDeps {
   readonly log: Log
   readonly now: () => number
   readonly limit?: number

@@ -16,7 +16,7 @@ const tickMs = 500
 /** Everything is written anew after so many failed attempts to delete what is unused (NF17). */
 const attemptsMax = 3
 
-export interface ApplierDeps {
+interface ApplierDeps {
   readonly writer: RulesetWriter
   /** Reads the clients of session affinity, who keep their endpoints when the table is written anew. */
   readonly reader?: ClientReader

@@ -12,7 +12,7 @@ import type { NftablesPlan } from './plan.js'
 import { endpointElements, sameElement, sameTarget, sizeElement, targetAt } from './elements.js'
 
 /** The commands that lead from one plan to the next. */
-export interface RulesetChanges {
+interface RulesetChanges {
   readonly commands: readonly Command[]
   /**
    * Chains and sets that are unused afterwards. Kernels before 6.2 refuse to delete a chain in the

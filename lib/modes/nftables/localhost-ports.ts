@@ -11,7 +11,7 @@ import type { NftablesPlan } from './plan.js'
 /** Endpoints tried for one connection before it is given up. */
 const attempts = 4
 
-export interface LocalhostPortsDeps {
+interface LocalhostPortsDeps {
   readonly log: Log
   readonly random: () => number
   readonly admission: Admission

@@ -169,7 +169,7 @@ export function sizeSet(choice: Choice): NftSet | undefined {
 export const drawingChain = ({ protocol, places }: Choice) => `${protocol}-draw-${places}`
 
 /** Prefixes of chains and sets that belong to one service port or one of its endpoints (NF13). */
-export type Prefix =
+type Prefix =
   | 'service'
   | 'local'
   | 'external'

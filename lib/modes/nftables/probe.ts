@@ -15,7 +15,7 @@ import type { Finding } from '../mode.js'
 import { nftFamilyOf } from './names.js'
 import { hashTrialTransaction, logTrialTransaction, trialTransaction } from './trial.js'
 
-export interface ProbeDeps {
+interface ProbeDeps {
   readonly nft: Nft
   /** Throws if nf_tables cannot be reached without the program nft. */
   readonly openNetlink: () => NfTables
@@ -33,7 +33,7 @@ export const probeDefaults = (): ProbeDeps => ({
   env: process.env,
 })
 
-export interface Probed {
+interface Probed {
   readonly findings: readonly Finding[]
   /** The writer that will be used. */
   readonly writer: RulesetWriter

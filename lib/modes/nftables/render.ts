@@ -12,7 +12,7 @@ export function renderPlan(plan: NftablesPlan): string {
 }
 
 /** The same line by line, with the commands of each. */
-export function planLines(plan: NftablesPlan): readonly CommandLine[] {
+function planLines(plan: NftablesPlan): readonly CommandLine[] {
   return transactionLines(sortedCreation(plan))
 }
 

@@ -15,7 +15,7 @@ import { ourChains } from './portals/removal.js'
 import { jumps, placeRules, symbolicPorts, type ProxyPorts } from './render.js'
 
 /** What the kernel has: rules, and the ports that sockets listen on, as `tcp 40000`. */
-export interface UserspaceListing {
+interface UserspaceListing {
   readonly tables: readonly SavedTable[]
   readonly listening: ReadonlySet<string>
 }

@@ -87,7 +87,7 @@ const silent: Log = {
 }
 
 /** The parts of this mode that a mode for another operating system uses. They need no rules. */
-export type ElsewhereParts = Pick<
+type ElsewhereParts = Pick<
   ModeDefinition,
   'syncPeriods' | 'planner' | 'create' | 'differences' | 'cleanup'
 >

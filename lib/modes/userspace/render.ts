@@ -53,7 +53,7 @@ export function fixedRules({ portRange: range, logsRefused }: FixedFacts): reado
   ]
 }
 
-export type FixedFacts = Pick<UserspaceSettings, 'portRange' | 'logsRefused'>
+type FixedFacts = Pick<UserspaceSettings, 'portRange' | 'logsRefused'>
 
 /** Only what is turned away anyway meets these, so that telling the proxy costs no other packet. */
 function turningAway(logsRefused: boolean): readonly PlacedRule[] {

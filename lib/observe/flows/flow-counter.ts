@@ -17,7 +17,7 @@ import { RecentIds } from './recent-ids.js'
 import type { Sampler } from './sampler.js'
 import type { SavedCounts } from './saved-counts.js'
 
-export interface FlowCounterOptions {
+interface FlowCounterOptions {
   /** The time in ms since 1970, as in the kernel's own times. */
   readonly now: () => number
   readonly sampler: Pick<Sampler, 'admits'>

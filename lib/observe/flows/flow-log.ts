@@ -17,7 +17,7 @@ export interface FlowFilter {
   readonly verdict?: FlowVerdict
 }
 
-export interface FoundLines {
+interface FoundLines {
   readonly lines: readonly KeptLine[]
   /** The number with which to ask for the lines after these. */
   readonly next: number

@@ -9,7 +9,7 @@ import { LastingMeter } from './lasting-meter.js'
 import { Sampler } from './sampler.js'
 import { ServedPorts } from './served-ports.js'
 
-export interface FlowsOptions {
+interface FlowsOptions {
   /**
    * With `counts` the connections that the kernel tracks are counted here. With `shows` they are
    * only shown, because something else counts them. With `told` the mode carries connections itself

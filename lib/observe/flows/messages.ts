@@ -59,7 +59,7 @@ export interface EndpointGrowth extends FlowCounters {
   readonly opened: number
 }
 
-export interface OpenNow {
+interface OpenNow {
   readonly service: string
   readonly protocol: Protocol
   readonly open: number

@@ -23,7 +23,7 @@ export function flowHead(isWide: boolean): string {
 }
 
 /** How a line is shown: uncut, and with colours. */
-export interface FlowLook {
+interface FlowLook {
   readonly isWide: boolean
   readonly isColoured: boolean
 }

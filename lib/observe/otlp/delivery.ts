@@ -7,12 +7,12 @@ import { Backoff, parseRetryAfter } from '../../sources/backoff.js'
 import type { Log, Meter } from '../../modes/mode.js'
 
 /** The result of sending a batch. A `failed` one is worth another try after `waitMs`. */
-export type Outcome =
+type Outcome =
   | { readonly kind: 'sent'; readonly rejected: number }
   | { readonly kind: 'refused' }
   | { readonly kind: 'failed'; readonly waitMs: number }
 
-export interface DeliveryOptions {
+interface DeliveryOptions {
   /** The setting `flows.otlp.endpoint`. */
   readonly endpoint: string
   readonly signal: 'logs' | 'metrics'

@@ -39,7 +39,7 @@ export const exported: readonly ExportedMetric[] = [
   { own: 'service_packets_total', name: 'packets', unit: '{packet}', grows: true },
 ]
 
-export interface ExportedMetric {
+interface ExportedMetric {
   readonly own: string
   readonly name: string
   readonly unit: string

@@ -1,5 +1,5 @@
 /** A chapter of the story of the modes. It compares two of them. */
-export interface Chapter {
+interface Chapter {
   readonly title: string
   readonly words: string
   readonly modes: readonly [string, string]

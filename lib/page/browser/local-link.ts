@@ -4,7 +4,7 @@ import type { FlowView, ObjectLine, ServiceLine, View } from '../view.js'
 import type { PageLink } from './link.js'
 
 /** A source of views that runs in this browser, too. */
-export interface LocalSource {
+interface LocalSource {
   view(): Omit<View, 'services' | 'flows'> & {
     readonly services: { values(): Iterable<ServiceLine> }
     readonly flows: { values(): Iterable<FlowView> }

@@ -43,7 +43,7 @@ export interface Shown {
 }
 
 /** The parts of the view that are about one service port. */
-export type ChosenParts = Pick<
+type ChosenParts = Pick<
   View,
   'families' | 'family' | 'service' | 'pods' | 'replicas' | 'target' | 'targets' | 'path' | 'rules'
 > & { readonly nameOf: (endpoint: string) => string }

@@ -30,7 +30,7 @@ export interface DashboardOptions {
 }
 
 /** The page over a daemon: it listens to syncs and objects, and runs until the signal. */
-export interface Dashboard extends SyncListener {
+interface Dashboard extends SyncListener {
   /** A sink that reads the names of pods and hands every object on. */
   wrapSink(sink: ObjectSink): ObjectSink
   run(signal: AbortSignal): Promise<void>

@@ -17,7 +17,7 @@ import type { PageView } from '../readers.js'
 import type { PodNames } from '../../sources/pod-names.js'
 import type { SyncReport } from '../../sync/syncer.js'
 
-export interface DashboardDeps extends ChosenDeps {
+interface DashboardDeps extends ChosenDeps {
   readonly nodeName: string
   readonly podNames: PodNames
   readonly log: Log

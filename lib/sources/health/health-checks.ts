@@ -38,7 +38,7 @@ export interface EndpointTurn {
 /** What checks: a thread of its own, or in the playground a simulation. */
 export type Checker = Pick<CheckThread, 'set' | 'remove' | 'flush' | 'run'>
 
-export interface HealthChecksOptions {
+interface HealthChecksOptions {
   readonly checker: (options: CheckThreadOptions) => Checker
   readonly tracker: Pick<Tracker, 'setEndpointHealth'>
   /** Asks for a sync, because the state will differ. */

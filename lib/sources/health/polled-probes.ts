@@ -22,7 +22,7 @@ interface Attempt {
   readonly resolve: (outcome: Outcome) => void
 }
 
-export interface PolledDeps {
+interface PolledDeps {
   readonly libc: Libc
   /** Milliseconds of a clock that nobody can set. */
   readonly now: () => number

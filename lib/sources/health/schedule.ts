@@ -2,7 +2,7 @@ import type { CheckCounts, CheckTarget, Turn } from './messages.js'
 import type { Outcome } from './outcome.js'
 import type { Turns } from './turns.js'
 
-export interface ScheduleDeps {
+interface ScheduleDeps {
   readonly probe: (target: CheckTarget) => Promise<Outcome>
   readonly turned: (turn: Turn) => void
   /** Milliseconds of a clock that nobody can set. */

@@ -1,4 +1,4 @@
-export interface TurnsDeps {
+interface TurnsDeps {
   /** Milliseconds of a clock that nobody can set. */
   readonly now: () => number
   /** Calls back after so many milliseconds; returns a function that cancels this. */

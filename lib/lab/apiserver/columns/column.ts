@@ -10,7 +10,7 @@ export interface Column {
   readonly cell: (object: KubeObject, now: number) => string | number
 }
 
-export type Cell = Column['cell']
+type Cell = Column['cell']
 
 export function column(name: string, cell: Cell): Column {
   return { name, type: 'string', priority: 0, cell }

@@ -16,7 +16,7 @@ export interface ControllerDeps {
   readonly onError: (error: unknown) => void
 }
 
-export interface Work {
+interface Work {
   /** For each kind to watch: the keys to look at because of a change. */
   readonly watched: readonly (readonly [KindClient, (event: StoreEvent) => Iterable<string>])[]
   readonly reconcile: (key: string) => void

@@ -36,7 +36,7 @@ export interface PodRuntime {
   readonly log?: PodLog
 }
 
-export interface FakeRuntimeOptions {
+interface FakeRuntimeOptions {
   /** One for each family of pod addresses. */
   readonly podCidrs: readonly string[]
   readonly readyAfterMs: number

@@ -15,7 +15,7 @@ import { ownKey, watch, type Controller, type ControllerDeps } from './controlle
 import type { PodEvent, PodRuntime, PodState } from './pod-runtime.js'
 import type { Registry } from '../registry.js'
 
-export interface PodControllerDeps extends ControllerDeps {
+interface PodControllerDeps extends ControllerDeps {
   readonly runtime: PodRuntime
 }
 

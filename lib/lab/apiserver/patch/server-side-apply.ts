@@ -5,7 +5,7 @@ import { fieldsOf, itemStep, printPath, stepsOf, valueStep } from './field-paths
 import { listRulesOf, type ListRules } from './list-keys.js'
 import { isOwned, managersOf, without, withManagers, type FieldManager } from './managed-fields.js'
 
-export interface Applier {
+interface Applier {
   readonly name: string
   readonly time: string
   /** Takes over fields that others own instead of failing. */

@@ -13,7 +13,7 @@ import { addressFields, frame, writeFrame, writeNumber, type Field } from './fra
 import type { ProgramParts, View } from './view.js'
 
 /** The labels to go to if there is nothing to translate, and if the call has to fail. */
-export interface Exits {
+interface Exits {
   readonly none: string
   readonly refused: string
 }

@@ -84,7 +84,7 @@ export interface EndpointPlace {
 }
 
 /** Where the chosen endpoint is: it is a part of the key of `members`. */
-export function endpointInFrame({ family }: View): EndpointPlace {
+function endpointInFrame({ family }: View): EndpointPlace {
   const { address, port } = memberKeyOf(family)
   return { base: 'frame', address: frame.member + address, port: frame.member + port }
 }

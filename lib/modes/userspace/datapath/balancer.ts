@@ -12,7 +12,7 @@ type Changes = Pick<
   'removed' | 'added' | 'affinityMs' | 'balance' | 'maxConnections'
 >
 
-export interface BalancerDeps {
+interface BalancerDeps {
   readonly now: () => number
   readonly random: () => number
   readonly passiveHealth: boolean

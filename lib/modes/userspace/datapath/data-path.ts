@@ -106,7 +106,7 @@ export interface EndpointChoice {
   readonly firstByteMs?: number | undefined
 }
 
-export interface EndpointBalance {
+interface EndpointBalance {
   readonly word: Balance
   /** The weights that are not 1, by `Target.key`. */
   readonly weights: readonly (readonly [key: string, weight: number])[]

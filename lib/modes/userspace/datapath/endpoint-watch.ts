@@ -69,7 +69,7 @@ export class EndpointWatch {
   }
 }
 
-export interface WatchOptions {
+interface WatchOptions {
   readonly balancer: Balancer
   readonly traffic: EndpointTraffic
   readonly target: Target

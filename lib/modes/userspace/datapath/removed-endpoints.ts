@@ -1,7 +1,7 @@
 import type { EndpointChanges } from './data-path.js'
 
 /** The part of a connection that is needed here. */
-export interface EndpointConnection {
+interface EndpointConnection {
   /** Key of its endpoint, once it has one. */
   readonly endpoint: string | undefined
   reset(): void

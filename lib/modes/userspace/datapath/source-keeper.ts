@@ -5,7 +5,7 @@ import { ipFamilies, type IpFamily } from '../../../state/ip.js'
 import { isAmongPods, isLeft, type SourceRule } from './source-rule.js'
 
 /** A connection whose endpoint is known. */
-export interface Dialed {
+interface Dialed {
   readonly client: SocketAddress
   /** The address that the client asked; undefined where the kernel does not tell it. */
   readonly asked: SocketAddress | undefined

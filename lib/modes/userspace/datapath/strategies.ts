@@ -15,7 +15,7 @@ export interface Strategy {
   taken(target: Target): void
 }
 
-export interface StrategyDeps {
+interface StrategyDeps {
   readonly random: () => number
   /** 1 for an endpoint without a weight of its own. */
   readonly weightOf: (key: string) => number

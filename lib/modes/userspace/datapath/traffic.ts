@@ -8,7 +8,7 @@ export interface ListenerCounts {
   readonly endpoints: readonly EndpointCounts[]
 }
 
-export interface EndpointCounts {
+interface EndpointCounts {
   /** `Target.key` */
   readonly endpoint: string
   readonly connections: number

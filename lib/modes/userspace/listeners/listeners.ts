@@ -20,7 +20,7 @@ export interface GivenListener {
   readonly descriptor: number
 }
 
-export interface ListenersOptions extends WorkerSettings {
+interface ListenersOptions extends WorkerSettings {
   readonly workers: number
   /** Where proxy ports come from; undefined leaves it to the kernel (US31). */
   readonly range: { readonly from: number; readonly to: number } | undefined
@@ -28,7 +28,7 @@ export interface ListenersOptions extends WorkerSettings {
 }
 
 /** Gets what happens at the listeners. */
-export interface ListenersObserver {
+interface ListenersObserver {
   reported(report: WorkerReport): void
   /** A listener was closed for good. */
   closed(key: string): void

@@ -15,7 +15,7 @@ import type {
 /** `Omit` that keeps the alternatives of a union apart. */
 type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
 
-export interface WorkerThreadObserver {
+interface WorkerThreadObserver {
   reported(report: WorkerReport): void
   /** The thread ended, by an error or on request. */
   ended(thread: WorkerThread, reason: string): void

@@ -3,7 +3,7 @@ import { hostPort } from '../../../state/ip.js'
 import { listFromInside, listOf, type EndpointList, type NodeFacts } from './portal-rules.js'
 
 /** An address that a listener listens on where there are no rules. */
-export interface DirectPlace {
+interface DirectPlace {
   readonly list: EndpointList
   readonly address: string
   readonly port: number

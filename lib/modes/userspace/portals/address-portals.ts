@@ -6,7 +6,7 @@ import type { ServicePlan } from '../plan.js'
 import type { Portals, WriteOutcome } from './portals.js'
 
 /** Opens the object that adds addresses to this machine. */
-export type OpenLink = () => Promise<LinkAddresses>
+type OpenLink = () => Promise<LinkAddresses>
 
 /**
  * Adds the virtual IPs as addresses to this machine, for nodes without netfilter. Programs of this

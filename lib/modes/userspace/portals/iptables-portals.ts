@@ -19,7 +19,7 @@ import { PortalsVerification } from './verify.js'
 import type { Log } from '../../mode.js'
 import type { Portals, WriteOutcome } from './portals.js'
 
-export interface IptablesPortalsOptions {
+interface IptablesPortalsOptions {
   readonly fixed: readonly PlacedRule[]
   readonly guardsEachPort: boolean
   readonly log?: Log

@@ -41,7 +41,7 @@ export interface PortalRule {
   readonly target: PortalTarget
 }
 
-export type PortalTarget =
+type PortalTarget =
   /** Leads to the listener at the address of the interface that the packet came in by. */
   | { readonly kind: 'redirect'; readonly list: EndpointList }
   /** Leads to the listener at `address`; if this is empty, at the packet's destination. */

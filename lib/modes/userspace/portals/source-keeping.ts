@@ -5,7 +5,7 @@ import type { Log } from '../../mode.js'
 import { isMissing } from './open-portals.js'
 import type { SourceRouting } from './source-routing.js'
 
-export interface SourceKeepingOptions {
+interface SourceKeepingOptions {
   readonly routing: Pick<SourceRouting, 'ensure' | 'remove' | 'close'>
   readonly switch: SourceSwitch
   /** With `keep` the proxy does not start where addresses of clients cannot be kept. */

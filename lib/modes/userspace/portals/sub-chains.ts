@@ -54,7 +54,7 @@ export function isSubChain(table: string, chain: string): boolean {
   return parent !== undefined && parents.includes(parent)
 }
 
-export interface SubChainOptions {
+interface SubChainOptions {
   readonly guardsEachPort: boolean
   /** Whether iptables takes a mask that begins with a zero byte. */
   readonly sparseMasks: boolean

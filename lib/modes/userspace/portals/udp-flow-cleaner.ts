@@ -7,7 +7,7 @@ import type { Log, Meter } from '../../mode.js'
 /** By address that UDP clients send to (`ip:port`): the proxy ports that packets may go to. */
 export type Redirections = ReadonlyMap<string, ReadonlySet<number>>
 
-export interface UdpFlowCleanerDeps {
+interface UdpFlowCleanerDeps {
   readonly log: Log
   readonly meter: Meter
   readonly openTable?: () => Promise<Pick<Conntrack, 'deleteUdp'>>

@@ -19,7 +19,7 @@ interface ReadChain {
   readonly displaced: Map<string, string>
 }
 
-export interface Wanted {
+interface Wanted {
   readonly chains: Iterable<readonly [table: Table, chain: string]>
   /** The rules of each Service, in their order, and the rules that belong to no Service. */
   readonly rules: Iterable<readonly PlacedRule[]>

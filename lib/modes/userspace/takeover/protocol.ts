@@ -19,7 +19,7 @@ import type { GivenListener } from '../listeners/listeners.js'
 
 export const version = 1
 
-export interface Message {
+interface Message {
   readonly version?: number
   readonly want?: 'listeners'
   readonly listeners?: readonly Omit<GivenListener, 'descriptor'>[]

@@ -25,7 +25,7 @@ import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import { AdmissionQueue } from './admission-queue.js'
 
 /** What the listeners of one worker share. */
-export interface NetTools {
+interface NetTools {
   readonly awaitingKeepAlive: TimeoutQueue<TcpConnection>
   /** For what Node cannot do with its sockets; undefined where koffi does not load. */
   readonly sockets: Sockets | undefined

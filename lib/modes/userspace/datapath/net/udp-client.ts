@@ -70,7 +70,7 @@ export class UdpClient implements TableClient<UdpClient> {
   }
 }
 
-export interface UdpClientOptions {
+interface UdpClientOptions {
   /** Unique among the clients of its listener. */
   readonly key: string
   readonly address: string

@@ -15,7 +15,7 @@ import type { UdpClientTable } from '../udp-client-table.js'
 import { UdpClient } from './udp-client.js'
 
 /** What the UDP listeners of one worker share. */
-export interface UdpTools {
+interface UdpTools {
   readonly table: UdpClientTable<UdpClient>
   /** Undefined where koffi does not load. */
   readonly sockets: Sockets | undefined

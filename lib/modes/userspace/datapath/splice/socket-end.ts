@@ -69,7 +69,7 @@ export class SocketEnd implements Watcher {
   }
 }
 
-export interface SocketEndOptions {
+interface SocketEndOptions {
   readonly fd: number
   readonly loop: EventLoop
   readonly owner: EndOwner

@@ -68,7 +68,7 @@ export class UdpClient implements Watcher, TableClient<UdpClient> {
   }
 }
 
-export interface UdpClientOptions {
+interface UdpClientOptions {
   readonly owner: UdpClientOwner
   readonly fd: number
   readonly key: number | string
