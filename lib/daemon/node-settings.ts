@@ -9,7 +9,7 @@ import { isProxyMode, type Config } from '../config/config.js'
 import type { Log } from '../modes/mode.js'
 
 /** Sets the OOM score, the connection table and its time-outs. No failure is fatal (pains 24). */
-export function applyNodeSettings(config: Config, log: Log, sysctls = new Sysctls()): void {
+export function applyNodeSettings(config: Config, log: Log): void {
   // Other systems have neither these files nor these settings.
   if (!isLinux()) return
   const oomFailure = setOomScore(config.oomScoreAdj)
@@ -26,7 +26,7 @@ export function applyNodeSettings(config: Config, log: Log, sysctls = new Sysctl
       tcpBeLiberal: conntrack.tcpBeLiberal,
       countsFlows: config.flows.enabled && !isProxyMode(config.mode),
     },
-    sysctls,
+    new Sysctls(),
   )
   for (const { name, wanted, before, result, reason } of outcomes) {
     const fields = { setting: name, wanted, before }

@@ -64,11 +64,7 @@ export function routeTo(channel: NetlinkChannel, ip: string): Route | undefined 
 
 /** Routes and routing rules, over rtnetlink. */
 export class Routes {
-  readonly #channel: NetlinkChannel
-
-  constructor(channel: NetlinkChannel = openChannel(protocols.route)) {
-    this.#channel = channel
-  }
+  readonly #channel = openChannel(protocols.route)
 
   /** Undefined where there is no route. */
   to(ip: string): Route | undefined {

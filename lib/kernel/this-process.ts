@@ -11,8 +11,8 @@ export function openFilesLimit(limits = readLimits()): number {
 }
 
 /** How many connections a server that is not the purpose of this process may hold. */
-export function clientLimit(most: number, limit = openFilesLimit()): number {
-  return Math.max(Math.min(most, Math.floor(limit / 16)), 4)
+export function clientLimit(most: number): number {
+  return Math.max(Math.min(most, Math.floor(openFilesLimit() / 16)), 4)
 }
 
 function readLimits(): string {

@@ -15,8 +15,6 @@ function linux() {
   return { system: 'linux', name: 'Linux' } as const
 }
 
-export const isForLinux = (mode: ModeName) => systemOf[mode].system === 'linux'
-
 const systems: ReadonlyMap<string, (typeof systemOf)[ModeName]> = new Map(Object.entries(systemOf))
 
 /** Undefined where the mode is for this system. */

@@ -16,16 +16,13 @@ export function drawable<T extends Weighted>(all: readonly T[]): readonly T[] {
 
 /**
  * A list that has every endpoint as often as its weight says, for a random choice among the places.
- * Weights that need more than `most` places are rounded, but only weight 0 gets no place.
+ * Weights that need more than `mostPlaces` are rounded, but only weight 0 gets no place.
  */
-export function weightedPlaces<T extends Weighted>(
-  endpoints: readonly T[],
-  most = mostPlaces,
-): readonly T[] {
+export function weightedPlaces<T extends Weighted>(endpoints: readonly T[]): readonly T[] {
   const weights = usedWeights(endpoints)
   const divisor = weights.reduce(greatestDivisor, 0)
   const total = weights.reduce((sum, weight) => sum + weight, 0)
-  const unit = Math.max(divisor, total / most)
+  const unit = Math.max(divisor, total / mostPlaces)
   return endpoints.flatMap((endpoint, index) => {
     const weight = weights[index] ?? 0
     const times = weight === 0 ? 0 : Math.max(1, Math.round(weight / unit))

@@ -12,7 +12,6 @@ interface ApiServerSourceOptions {
   /** Whether to ask for all objects at the beginning of a watch, before lists are tried. */
   readonly isStreamed?: boolean
   readonly timing?: Partial<ListWatchTiming>
-  readonly random?: () => number
 }
 
 /** Follows the objects that the proxy needs from a Kubernetes API server. */
@@ -21,7 +20,7 @@ export function apiServerSource(options: ApiServerSourceOptions): Source {
     client: options.client,
     isStreamed: options.isStreamed ?? false,
     timing: { ...defaultTiming, ...options.timing },
-    random: options.random ?? Math.random,
+    random: Math.random,
     sleep: pause,
     now: () => performance.now(),
   }

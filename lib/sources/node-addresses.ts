@@ -51,12 +51,12 @@ export async function followNodeAddresses(
 }
 
 /** The addresses of this node; none where the system does not tell them. */
-export function nodeAddressesOrNone(deps: Partial<NodeAddressesDeps> = {}): readonly string[] {
-  return readableAddresses(deps) ?? []
+export function nodeAddressesOrNone(): readonly string[] {
+  return readableAddresses() ?? []
 }
 
 /** Undefined while no file descriptor is left to ask with. The last addresses still hold then. */
-function readableAddresses(deps: Partial<NodeAddressesDeps>): readonly string[] | undefined {
+function readableAddresses(deps?: Partial<NodeAddressesDeps>): readonly string[] | undefined {
   try {
     return nodeAddresses(deps)
   } catch {

@@ -42,8 +42,6 @@ export interface StateUpdate {
   readonly states: readonly DesiredState[]
   /** How many service ports differ from the update before. */
   readonly changed: ReadonlyMap<IpFamily, number>
-  /** A UDP service port has come, changed or gone, so stale flows may exist (E20). */
-  readonly hasUdpChanges: boolean
   /** When the endpoint changes in this update happened, by family (E10). */
   readonly triggerTimes: ReadonlyMap<IpFamily, readonly number[]>
   /** By `namespace/name`: the health-check node ports to serve, and their answers. */
@@ -168,13 +166,9 @@ export class Tracker {
     this.#states = previous.map((state) => this.#next(this.#withNode(state), dirty, warnings))
     this.#nodeChanged = false
     const changes = new Map<IpFamily, number>()
-    let hasUdpChanges = false
     for (const [index, state] of this.#states.entries()) {
       const { added, changed, removed } = state.services.since(previous[index]?.services)
       changes.set(state.family, added.length + changed.length + removed.length)
-      hasUdpChanges ||= [...added, ...changed, ...removed].some(
-        ([, { protocol }]) => protocol === 'UDP',
-      )
     }
     for (const id of dirty) {
       this.#healthChecks.update(id, this.#index.service(id), () => this.#portsOf(id))
@@ -182,7 +176,6 @@ export class Tracker {
     return {
       states: this.#states,
       changed: changes,
-      hasUdpChanges,
       triggerTimes,
       healthChecks: this.#healthChecks.current,
       withoutLocalEndpoints: this.#withoutLocal.of(this.#settings.families),

@@ -24,15 +24,6 @@ export function staleFlowTest(
   }
 }
 
-/** The stale flows among `flows`. */
-export function staleFlows(
-  state: DesiredState,
-  flows: readonly ServiceFlow[],
-  previous?: DesiredState,
-): readonly ServiceFlow[] {
-  return flows.filter(staleFlowTest(state, previous))
-}
-
 /** Whether a change since `previous` can have made flows stale (E20). */
 export function mayHaveStaleFlows(
   state: DesiredState,

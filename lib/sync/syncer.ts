@@ -2,7 +2,7 @@ import { messageOf, KernelError } from '../errors.js'
 import type { FamilyPlan, Mode, ServiceFailure } from '../modes/mode.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { IpFamily } from '../state/ip.js'
-import { systemClock, type Clock } from './loop.js'
+import { systemClock } from './loop.js'
 
 /** What one sync of one family did. Log, metrics, health and page are made from these reports. */
 export interface SyncReport {
@@ -25,7 +25,6 @@ export interface SyncReport {
 interface SyncerOptions {
   /** A mode, or for a dry run a planner with an `apply` that only shows what it was given. */
   readonly mode: Pick<Mode, 'plan' | 'apply' | 'forget'>
-  readonly clock?: Clock
 }
 
 /** The state applied last, or being applied. */
@@ -37,12 +36,10 @@ interface Progress {
 /** Plans and applies, a family at a time, and skips a state that is in the kernel already. */
 export class Syncer {
   readonly #options: SyncerOptions
-  readonly #clock: Clock
   readonly #progress = new Map<IpFamily, Progress>()
 
   constructor(options: SyncerOptions) {
     this.#options = options
-    this.#clock = options.clock ?? systemClock
   }
 
   /**
@@ -57,7 +54,7 @@ export class Syncer {
   async sync(state: DesiredState): Promise<SyncReport> {
     const { family } = state
     const before = this.#progress.get(family)
-    const started = this.#clock.now()
+    const started = systemClock.now()
     let planned = started
     if (before?.state === state && !before.hasFailures) {
       const idle = { planMs: 0, applyMs: 0, bytes: 0, objects: 0, failed: [] }
@@ -67,10 +64,10 @@ export class Syncer {
     this.#progress.set(family, progress)
     try {
       const plan = this.#options.mode.plan(state)
-      planned = this.#clock.now()
+      planned = systemClock.now()
       const applied = await this.#options.mode.apply(plan)
       progress.hasFailures = applied.failed.length > 0
-      const applyMs = this.#clock.now() - planned
+      const applyMs = systemClock.now() - planned
       return { family, outcome: 'applied', planMs: planned - started, applyMs, plan, ...applied }
     } catch (error) {
       this.#progress.delete(family)
@@ -79,7 +76,7 @@ export class Syncer {
         outcome: 'failed',
         full: before === undefined,
         planMs: planned - started,
-        applyMs: this.#clock.now() - planned,
+        applyMs: systemClock.now() - planned,
         bytes: 0,
         objects: 0,
         failed: [],

@@ -1,5 +1,5 @@
 import { modeLoaders, modeNames } from '../../lib/modes/registry.js'
-import { isForLinux } from '../../lib/modes/systems.js'
+import { missingSystem } from '../../lib/modes/systems.js'
 import { runProgram, type Run } from '../../lib/kernel/iptables/command.js'
 import type { Backend } from '../../lib/kernel/iptables.js'
 import type { ModeDefinition } from '../../lib/modes/mode.js'
@@ -82,7 +82,7 @@ export function keptBy({ mode, sourceAddress }: Variant): Pick<Expected, 'keepsS
 }
 
 export const variantNames: readonly string[] = [
-  ...modeNames.filter(isForLinux),
+  ...modeNames.filter((mode) => !missingSystem(mode, 'linux')),
   'iptables-legacy',
   ...Object.keys(userspaceVariants),
 ]

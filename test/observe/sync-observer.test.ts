@@ -52,7 +52,6 @@ const report: SyncReport = {
 const update: StateUpdate = {
   states: [],
   changed: new Map(),
-  hasUdpChanges: false,
   triggerTimes: new Map([['IPv4', [5000, 57_000]]]),
   healthChecks: new Map(),
   withoutLocalEndpoints: [{ policy: 'external', family: 'IPv4', count: 2 }],

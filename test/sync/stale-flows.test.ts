@@ -1,6 +1,7 @@
 import t from 'tap'
-import { mayHaveStaleFlows, staleFlows } from '../../lib/sync/stale-flows.js'
+import { mayHaveStaleFlows, staleFlowTest } from '../../lib/sync/stale-flows.js'
 import type { ServiceFlow } from '../../lib/kernel/conntrack.js'
+import type { DesiredState } from '../../lib/state/desired-state.js'
 import { service, states, type EndpointSpec } from '../support/states.js'
 
 const flow = (destination: string, answeredBy: string): ServiceFlow => ({
@@ -10,6 +11,12 @@ const flow = (destination: string, answeredBy: string): ServiceFlow => ({
   tuple: Buffer.alloc(0),
   zone: undefined,
 })
+
+const staleFlows = (
+  state: DesiredState,
+  flows: readonly ServiceFlow[],
+  previous?: DesiredState,
+) => flows.filter(staleFlowTest(state, previous))
 
 const dns = (...endpoints: EndpointSpec[]) =>
   service({

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { ConfigError, KernelError, messageOf, SourceError } from '../../errors.js'
-import { runCommand, type RunCommand } from '../../kernel/command.js'
+import { runCommand } from '../../kernel/command.js'
 
 /** The flags of kubectl that choose the cluster and the user. They are passed on unchanged. */
 export interface ClusterFlags {
@@ -35,9 +35,8 @@ const longestRequestMs = 60_000
  */
 export class Kubectl {
   readonly #flags: readonly string[]
-  readonly #run: RunCommand
 
-  constructor(flags: ClusterFlags, run: RunCommand = runCommand) {
+  constructor(flags: ClusterFlags) {
     this.#flags = [
       ...flagOf('kubeconfig', flags.kubeconfig),
       ...flagOf('context', flags.context),
@@ -47,7 +46,6 @@ export class Kubectl {
       ...(flags.asGroup ?? []).flatMap((group) => flagOf('as-group', group)),
       ...flagOf('request-timeout', flags.requestTimeout),
     ]
-    this.#run = run
   }
 
   /** GET of a path of the API. Throws SourceError with the message of kubectl. */
@@ -80,7 +78,7 @@ export class Kubectl {
 
   async #start(command: readonly string[]) {
     try {
-      return await this.#run('kubectl', command, { timeoutMs: longestRequestMs })
+      return await runCommand('kubectl', command, { timeoutMs: longestRequestMs })
     } catch (error) {
       if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
       throw new ConfigError('kubectl is not in the PATH; install it, or add its folder', {

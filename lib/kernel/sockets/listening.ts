@@ -22,10 +22,10 @@ const farewellPatienceMs = 1000
 const farewellPauseMs = 50
 
 /** The sockets that listen in this network namespace. */
-export async function listeningSockets(root = '/proc'): Promise<readonly ListeningSocket[]> {
+export async function listeningSockets(): Promise<readonly ListeningSocket[]> {
   const sockets: ListeningSocket[] = []
   for (const protocol of ['tcp', 'udp'] as const) {
-    for (const { family, address, port, state } of await readSockets(protocol, root)) {
+    for (const { family, address, port, state } of await readSockets(protocol)) {
       if (port > 0 && (protocol === 'udp' || state === listenState)) {
         sockets.push({ protocol, ip: addressOf(family, address), port })
       }
@@ -40,7 +40,7 @@ export async function listeningSockets(root = '/proc'): Promise<readonly Listeni
 export async function farewellsSent(ports: ReadonlySet<number>): Promise<void> {
   const until = performance.now() + farewellPatienceMs
   while (performance.now() < until) {
-    const sockets = await readSockets('tcp', '/proc')
+    const sockets = await readSockets('tcp')
     if (!sockets.some(({ port, state }) => farewellStates.has(state) && ports.has(port))) return
     await sleep(farewellPauseMs)
   }
@@ -53,13 +53,13 @@ interface SocketLine {
   readonly state: string
 }
 
-async function readSockets(protocol: 'tcp' | 'udp', root: string): Promise<readonly SocketLine[]> {
+async function readSockets(protocol: 'tcp' | 'udp'): Promise<readonly SocketLine[]> {
   const sockets: SocketLine[] = []
   for (const [suffix, family] of [
     ['', 'IPv4'],
     ['6', 'IPv6'],
   ] as const) {
-    const file = `${root}/thread-self/net/${protocol}${suffix}`
+    const file = `/proc/thread-self/net/${protocol}${suffix}`
     const text = await readFile(file, 'utf8').catch(() => '')
     for (const line of text.split('\n').slice(1)) {
       const [, local = '', , state = ''] = line.trim().split(/\s+/)

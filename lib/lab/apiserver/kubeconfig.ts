@@ -5,7 +5,6 @@ interface KubeconfigOptions {
   readonly url: string
   /** PEM; only for https. */
   readonly certificateAuthority?: string
-  readonly token?: string
 }
 
 /** A kubeconfig for this server: what `kubectl --kubeconfig` and every client library reads. */
@@ -13,7 +12,7 @@ function kubeconfigOf(options: KubeconfigOptions): string {
   const authority = options.certificateAuthority
   const name = 'kube-proxy-ts'
   // Over TLS kubectl asks for a password if the kubeconfig has no token.
-  const token = options.token ?? (authority === undefined ? undefined : 'anonymous')
+  const user = authority === undefined ? {} : { token: 'anonymous' }
   return stringify({
     apiVersion: 'v1',
     kind: 'Config',
@@ -30,7 +29,7 @@ function kubeconfigOf(options: KubeconfigOptions): string {
         },
       },
     ],
-    users: [{ name, user: token === undefined ? {} : { token } }],
+    users: [{ name, user }],
     contexts: [{ name, context: { cluster: name, user: name, namespace: 'default' } }],
   })
 }

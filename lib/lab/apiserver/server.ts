@@ -80,13 +80,12 @@ export class ApiServer extends ApiObjects {
   }
 
   /** Waits until the server answers, then writes how to reach it. */
-  async writeKubeconfig(path: string, token?: string): Promise<void> {
+  async writeKubeconfig(path: string): Promise<void> {
     const url = await this.listening()
     const { tls } = this.#options
     await writeKubeconfig(path, {
       url,
       ...(tls === undefined ? {} : { certificateAuthority: tls.certificate }),
-      ...(token === undefined ? {} : { token }),
     })
   }
 

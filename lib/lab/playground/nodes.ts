@@ -41,7 +41,8 @@ export function nodesOf(layout: ClusterLayout, now = new Date()): readonly NewOb
 }
 
 /** The lease that a kubelet makes when it begins, for `kubectl describe node`. Nobody renews it. */
-export function leasesOf(layout: ClusterLayout, now = new Date()): readonly NewObject[] {
+export function leasesOf(layout: ClusterLayout): readonly NewObject[] {
+  const now = new Date()
   return nodesOf(layout, now).map(({ metadata: { name } }) => ({
     apiVersion: 'coordination.k8s.io/v1',
     kind: 'Lease',

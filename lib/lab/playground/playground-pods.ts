@@ -69,7 +69,7 @@ export class PlaygroundPods implements PodRuntime {
     const ips = room.addresses
     const { uid } = pod.metadata
     const name = podNameOf(pod)
-    const { ports } = portsOf(pod)
+    const ports = portsOf(pod)
     // The annotations may have changed while the pod waited for its room.
     let wish = podWishOf(this.#store?.get('pods', keyOf(pod)) ?? pod)
     let changed = new AbortController()
@@ -162,16 +162,11 @@ function pause(ms: number): Promise<void> {
 const usualPorts: readonly number[] = [80, 443, 3000, 5000, 8000, 8080, 8081, 8443, 9090]
 
 /** The ports on which a pod answers: those that its containers name, or else the usual ones. */
-function portsOf(pod: KubeObject): {
-  readonly ports: readonly number[]
-  /** Whether its containers name them. */
-  readonly areNamed: boolean
-} {
+function portsOf(pod: KubeObject): readonly number[] {
   const named = listAt(pod, 'spec', 'containers')
     .flatMap((container) => listAt(container, 'ports'))
     .filter((port) => ['', 'TCP', 'UDP'].includes(textAt(port, 'protocol')))
     .flatMap((port) => numberAt(port, 'containerPort') ?? [])
     .filter((port) => Number.isInteger(port) && port > 0 && port < 65_536)
-  const areNamed = named.length > 0
-  return { ports: areNamed ? [...new Set(named)] : usualPorts, areNamed }
+  return named.length > 0 ? [...new Set(named)] : usualPorts
 }

@@ -24,11 +24,6 @@ export function frontend(protocol: string, address: string, port: number): Front
 export class OwnFrontends {
   readonly #byService = new Map<string, readonly Frontend[]>()
   readonly #counts = new Map<Frontend, number>()
-  readonly #localAddresses: () => ReadonlySet<string>
-
-  constructor(localAddresses: () => ReadonlySet<string> = addressesOfThisNode) {
-    this.#localAddresses = localAddresses
-  }
 
   /** Without frontends the Service is forgotten. Returns whether anything has changed. */
   set(service: string, frontends: readonly Frontend[]): boolean {
@@ -49,7 +44,7 @@ export class OwnFrontends {
 
   has(protocol: 'TCP' | 'UDP', { key, ip, port }: Place): boolean {
     if (this.#counts.has(`${protocol} ${key}`)) return true
-    return this.#counts.has(`${protocol} *:${port}`) && this.#localAddresses().has(ip)
+    return this.#counts.has(`${protocol} *:${port}`) && addressesOfThisNode().has(ip)
   }
 }
 
