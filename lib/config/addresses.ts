@@ -19,7 +19,7 @@ export function appendPort(address: string, port: number): string {
   return ip ? hostPort(ip.text, port) : address
 }
 
-interface PortRange {
+export interface PortRange {
   readonly from: number
   readonly to: number
 }

@@ -68,7 +68,7 @@ interface Extras {
 
 /** Functions that make keys of one group, so that the tables are short. */
 export function keysOf(group: Group) {
-  const key = <V>(kind: Kind<V>, initial: V, doc: string, extras: Extras = {}): Key<V> => ({
+  const key = <V>(kind: Kind<V>, initial: V, doc: string, extras: Extras): Key<V> => ({
     kind,
     initial,
     group,
@@ -84,18 +84,17 @@ export function keysOf(group: Group) {
   })
   return {
     key,
-    string: (initial: string, doc: string, extras?: Extras) =>
-      key(stringKind, initial, doc, extras),
-    bool: (initial: boolean, doc: string, extras?: Extras) => key(boolKind, initial, doc, extras),
-    int: (initial: number, doc: string, extras?: Extras) => key(intKind, initial, doc, extras),
-    float: (initial: number, doc: string, extras?: Extras) => key(floatKind, initial, doc, extras),
-    duration: (initial: number, doc: string, extras?: Extras) =>
+    string: (initial: string, doc: string, extras: Extras) => key(stringKind, initial, doc, extras),
+    bool: (initial: boolean, doc: string, extras: Extras) => key(boolKind, initial, doc, extras),
+    int: (initial: number, doc: string, extras: Extras) => key(intKind, initial, doc, extras),
+    float: (initial: number, doc: string, extras: Extras) => key(floatKind, initial, doc, extras),
+    duration: (initial: number, doc: string, extras: Extras) =>
       key(durationKind, initial, doc, extras),
-    pace: (doc: string, extras?: Extras) =>
+    pace: (doc: string, extras: Extras) =>
       key<SyncPace>(paceKind, 'measured', doc, { ...extras, live: true }),
-    list: (doc: string, extras?: Extras) => key<readonly string[]>(listKind, [], doc, extras),
-    choice: <V extends string>(choices: readonly V[], initial: V, doc: string, extras?: Extras) =>
-      key<V>(choiceKind(choices, extras?.advice), initial, doc, extras),
+    list: (doc: string, extras: Extras) => key<readonly string[]>(listKind, [], doc, extras),
+    choice: <V extends string>(choices: readonly V[], initial: V, doc: string, extras: Extras) =>
+      key<V>(choiceKind(choices, extras.advice), initial, doc, extras),
   }
 }
 

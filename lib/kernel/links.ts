@@ -8,7 +8,7 @@ import { kernelErrorOf } from './netlink/failure.js'
 import { attributesOf, readI32, readU32 } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import { flags, protocols } from './netlink/protocol.js'
-import { routeTo } from './routes.js'
+import { linkAttribute, routeTo } from './routes.js'
 
 const verb = {
   newLink: 16,
@@ -18,7 +18,6 @@ const verb = {
   deleteAddress: 21,
   getAddress: 22,
 } as const
-const linkAttribute = { name: 3, info: 18, kind: 1 } as const
 const addressAttribute = { address: 1, local: 2, metric: 9 } as const
 const linkHeaderBytes = 16
 const addressHeaderBytes = 8

@@ -16,7 +16,7 @@ const verb = {
 } as const
 const routeAttribute = { destination: 1, device: 4, gateway: 5, table: 15, via: 18 } as const
 const ruleAttribute = { priority: 6, mark: 10, table: 15, mask: 16 } as const
-const linkAttribute = { name: 3, info: 18, kind: 1 } as const
+export const linkAttribute = { name: 3, info: 18, kind: 1 } as const
 const linkHeaderBytes = 16
 const routeHeaderBytes = 12
 const local = 2

@@ -1,7 +1,7 @@
 import { dropReasons, refusalGroup } from '../config/config.js'
 import { rule, type Iptables, type RuleSpec } from '../kernel/iptables.js'
 
-/** Of a rule that tells the proxy, which counts it; `reason`: why a policy drops it. */
+/** The target of a rule that tells this proxy of a packet. `reason`: why a policy drops it. */
 export function logTarget(reason?: keyof typeof dropReasons): Pick<RuleSpec, 'jump' | 'jumpArgs'> {
   const group = ['--nflog-group', String(refusalGroup)]
   const prefix = reason === undefined ? [] : ['--nflog-prefix', dropReasons[reason]]

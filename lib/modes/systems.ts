@@ -17,7 +17,7 @@ function linux() {
 
 const systems: ReadonlyMap<string, (typeof systemOf)[ModeName]> = new Map(Object.entries(systemOf))
 
-/** Undefined where the mode is for this system. */
+/** The system that the mode is for, as a finding; undefined on that system. */
 export function missingSystem(mode: string, here: System = systemHere()): Finding | undefined {
   const wanted = systems.get(mode)
   if (wanted === undefined || wanted.system === here) return undefined

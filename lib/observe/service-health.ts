@@ -1,24 +1,16 @@
 import { aborted } from '../async.js'
 import type { Server } from 'node:http'
+import type { HealthCheck } from '../state/health-check-ports.js'
 import { familyOf, type IpFamily } from '../state/ip.js'
 import { messageOf } from '../errors.js'
 import type { ClientConnections } from './client-connections.js'
 import { close, json, listen, type HttpHandler, type HttpReply } from './http.js'
 
-/** One Service with a health check: has this node endpoints for it (S20, H11)? */
-interface HealthCheckTarget {
-  readonly namespace: string
-  readonly name: string
-  readonly port: number
-  /** By family of the Service. The port is open on addresses of these families only. */
-  readonly localEndpoints: Readonly<Partial<Record<IpFamily, number>>>
-}
-
 interface ServiceHealthOptions {
   /** Whether the proxy is healthy; the deletion taint does not count here. */
   readonly isHealthy: () => boolean
   /** A port could not be opened. Called once for each reason (H13). */
-  readonly failed: (target: HealthCheckTarget, message: string) => void
+  readonly failed: (target: HealthCheck, message: string) => void
   readonly clients?: ClientConnections
   readonly retryMs: number
   /** Resolves after `ms`, or at once when the signal comes; never rejects. */
@@ -36,7 +28,7 @@ interface Listener {
 /** The health-check node ports of Services (H11-H14). Exactly the ports given to `set` are open. */
 export class ServiceHealth {
   readonly #options: ServiceHealthOptions
-  #targets: ReadonlyMap<string, HealthCheckTarget> = new Map()
+  #targets: ReadonlyMap<string, HealthCheck> = new Map()
   #addresses: readonly string[] = []
   /** By `id address port`. */
   readonly #open = new Map<string, Listener>()
@@ -53,7 +45,7 @@ export class ServiceHealth {
    * Sets the targets by `namespace/name`, and the addresses to serve them on; `0.0.0.0` and `::`
    * mean all addresses. New numbers of endpoints are answered at once.
    */
-  set(targets: ReadonlyMap<string, HealthCheckTarget>, addresses: readonly string[]): void {
+  set(targets: ReadonlyMap<string, HealthCheck>, addresses: readonly string[]): void {
     this.#targets = targets
     this.#addresses = addresses
     this.#changed.abort()

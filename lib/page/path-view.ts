@@ -4,6 +4,11 @@ import { placeText, type Item } from '../kernel/place.js'
 import { whereText, type Hop, type Way } from '../inspect/explain/packet.js'
 import type { HopView, PathView, WayView } from './view.js'
 
+/** Without a way; the note says why. */
+export function noPath(note: string): PathView {
+  return { shared: [], ways: [], note }
+}
+
 /** Ways as the page draws them. */
 export function pathView(
   ways: readonly Way[],

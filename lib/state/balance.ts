@@ -1,5 +1,6 @@
 import { optionPrefix, wordAnnotation, type Annotation } from './annotations.js'
 import { parseIp } from './ip.js'
+import { dnsName } from './parse-object.js'
 
 /** How the endpoint of the next connection is chosen. */
 export type Balance = (typeof balances)[number]
@@ -81,7 +82,6 @@ export const weightAnnotation: Annotation<Weights> = {
   parse: parseWeights,
 }
 
-const podName = /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/
 const podPrefix = /^[a-z0-9][a-z0-9.-]{0,252}\*$/
 
 function parseWeights(text: string): Weights | undefined {
@@ -93,7 +93,7 @@ function parseWeights(text: string): Weights | undefined {
     if (weight === undefined || rest.length > 0) return undefined
     const ip = parseIp(name)
     if (ip) exact.set(ip.text, weight)
-    else if (podName.test(name)) exact.set(name, weight)
+    else if (dnsName.test(name)) exact.set(name, weight)
     else if (podPrefix.test(name)) prefixes.push({ prefix: name.slice(0, -1), weight })
     else return undefined
   }

@@ -10,7 +10,7 @@ export interface HealthCheck {
   readonly port: number
   /**
    * Number of unique ready local addresses over all ports (E19), for each family of the Service. A
-   * health check over one family gets the number of that family.
+   * health check over one family gets the number of that family. Others have no port.
    */
   readonly localEndpoints: Readonly<Partial<Record<IpFamily, number>>>
 }

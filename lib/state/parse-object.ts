@@ -14,7 +14,7 @@ interface ObjectHead {
 }
 
 // The API allows only names of at most 253 of these characters.
-const dnsName = /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/
+export const dnsName = /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/
 
 /** Name and namespace of any object. A namespaced object without a namespace is in `default`. */
 export function readHead(raw: unknown, isNamespaced: boolean): ObjectHead {

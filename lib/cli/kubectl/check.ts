@@ -5,21 +5,16 @@ import { Kubectl } from './kubectl.js'
 import { printable } from '../../state/printable.js'
 import { printed } from '../shared-options.js'
 import { SourceError } from '../../errors.js'
+import type { StatusLine } from '../../observe/mode-status.js'
 
 /** `check` and `diff`: the status that proxies report at /healthz?verbose. */
-
-interface Line {
-  readonly name: string
-  readonly isGood: boolean
-  readonly text: string
-}
 
 interface ProxyStatus {
   readonly node: string
   readonly pod: string
   readonly mode: string
   readonly isGood: boolean
-  readonly lines: readonly Line[]
+  readonly lines: readonly StatusLine[]
 }
 
 const exitCodes =
@@ -61,7 +56,7 @@ export function addDiffCommand(program: Command): void {
 
 async function show(
   flags: NamedFlags,
-  isAsked: (line: Line) => boolean,
+  isAsked: (line: StatusLine) => boolean,
 ): Promise<readonly RemoteProxy[]> {
   const kubectl = new Kubectl(flags)
   const proxies = await findProxies(kubectl, flags)
@@ -81,7 +76,7 @@ async function show(
   return answers.map(({ proxy }) => proxy)
 }
 
-async function statusOf(proxy: RemoteProxy): Promise<readonly Line[]> {
+async function statusOf(proxy: RemoteProxy): Promise<readonly StatusLine[]> {
   const text = await proxy.get('/healthz?verbose')
   const lines = Array.from(
     text.matchAll(/^\[([+-])\]([^:\n]+): (.*)$/gm),

@@ -3,6 +3,7 @@ import { finish, start, through, withHop, type Branch } from './ways.js'
 import { IptablesWalker, type IptablesRuleset } from './iptables-walk.js'
 import { isLocal } from './iptables-rule.js'
 import { realItem, serverItem, serverPlace } from '../../modes/ipvs/differences.js'
+import { protocolOptions } from '../../modes/ipvs/render.js'
 import { serverId, type PlannedServer, type RealServer } from '../../modes/ipvs/resource.js'
 import type { IpSetContent, NodeSurroundings, Packet, Way } from './packet.js'
 
@@ -90,8 +91,6 @@ function balance(branch: Branch, servers: ReadonlyMap<string, PlannedServer>): r
     )
   })
 }
-
-const protocolOptions = { TCP: '-t', UDP: '-u', SCTP: '--sctp-service' } as const
 
 interface Share {
   readonly real: RealServer

@@ -6,13 +6,11 @@ import { modeOption } from '../../cli/shared-options.js'
 import { stopSignal } from '../../cli/process.js'
 import { systemHere } from '../../platform.js'
 import { PageServer } from '../../page/server.js'
+import { allModes } from '../playground/live-cluster.js'
 import { starterGone } from '../playground/user-namespace.js'
 import type { ModeName } from '../../config/config.js'
 import { modeKeys } from '../../config/keys-modes.js'
 import { adviceAbout } from '../../config/kinds.js'
-
-/** The modes in historical order. */
-const order: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
 
 export function addPlaygroundCommand(program: Command): void {
   program
@@ -84,8 +82,8 @@ async function playSimulated(why: string, { once, proxyMode, port, say }: Simula
 }
 
 function wantedModes(only: string | undefined): readonly ModeName[] {
-  const wanted = order.filter((mode) => only === undefined || mode === only)
+  const wanted = allModes.filter((mode) => only === undefined || mode === only)
   if (only === undefined || wanted.length > 0) return wanted
-  const advice = adviceAbout(only, modeKeys.mode.kind) ?? `there are ${order.join(', ')}`
+  const advice = adviceAbout(only, modeKeys.mode.kind) ?? `there are ${allModes.join(', ')}`
   throw new ConfigError(`--proxy-mode: there is no mode ${JSON.stringify(only)}; ${advice}`)
 }

@@ -2,6 +2,9 @@ import type { ApiObjects } from '../apiserver/objects.js'
 import type { ModeName } from '../../config/config.js'
 import type { PodRoom, TestBed } from './test-bed.js'
 
+/** The modes that a playground shows, in historical order. */
+export const allModes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
+
 export interface ModeOptions {
   /** Of ipvs mode. */
   readonly scheduler?: string

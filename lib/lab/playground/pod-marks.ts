@@ -3,6 +3,7 @@ import { conditionOf, type KubeObject } from '../apiserver/object.js'
 import { numberAt, objectAt, textAt, withAt, type JsonObject } from '../apiserver/json.js'
 import { clientsOf, type Clients } from '../apiserver/kind-client.js'
 import { collectionKey } from '../apiserver/store.js'
+import { nodeOf } from '../apiserver/controllers/pods.js'
 import { ownerKeys } from '../apiserver/controllers/replica-sets.js'
 import { processAnnotation, readyAnnotation } from './pod-state.js'
 import { untilTrue } from './lesson-scene.js'
@@ -100,10 +101,6 @@ export class PodMarks {
       return owner === undefined ? [] : [{ pod, set, owner }]
     })
   }
-}
-
-function nodeOf(pod: KubeObject): string {
-  return textAt(pod, 'spec', 'nodeName')
 }
 
 /** What the annotations of a pod or of a template ask for. */

@@ -15,11 +15,11 @@ export interface RunningProxy {
   kill(): Promise<void>
 }
 
-const command = fileURLToPath(new URL('../../main.js', import.meta.url))
+const program = fileURLToPath(new URL('../../main.js', import.meta.url))
 
 /** The command line of the daemon, which is this program. */
 export function proxyCommand(args: readonly string[]): readonly string[] {
-  return [process.execPath, command, ...args]
+  return [process.execPath, program, ...args]
 }
 
 /** Starts the daemon on the node of a world; `by` is a command that starts it. */

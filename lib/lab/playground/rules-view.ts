@@ -13,7 +13,7 @@ import type { DesiredState } from '../../state/desired-state.js'
 import type { EndpointFailure } from '../../state/endpoint-health.js'
 import type { PlanLine } from '../../modes/mode.js'
 import type { ObjectKind } from '../../sources/source.js'
-import { pathView } from '../../page/path-view.js'
+import { noPath, pathView } from '../../page/path-view.js'
 import { ownLines } from '../../page/rule-lines.js'
 import type { PathView, PodView, ServiceView, Sender } from '../../page/view.js'
 import type { Registry } from '../apiserver/registry.js'
@@ -155,10 +155,6 @@ export function waysOf(
     isDnated: false,
     isMasqueraded: false,
   })
-}
-
-export function noPath(note: string): PathView {
-  return { shared: [], ways: [], note }
 }
 
 /** One Service as the kernel has it, and as it should. */

@@ -1,15 +1,16 @@
 import { ConfigError } from '../../errors.js'
 import { RuleLines } from '../../page/rule-lines.js'
 import { rulesOf } from './rules-view.js'
+import { allModes } from './live-cluster.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { ModeName } from '../../config/config.js'
 import type { RulesView } from '../../page/view.js'
 import type { ClusterLayout } from './test-bed.js'
 
-/** Planning needs no kernel, so the rules of every mode can be shown everywhere. */
-export const allModes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
-
-/** The rules of one Service in one mode, with the difference that the last change made. */
+/**
+ * The rules of one Service in one mode, with the difference that the last change made. Planning
+ * needs no kernel, so the rules of every mode can be shown everywhere.
+ */
 export class ShownRules {
   readonly #layout: ClusterLayout
   #mode: ModeName = 'iptables'

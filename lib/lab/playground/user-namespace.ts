@@ -1,10 +1,8 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
 import { runCommand } from '../../kernel/command.js'
-
-const command = fileURLToPath(new URL('../../main.js', import.meta.url))
+import { proxyCommand } from './proxy-process.js'
 
 /** Set for the process inside, which ends when its input ends: it never outlives its parent. */
 const insideVariable = 'KUBE_PROXY_TS_INSIDE'
@@ -53,7 +51,7 @@ async function refusalOf(args: readonly string[]): Promise<string | undefined> {
  * its exit code.
  */
 export async function runInUserNamespace(args: readonly string[]): Promise<number> {
-  const child = spawn('unshare', [...unshareArgs, process.execPath, command, ...args], {
+  const child = spawn('unshare', [...unshareArgs, ...proxyCommand(args)], {
     // It has a session of its own, so that Ctrl-C reaches it only once, through this process.
     detached: true,
     stdio: ['pipe', 'inherit', 'inherit'],

@@ -1,6 +1,7 @@
 import { listAt, numberAt, textAt, textsAt, withAt, type Json } from '../apiserver/json.js'
 import { ConfigError } from '../../errors.js'
 import { isEqual } from '../../state/json.js'
+import { protocols } from '../../state/names.js'
 import { PersistentMap } from '../../state/persistent-map.js'
 import { isKubernetes } from './kubernetes-service.js'
 import { podNameOf, podStateOf, processAnnotation, readyAnnotation } from './pod-state.js'
@@ -34,7 +35,6 @@ const wishes = {
   unready: [readyAnnotation, 'false'],
   ready: [readyAnnotation, 'true'],
 } as const
-const protocols = ['TCP', 'UDP', 'SCTP'] as const
 export const firstService = 'default/web'
 
 /**

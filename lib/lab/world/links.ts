@@ -10,7 +10,7 @@ import {
   type AddressPair,
   type Place,
 } from './topology.js'
-import type { IpFamily } from '../../state/ip.js'
+import { bitsOf, type IpFamily } from '../../state/ip.js'
 
 /** Names of the namespaces by place. */
 export type NamespaceNames = Readonly<Record<Place, string>>
@@ -152,8 +152,4 @@ function addAddress(address: string, prefix: number, device: string): string {
 
 function route(range: AddressPair, family: IpFamily, via: string): string {
   return `route add ${range[family]} via ${via}`
-}
-
-function bitsOf(family: IpFamily): number {
-  return family === 'IPv4' ? 32 : 128
 }

@@ -63,7 +63,8 @@ function serverLines(changes: Changes): string {
   return lines.map((line) => `${line}\n`).join('')
 }
 
-const protocolOptions = { TCP: '-t', UDP: '-u', SCTP: '--sctp-service' } as const
+/** How ipvsadm names the protocol of a virtual server. */
+export const protocolOptions = { TCP: '-t', UDP: '-u', SCTP: '--sctp-service' } as const
 
 export function addressOf(
   server: Pick<VirtualServer, 'ip' | 'port' | 'protocol' | 'family'>,

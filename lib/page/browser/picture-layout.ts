@@ -23,7 +23,6 @@ export interface Layout {
   readonly senders: Readonly<Record<Exclude<Sender, 'backend'>, Point>>
   readonly proxy: Point
   readonly service: Point
-  readonly serviceWidth: number
   /** The middle of the row of numbers. A number is a rule that every connection passes. */
   readonly hops: Point
   readonly pod: (node: string, index: number) => Point | undefined
@@ -41,6 +40,8 @@ export interface Layout {
 function podsIn(near: readonly Point[], far: readonly Point[]): Layout['pod'] {
   return (node, index) => (node === 'node-2' ? far : near)[index]
 }
+
+export const serviceWidth = 216
 
 const wideService = { x: 478, y: 212 }
 const wideProxy = { x: 478, y: 62 }
@@ -62,7 +63,6 @@ export const wide: Layout = {
   },
   proxy: wideProxy,
   service: wideService,
-  serviceWidth: 216,
   hops: { x: 478, y: 150 },
   pod: podsIn(
     [66, 144, 222].map((y) => ({ x: 814, y })),
@@ -112,7 +112,6 @@ export const narrow: Layout = {
   },
   proxy: narrowProxy,
   service: narrowService,
-  serviceWidth: 216,
   hops: { x: 180, y: 195 },
   pod: podsIn(
     [66, 180, 294].map((x) => ({ x, y: 412 })),

@@ -2,6 +2,7 @@ import { byId, drawn, percent, shortName } from './element.js'
 import {
   narrow,
   placePods,
+  serviceWidth,
   smooth,
   wide,
   type Frame,
@@ -198,9 +199,9 @@ function serviceBox(view: View, layout: Layout): SVGElement[] {
   const stopped = path.ways.find(({ end }) => end === 'stopped')
   const verdict = stopped?.verdict.split(':')[0]
   const place = {
-    x: x - layout.serviceWidth / 2,
+    x: x - serviceWidth / 2,
     y: y - 34,
-    width: layout.serviceWidth,
+    width: serviceWidth,
     height: 68,
   }
   const middle = { x, 'text-anchor': 'middle' }

@@ -2,7 +2,7 @@ import { answersAt, understand } from '../../inspect/explain/question.js'
 import { explainPlan } from '../../inspect/explain/explain.js'
 import { hostPort, type IpFamily } from '../../state/ip.js'
 import { ownLines, RuleLines } from '../rule-lines.js'
-import { pathView } from '../path-view.js'
+import { noPath, pathView } from '../path-view.js'
 import { typeOf } from './service-lines.js'
 import type { AppliedPlan, FamilyProgress } from './progress.js'
 import type { Config, ModeName } from '../../config/config.js'
@@ -90,7 +90,7 @@ export class Chosen {
         path:
           service && applied && target
             ? this.#path(service, applied, { keys, target, selection, nameOf })
-            : pathWith('The kernel does not have this Service yet: it is on its way.'),
+            : noPath('The kernel does not have this Service yet: it is on its way.'),
         rules: this.#rulesOf(service && applied ? [key] : [], shown),
       },
     }
@@ -100,7 +100,7 @@ export class Chosen {
   /** The parts of a view without Services. */
   nothing(): ChosenParts {
     const { mode } = this.#deps
-    const path = pathWith('There is no Service to show.')
+    const path = noPath('There is no Service to show.')
     return {
       ...{ families: [], family: '', service: noService, pods: [], replicas: 0, targets: [], path },
       rules: { mode, modes: [mode], lines: [], lastChange: '' },
@@ -128,11 +128,11 @@ export class Chosen {
     const from = { 'client-pod': 'pod', node: 'node', outside: 'outside', backend: ownPod?.ip }[
       selection.sender
     ]
-    if (from === undefined) return pathWith('No endpoint of the Service runs on this node.')
+    if (from === undefined) return noPath('No endpoint of the Service runs on this node.')
     const own = { ...state, services: state.services.pick(keys) }
     const { address } = viewOf(target)
     const question = understand({ target: address, from, protocol: service.protocol }, [own])
-    if (typeof question === 'string') return pathWith(question)
+    if (typeof question === 'string') return noPath(question)
     const { packet } = question
     const ways = explainPlan(mode, planner.only(plan, keys), { state: own, config, packet })
     const known = new Set(service.servingEndpoints.map((endpoint) => endpoint.key))
@@ -182,10 +182,6 @@ class Answering {
 
 function isSame(a: readonly unknown[], b: readonly unknown[]): boolean {
   return a.length === b.length && a.every((value, index) => value === b[index])
-}
-
-function pathWith(note: string): PathView {
-  return { shared: [], ways: [], note }
 }
 
 /** By endpoint key: the name of the pod if it is known and unique, else `ip:port`. */

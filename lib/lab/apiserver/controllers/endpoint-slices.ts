@@ -13,15 +13,15 @@ import {
 import {
   byPorts,
   endpointOf,
+  managedBy,
   portsOf,
   selecting,
   selects,
+  serviceName,
   type EndpointContext,
 } from './endpoints.js'
 
-const managedBy = 'endpointslice.kubernetes.io/managed-by'
 const managerName = 'endpointslice-controller.k8s.io'
-const serviceName = 'kubernetes.io/service-name'
 const headless = 'service.kubernetes.io/headless'
 const triggerTime = 'endpoints.kubernetes.io/last-change-trigger-time'
 

@@ -10,10 +10,8 @@ import {
   type Controller,
   type ControllerDeps,
 } from './controller.js'
-import { byPorts, selecting, selects } from './endpoints.js'
+import { byPorts, managedBy, selecting, selects, serviceName } from './endpoints.js'
 
-const serviceName = 'kubernetes.io/service-name'
-const managedBy = 'endpointslice.kubernetes.io/managed-by'
 const mirrorName = 'endpointslicemirroring-controller.k8s.io'
 /**
  * The label of Endpoints that this controller wrote. They need no mirror, because their Service has

@@ -5,6 +5,10 @@ import { isReady, type KubeObject } from '../object.js'
 import { matchesLabels } from '../selectors.js'
 import { keyOf, type StoreEvent } from '../store.js'
 
+/** Labels of an EndpointSlice. */
+export const serviceName = 'kubernetes.io/service-name'
+export const managedBy = 'endpointslice.kubernetes.io/managed-by'
+
 export interface EndpointContext {
   readonly service: KubeObject
   readonly zoneOf: (node: string) => string | undefined

@@ -178,7 +178,7 @@ class PodController implements Controller {
   }
 }
 
-function nodeOf(pod: KubeObject): string {
+export function nodeOf(pod: KubeObject): string {
   return textAt(pod, 'spec', 'nodeName')
 }
 

@@ -7,14 +7,10 @@ import {
   type Cidr,
   type IpFamily,
 } from '../../../state/ip.js'
+import type { PortRange } from '../../../config/addresses.js'
 import { listAt, numberAt, textsAt } from '../json.js'
 import type { KubeObject } from '../object.js'
 import { keyOf, type VersionedStore } from '../store.js'
-
-export interface PortRange {
-  readonly from: number
-  readonly to: number
-}
 
 /** A value that cannot be given out; the text says why. */
 export class AllocationRefused extends Error {
