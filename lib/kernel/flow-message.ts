@@ -10,6 +10,7 @@ import {
 } from './conntrack-tuple.js'
 import { aligned, isLittleEndian } from './netlink/protocol.js'
 import { hostPort, type IpFamily } from '../state/ip.js'
+import type { SocketAddress } from './sockets/socket-address.js'
 
 /** Attributes of a flow, from linux/netfilter/nfnetlink_conntrack.h. */
 const attribute = {
@@ -33,20 +34,15 @@ export interface FlowCounters {
   packetsToClient: number
 }
 
-interface FlowEnd {
-  readonly ip: string
-  readonly port: number
-}
-
 /** One tracked connection, as the client sees it and as the endpoint sees it. */
 export interface TrackedFlow {
   readonly protocol: ProtocolName
-  readonly source: FlowEnd
-  readonly destination: FlowEnd
+  readonly source: SocketAddress
+  readonly destination: SocketAddress
   /** The endpoint after DNAT, else the destination. */
-  readonly answeredBy: FlowEnd
+  readonly answeredBy: SocketAddress
   /** The client, or an address of this node after masquerading. */
-  readonly answeredTo: FlowEnd
+  readonly answeredTo: SocketAddress
   /** Both directions; undefined unless the kernel counts (`net.netfilter.nf_conntrack_acct`). */
   readonly bytes: { readonly toEndpoint: number; readonly toClient: number } | undefined
 }
@@ -162,7 +158,7 @@ export class FlowMessage implements FlowCounters {
     }
   }
 
-  #end(at: number, port: number): FlowEnd {
+  #end(at: number, port: number): SocketAddress {
     return { ip: addressText(this.family, this.#buffer, at), port }
   }
 

@@ -170,7 +170,7 @@ export interface SocketConnection {
   /** What the client asked for. */
   readonly address: string
   readonly endpoint: string
-  /** Until the event, like the bytes. */
+  /** From the opening to the event. The bytes are those of the same time. */
   readonly durationMs: number
   readonly bytesToEndpoint: number
   readonly bytesToClient: number

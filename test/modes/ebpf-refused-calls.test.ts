@@ -1,9 +1,14 @@
 import t from 'tap'
-import { familyNumbers, keptRefusals, protocols, refusal } from '../../lib/modes/ebpf/layout.js'
+import {
+  familyNumbers,
+  keptRefusals,
+  protocols,
+  refusal,
+  targetId,
+} from '../../lib/modes/ebpf/layout.js'
 import { socketPlanner } from '../../lib/modes/ebpf/plan.js'
 import { CountedLists } from '../../lib/modes/ebpf/counted-lists.js'
 import { RefusedCalls } from '../../lib/modes/ebpf/refused-calls.js'
-import { targetId } from '../../lib/modes/ebpf/target-id.js'
 import { contextOf } from '../support/mode-context.js'
 import { service, states } from '../support/states.js'
 import type { RefusedCall } from '../../lib/modes/mode.js'

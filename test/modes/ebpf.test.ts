@@ -5,13 +5,13 @@ import {
   readServiceWord,
   serviceWord,
   writeBackend,
+  targetId,
 } from '../../lib/modes/ebpf/layout.js'
 import { OpenCounts } from '../../lib/modes/ebpf/open-counts.js'
 import { Places, quarantineMs } from '../../lib/modes/ebpf/places.js'
 import { frontendId, socketPlanner, type SocketPlan } from '../../lib/modes/ebpf/plan.js'
 import { renderSocketChanges, renderSockets } from '../../lib/modes/ebpf/render.js'
 import { sizesFor } from '../../lib/modes/ebpf/tables.js'
-import { targetId } from '../../lib/modes/ebpf/target-id.js'
 import { contextOf } from '../support/mode-context.js'
 import { service, state, states } from '../support/states.js'
 

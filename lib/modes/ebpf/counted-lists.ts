@@ -1,5 +1,5 @@
 import type { SocketPlan, TargetList } from './plan.js'
-import { targetId } from './target-id.js'
+import { targetId } from './layout.js'
 
 export interface ServiceLabels {
   /** `namespace/name:port` */

@@ -20,6 +20,7 @@ import {
   serviceIdWord,
   serviceWord,
   serviceWords,
+  targetId,
   writeBackend,
   type FrontendKind,
   type Target,
@@ -27,7 +28,6 @@ import {
 import { mapNames } from './names.js'
 import { Places, roundedSize } from './places.js'
 import type { Frontend, NodeAddress, SocketPlan, TargetList } from './plan.js'
-import { targetId } from './target-id.js'
 
 interface TableSizes {
   readonly frontends: number

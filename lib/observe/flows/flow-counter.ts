@@ -275,7 +275,7 @@ interface CountedService {
   isGone: boolean
   refused: number
   dropped: number
-  /** What of them was in the last report. */
+  /** The part of them that the last report had. */
   reported: { readonly refused: number; readonly dropped: number }
   readonly endpoints: Map<string | number, EndpointCounts>
 }

@@ -1,9 +1,10 @@
+import type { SocketAddress } from '../../../kernel/sockets/socket-address.js'
 import type { LocalTraffic } from '../../../state/desired-state.js'
 import { cidrContains, parseIp } from '../../../state/ip.js'
 
 /** What the kernel modes do with the client's address, for the listener of one endpoint list. */
 export interface SourceRule {
-  readonly clusterIp: Place
+  readonly clusterIp: SocketAddress
   /** How pods are recognised. Behind a ClusterIP all other clients are hidden. */
   readonly pods: LocalTraffic
   /** `--masquerade-all`: behind a ClusterIP every client is hidden. */
@@ -19,11 +20,6 @@ export interface SourceRule {
 /** The warning when a socket cannot have the client's address. */
 export function notKept(service: string, code: string): string {
   return `the address of a client of ${service} cannot be kept (${code}): the endpoint sees this node`
-}
-
-interface Place {
-  readonly ip: string
-  readonly port: number
 }
 
 /**
@@ -45,7 +41,11 @@ export function isAmongPods(pods: LocalTraffic, client: string, device: string):
 }
 
 /** Whether the kernel modes leave the client's address; `asked` is undefined when not known. */
-export function isLeft(rule: SourceRule, isPod: boolean, asked: Place | undefined): boolean {
+export function isLeft(
+  rule: SourceRule,
+  isPod: boolean,
+  asked: SocketAddress | undefined,
+): boolean {
   const { clusterIp, external, pods, masqueradesAll, isLocalList } = rule
   const behindClusterIp = !masqueradesAll && (isPod || pods.by === 'none')
   if (external === 'none') return behindClusterIp
