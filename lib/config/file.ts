@@ -1,6 +1,7 @@
 import { LineCounter, isMap, isScalar, parseDocument } from 'yaml'
 import type { Node, YAMLMap } from 'yaml'
 import { ConfigError } from '../errors.js'
+import { tooDeep } from '../yaml-levels.js'
 import type { AnyKey } from './keys.js'
 import { keyAt, keyEntries, retiredKeys, sections } from './keys.js'
 import { notOfKind } from './kinds.js'
@@ -35,6 +36,8 @@ class FileParser {
   }
 
   parse(text: string): ConfigFile {
+    const deep = tooDeep(text)
+    if (deep) throw new ConfigError(`${this.#file}:${deep.line}: ${deep.why}`)
     // Kubernetes reads YAML 1.1, in which `yes` and `on` are booleans.
     const document = parseDocument(text, {
       version: '1.1',

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { parse } from 'yaml'
 import { ConfigError, messageOf } from '../errors.js'
+import { tooDeep } from '../yaml-levels.js'
 import { asArray, asObject, asString, show, type Json } from '../state/json.js'
 
 /** A secret or certificate: as text, or in a file that is read again because it may change. */
@@ -67,7 +68,10 @@ export function readKubeconfig(path: string): Kubeconfig {
 
 function parseFile(path: string): unknown {
   try {
-    return parse(readFileSync(path, 'utf8')) as unknown
+    const text = readFileSync(path, 'utf8')
+    const deep = tooDeep(text)
+    if (deep) throw new ConfigError(`line ${deep.line}: ${deep.why}`)
+    return parse(text) as unknown
   } catch (cause) {
     throw new ConfigError(`read kubeconfig ${path}: ${messageOf(cause)}`, { cause })
   }

@@ -1,6 +1,7 @@
 import { LineCounter, parseAllDocuments } from 'yaml'
 import { asArray, asObject, asString, show, type Json } from '../state/json.js'
 import { messageOf } from '../errors.js'
+import { tooDeep } from '../yaml-levels.js'
 import type { ObjectKind } from './source.js'
 
 type ManifestKind = ObjectKind | 'Endpoints'
@@ -65,6 +66,11 @@ function readYaml(
   collect: (value: unknown, place: string) => void,
   problems: string[],
 ): void {
+  const deep = tooDeep(text)
+  if (deep) {
+    problems.push(`${file}:${deep.line}: ${deep.why}`)
+    return
+  }
   const lineCounter = new LineCounter()
   const place = (offset: number) => `${file}:${lineCounter.linePos(offset).line}`
   // Templates have maps as keys. The parser would print warnings of its own about them.

@@ -347,6 +347,21 @@ t.test('any text is a manifest or gives a list of problems', async (t) => {
   })
 })
 
+t.test('too many levels are a problem, and brackets in texts are no levels', async (t) => {
+  // The reader of YAML would end the process where the stack overflows in a regular expression.
+  const deep = ['{a: '.repeat(1000), '['.repeat(101), '- '.repeat(101), '? '.repeat(3000)]
+  for (const text of deep) {
+    const { problems } = parseManifest(`a: 1\n${text}`, 'f')
+    t.same(problems, ['f:2: more than 100 levels are nested'])
+  }
+  const steps = Array.from({ length: 101 }, (_, index) => `${' '.repeat(index)}a:\n`)
+  t.same(parseManifest(steps.join(''), 'f').problems, ['f:101: more than 100 levels are nested'])
+  const colours = `script: "${'\\\\e[0m'.repeat(200)}"\ntext: |\n${'  a [\n'.repeat(200)}`
+  const list = `items:\n${'- a: [1]\n  b: {c: 1}\n'.repeat(200)}`
+  const text = `apiVersion: v1\nkind: ConfigMap\n${colours}${list}`
+  t.same(parseManifest(text, 'f').problems, [])
+})
+
 t.test('an empty folder is an empty cluster', async (t) => {
   const sink = new RecordingSink()
   await new ManifestFolder({ path: t.testdir({}) }).load(sink)

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { parse as parseYaml } from 'yaml'
 import { messageOf } from '../../errors.js'
+import { tooDeep } from '../../yaml-levels.js'
 import { checkBodyType } from './admission.js'
 import { bodyWriterOf, type FaultEffect } from './faults.js'
 import type { Json, JsonObject } from './json.js'
@@ -103,6 +104,8 @@ export class ApiCall {
     if (text.trim() === '') return {}
     try {
       if (!type.includes('yaml')) return JSON.parse(text) as Json
+      const deep = tooDeep(text)
+      if (deep) throw new Error(`line ${deep.line}: ${deep.why}`)
       return parseYaml(text) as Json
     } catch (cause) {
       throw badRequest(`the body cannot be read as ${type}: ${messageOf(cause)}`)

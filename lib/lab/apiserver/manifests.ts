@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { LineCounter, parseAllDocuments } from 'yaml'
 import { ConfigError, messageOf } from '../../errors.js'
 import { scan } from '../../kernel/follow-path.js'
+import { tooDeep } from '../../yaml-levels.js'
 import { isList, isObject, objectAt, textAt, type Json } from './json.js'
 import type { NewObject } from './object.js'
 import type { ApiServer } from './server.js'
@@ -44,6 +45,8 @@ export async function readManifests(path: string): Promise<readonly ManifestObje
 }
 
 function parseText(text: string, file: string): readonly ManifestObject[] {
+  const deep = tooDeep(text)
+  if (deep) throw new ConfigError(`${file}:${deep.line}: ${deep.why}`)
   const lineCounter = new LineCounter()
   const place = (offset: number) => `${file}:${lineCounter.linePos(offset).line}`
   const documents = parseAllDocuments(text, { lineCounter, prettyErrors: false, merge: true })

@@ -6,6 +6,7 @@ import type { KubeObject } from '../apiserver/object.js'
 import { pause } from '../../async.js'
 import { ConfigError } from '../../errors.js'
 import { isEqual } from '../../state/json.js'
+import { tooDeep } from '../../yaml-levels.js'
 import { ApiError } from '../apiserver/status.js'
 import { firstNamespaces } from '../apiserver/strategies.js'
 import { checkFields } from '../apiserver/field-validation.js'
@@ -71,6 +72,8 @@ export class YamlObjects {
    * Throws the error text of the API server. Returns the arguments of `kubectl`.
    */
   async apply(text: string): Promise<string> {
+    const deep = tooDeep(text)
+    if (deep) throw new ConfigError(`read the YAML: line ${deep.line}: ${deep.why}`)
     const documents = parseAllDocuments(text)
     const broken = documents.flatMap(({ errors }) => errors)[0]
     if (broken) throw new ConfigError(`read the YAML: ${broken.message}`)

@@ -295,6 +295,8 @@ void t.test('writes: conflicts and wrong writes are refused; dry runs store noth
     body: { status: 'Success', details: { name: 'a' } },
   })
   t.match(await call('DELETE', path), { status: 404, body: { message: 'services "a" not found' } })
+  const deep = `metadata: ${'{a: '.repeat(1000)}`
+  t.equal((await call('POST', services, deep, 'application/yaml')).status, 400)
   const yaml = 'metadata: {name: y}\nspec: {ports: [{port: 1}]}\n'
   t.equal((await call('POST', services, yaml, 'application/yaml')).status, 201)
   await call('DELETE', `${services}?labelSelector=none`)
