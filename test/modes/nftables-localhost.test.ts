@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net'
 import t from 'tap'
 import { Admission } from '../../lib/modes/nftables/admission.js'
@@ -124,6 +125,31 @@ void t.test(
     held[1]?.destroy()
   },
 )
+
+void t.test('a node port that goes while an endpoint is dialled keeps no connection', async (t) => {
+  const { server, port } = await namedServer('a')
+  const free = await namedServer('free')
+  const nodePort = free.port
+  await new Promise((resolve) => free.server.close(resolve))
+  // A client is admitted before its endpoint is dialled.
+  const now = () => {
+    process.nextTick(() => ports.close())
+    return 0
+  }
+  const door = new Admission({ log, now, limit: 2 })
+  const ports = new LocalhostPorts({ log, random: () => 0, admission: door })
+  const cluster = states('IPv4', { nodePortAddresses: ['127.0.0.0/8'] })
+  cluster.put(service({ nodePort, endpoints: [{ ip: '127.0.0.1', port }] }))
+  await ports.update(nftablesPlanner(testSettings)(cluster.take()))
+  const dialled = once(server, 'connection')
+  const client = await opened(nodePort)
+  client.resume()
+  const [connection] = (await dialled) as [Socket]
+  await once(connection, 'end')
+  // The server ends with its last connection.
+  await new Promise((resolve) => server.close(resolve))
+  t.pass('the connection has ended')
+})
 
 void t.test(
   'without free descriptors connections are refused for a second, and the log says so once',

@@ -131,7 +131,9 @@ export class LocalhostPorts {
       upstream.once('error', (error) => tryNext(admission.noteExhaustion(error) ? [] : rest))
       upstream.once('connect', () => {
         upstream.removeAllListeners('error')
-        join(client, upstream)
+        // The node port may have gone meanwhile. Then nothing else would end this connection.
+        if (client.destroyed) upstream.destroy()
+        else join(client, upstream)
       })
     }
     tryNext(order)
