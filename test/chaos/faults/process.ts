@@ -63,7 +63,11 @@ export const processFaults: FaultGroup = {
       inject: async (stage) => {
         await firstSyncsOf(stage)
         const old = stage.daemon.latest
-        await drains(stage, () => stage.daemon.start('--takeover'))
+        await drains(stage, async () => {
+          stage.daemon.start('--takeover')
+          // Until then the old process may still serve, and has nothing to drain.
+          await firstSyncsOf(stage)
+        })
         await old.kill()
         return undefined
       },
@@ -92,7 +96,7 @@ export const processFaults: FaultGroup = {
       stage: { isBare: true },
       target: allLost(10),
       inject: async (stage) => {
-        await drains(stage, () => stage.daemon.signal('SIGTERM'))
+        await drains(stage, async () => stage.daemon.signal('SIGTERM'))
         await stage.daemon.ended('SIGKILL')
         stage.daemon.start()
         return undefined
@@ -146,9 +150,9 @@ export const processFaults: FaultGroup = {
 }
 
 /** The old process ends with its last connection, or after `--drain-timeout`. */
-async function drains({ traffic }: Stage, begin: () => void): Promise<void> {
+async function drains({ traffic }: Stage, begin: () => Promise<void>): Promise<void> {
   const before = traffic.tally.open.lost
-  begin()
+  await begin()
   await delay(5_000)
   const lost = traffic.tally.open.lost - before
   if (lost > 0)
