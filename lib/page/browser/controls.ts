@@ -156,6 +156,7 @@ function podRow(pod: PodView, nodeNames: View['nodeNames']): Node {
   acts.dataset['key'] = 'actions'
   const row = element('li', '', label, shown, where, acts)
   row.dataset['key'] = name
+  row.tabIndex = -1
   return row
 }
 

@@ -13,12 +13,16 @@ export function element(tag: string, className = '', ...content: (string | Node)
   return made
 }
 
+/** What each button does. A button that stays while its surroundings change gets the new action. */
+const acts = new WeakMap<Element, () => void>()
+
 export function button(words: string, act: () => void, label = words): HTMLButtonElement {
   const made = document.createElement('button')
   made.type = 'button'
   made.textContent = words
   if (label !== words) made.setAttribute('aria-label', label)
-  made.addEventListener('click', act)
+  acts.set(made, act)
+  made.addEventListener('click', () => acts.get(made)?.())
   return made
 }
 
@@ -61,6 +65,19 @@ export function drawIfChanged(part: string, value: unknown, draw: () => void): v
  * and not replaced, because a replaced element loses the focus and a click that is under way.
  */
 export function updateChildren(place: Element, ...content: Node[]): void {
+  const focused = document.activeElement
+  const index = [...place.children].findIndex((child) => child.contains(focused))
+  arrange(place, content)
+  if (index !== -1 && document.activeElement !== focused) focusInstead(place, index)
+}
+
+/** What had the focus is gone: its heading has it now, or what took its place. */
+function focusInstead(place: Element, index: number): void {
+  const heir = place.querySelector('h3') ?? place.children[index] ?? place.lastElementChild
+  if (heir instanceof HTMLElement) heir.focus({ preventScroll: true })
+}
+
+function arrange(place: Element, content: readonly Node[]): void {
   const there = new Map([...place.children].map((child) => [keyOf(child), child]))
   const kept = content.map((fresh) => {
     const old = fresh instanceof Element && there.get(keyOf(fresh) ?? '')
@@ -74,12 +91,28 @@ export function updateChildren(place: Element, ...content: Node[]): void {
 }
 
 function adapted(old: Element, fresh: Element): Element {
-  if (old === fresh || old.isEqualNode(fresh)) return old
+  if (old === fresh) return old
+  if (old.isEqualNode(fresh)) {
+    takeActs(old, fresh)
+    return old
+  }
+  const act = acts.get(fresh)
+  if (act) acts.set(old, act)
   for (const { name } of [...old.attributes])
     if (!fresh.hasAttribute(name)) old.removeAttribute(name)
   for (const { name, value } of fresh.attributes) old.setAttribute(name, value)
-  updateChildren(old, ...fresh.childNodes)
+  arrange(old, [...fresh.childNodes])
   return old
+}
+
+/** The actions of an element that looks the same, and of all in it. */
+function takeActs(old: Element, fresh: Element): void {
+  const act = acts.get(fresh)
+  if (act) acts.set(old, act)
+  for (const [index, child] of [...old.children].entries()) {
+    const other = fresh.children[index]
+    if (other) takeActs(child, other)
+  }
 }
 
 function keyOf(of: Element): string | undefined {

@@ -1,6 +1,6 @@
 import { byId, element, keptButton, drawIfChanged, updateChildren } from './element.js'
 import { send } from './controls.js'
-import { lessonLine } from './lessons-panel.js'
+import { lessonLine, titleOf } from './lessons-panel.js'
 import type { ExerciseView } from '../learning-view.js'
 import type { View } from '../view.js'
 
@@ -26,7 +26,7 @@ export function showExercises({ exercises }: View): void {
 
 function exercisePart(exercise: ExerciseView, all: readonly ExerciseView[]): readonly Node[] {
   const number = all.indexOf(exercise) + 1
-  const { id, title, story, hints, missing, report, isDone, moral } = exercise
+  const { id, story, hints, missing, report, isDone, moral } = exercise
   const next = all[number]
   const begin = (each: string) => () => void send({ do: 'exercise', id: each })
   const onward =
@@ -50,7 +50,7 @@ function exercisePart(exercise: ExerciseView, all: readonly ExerciseView[]): rea
   said.setAttribute('role', 'status')
   said.dataset['key'] = 'report'
   return [
-    element('h3', '', `${number}. ${title}`),
+    titleOf(exercise, number),
     element('p', 'story', story),
     ...(missing === ''
       ? []

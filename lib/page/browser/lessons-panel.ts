@@ -82,6 +82,13 @@ export function lessonLine(
   return one
 }
 
+/** It takes the focus when the lesson or exercise begins, because the button that began it is gone. */
+export function titleOf({ id, title }: Pick<LessonView, 'id' | 'title'>, number: number): Node {
+  const heading = element('h3', '', `${number}. ${title}`)
+  heading.tabIndex = -1
+  return keyed(`title ${id}`, heading)
+}
+
 function keyed(key: string, part: HTMLElement): HTMLElement {
   part.dataset['key'] = key
   return part
@@ -110,7 +117,7 @@ function lessonPart(lesson: LessonView, all: readonly LessonView[]): readonly No
   const buttons = element('p', 'lesson-buttons', ...onward, ...behind, again, end)
   buttons.dataset['key'] = 'buttons'
   return [
-    element('h3', '', `${number}. ${lesson.title}`),
+    titleOf(lesson, number),
     element('p', 'story', lesson.story),
     ...(lesson.missing === ''
       ? []

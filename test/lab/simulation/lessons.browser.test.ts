@@ -202,3 +202,42 @@ t.test('each lesson is learned with a keyboard, one after the other', { skip }, 
     })
   })
 })
+
+t.test(
+  'buttons belong to the lesson that is shown, and the focus is not lost',
+  { skip },
+  async (t) => {
+    await withSite(async ({ url }) => {
+      await withOpenedSite(url, async (opened) => {
+        const { page, see } = opened
+        const learner = new Learner(opened)
+        const focused = async (wanted: string, why: string) =>
+          t.ok(await page.locator(`${wanted}:focus`).isVisible(), why)
+        await learner.press('#lessons [data-key=cluster-ip]')
+        await see('#lessons h3', '1. ')
+        await focused('#lessons h3', 'the title of the lesson has the focus of its line')
+        await page.waitForFunction(`document.querySelectorAll('#pods .ready').length === 3`)
+        await ways['cluster-ip']?.(learner, opened)
+        await page.waitForFunction(`document.querySelectorAll('#pods li').length === 3`)
+        await focused('#send-100', 'a click does not move it')
+        await learner.press('#lessons [data-key=back]')
+        await page.locator('#lessons .tasks .done').nth(1).waitFor({ state: 'detached' })
+        t.equal(await page.locator('#lessons .tasks .done').count(), 1, 'one step back is one step')
+        const pods = await page.locator('#pods .name').allInnerTexts()
+        await learner.press('#pods [data-action=terminate]')
+        await page.waitForFunction(
+          `!document.querySelector('#pods').textContent.includes('${pods[0]}')`,
+        )
+        await focused('#pods li', 'the row in the place of the one that went')
+        await learner.until('cluster-ip', 2, nothing, learner.sendMany)
+        await learner.press('#lessons [data-key=next]')
+        await see('#lessons h3', '2. ')
+        await focused('#lessons h3', 'the title of the next lesson')
+        await learner.send()
+        await learner.press('#lessons [data-key=again]')
+        await page.locator('#asked:empty').waitFor({ state: 'attached' })
+        await see('#lessons h3', '2. ')
+      })
+    })
+  },
+)
