@@ -13,6 +13,8 @@ export interface Counted {
   readonly path: PathView
   /** Addresses at which the Service answers. */
   readonly addresses: readonly string[]
+  /** Addresses of the node: kube-proxy itself took what ends there, in userspace mode. */
+  readonly node: readonly string[]
 }
 
 /** Source ports of the page's own connections, for modes that list single connections. */
@@ -51,14 +53,14 @@ export function countersOf(
         rules: {},
         endpoints: sum(
           hidden.without(metricCounts(counted.service, raw.metrics ?? '')),
-          trackedCounts(counted.addresses, raw.conntrack ?? ''),
+          trackedCounts(counted, raw.conntrack ?? ''),
         ),
         note: 'Connections that were translated at their socket, as the programs count them, and those of others that the kernel tracks.',
       }
     default:
       return {
         rules: {},
-        endpoints: trackedCounts(counted.addresses, raw.conntrack ?? ''),
+        endpoints: trackedCounts(counted, raw.conntrack ?? ''),
         note: 'Rules of nftables mode have no counters. These are the connections that the kernel tracks, which it forgets about two minutes after they end.',
       }
   }
@@ -145,7 +147,10 @@ function serverCounts(addresses: readonly string[], listing: string): Record<str
 }
 
 /** Entries of the connection table whose first packet went to the Service, by endpoint. */
-function trackedCounts(addresses: readonly string[], table: string): Record<string, number> {
+function trackedCounts(
+  { addresses, node }: Pick<Counted, 'addresses' | 'node'>,
+  table: string,
+): Record<string, number> {
   const counts: Record<string, number> = {}
   for (const line of table.split('\n')) {
     const fields = [...line.matchAll(/\b(src|dst|sport|dport)=(\S+)/g)].map(([, , value]) => value)
@@ -154,6 +159,7 @@ function trackedCounts(addresses: readonly string[], table: string): Record<stri
     const isHidden = Number(sport) >= hiddenPorts.first && Number(sport) <= hiddenPorts.last
     if (isHidden) continue
     if (destination === undefined || !addresses.includes(`${destination}:${port}`)) continue
+    if (answering === undefined || node.includes(answering)) continue
     const endpoint = `${answering}:${answeringPort}`
     counts[endpoint] = (counts[endpoint] ?? 0) + 1
   }

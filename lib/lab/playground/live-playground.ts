@@ -46,6 +46,8 @@ export class LivePlayground implements PageSource {
   readonly #timeline: Timeline
   readonly #learning: Learning
   readonly #counterReader: CounterReader
+  /** The changes of mode so far. */
+  #using: Promise<unknown> = Promise.resolve()
   readonly #shown: ShownService
   readonly #selection: Selection
   readonly #switch: ModeSwitch
@@ -199,7 +201,7 @@ export class LivePlayground implements PageSource {
         this.#shown.comparison.show(command.modes)
         break
       case 'send':
-        return this.#traffic.send(command.count, () => this.#selection.request(this.#switch.mode))
+        return this.#send(command.count)
       case 'continuous':
         this.#traffic.setContinuous(command.on, () => this.#selection.request(this.#switch.mode))
         break
@@ -223,13 +225,19 @@ export class LivePlayground implements PageSource {
     this.#refresh()
   }
 
-  async #use(mode: string): Promise<void> {
-    try {
-      await this.#switch.use(mode, this.#stop.signal)
-      this.#traffic.clearAnswers()
-    } finally {
-      this.#moved()
-    }
+  /** Waits for a change of mode, because between two daemons there are no rules. */
+  async #send(count: number): Promise<void> {
+    await this.#using
+    await this.#traffic.send(count, () => this.#selection.request(this.#switch.mode))
+  }
+
+  #use(mode: string): Promise<void> {
+    const using = this.#switch
+      .use(mode, this.#stop.signal)
+      .then(() => this.#traffic.clearAnswers())
+      .finally(() => this.#moved())
+    this.#using = Promise.all([this.#using, using.catch(() => undefined)])
+    return using
   }
 
   #said(text: string): void {
@@ -291,6 +299,7 @@ export class LivePlayground implements PageSource {
       service: this.#selection.service().name,
       path: this.#shown.path,
       addresses: this.#selection.targets().map(({ address }) => address),
+      node: this.#cluster.testBed.layout.addresses.node,
     })
     this.#tell()
   }

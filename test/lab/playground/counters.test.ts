@@ -36,7 +36,7 @@ const path: PathView = {
     },
   ],
 }
-const counted = { service: 'default/web', path, addresses: ['10.96.0.10:80'] }
+const counted = { service: 'default/web', path, addresses: ['10.96.0.10:80'], node: ['10.244.1.1'] }
 
 t.test('iptables: the page counts packets by rule and connections by endpoint', async (t) => {
   const iptables = [
@@ -84,6 +84,8 @@ t.test('nftables: the page counts connections of the connection table, and says 
     line('10.96.0.10', '10.244.1.21'),
     line('10.96.0.10', '10.244.1.21'),
     line('10.96.0.99', '10.244.1.22'),
+    // Of userspace mode, which ran before: kube-proxy took it.
+    line('10.96.0.10', '10.244.1.1'),
   ].join('\n')
   const { rules, endpoints, note } = countersOf({ ...counted, mode: 'nftables' }, { conntrack })
   t.same(rules, {})
