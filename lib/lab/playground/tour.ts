@@ -92,14 +92,17 @@ class Guide {
     return this.#cluster.testBed.layout.ports.web
   }
 
-  /** The pods that answer, printed as rows of names. */
+  /** The pods that answer, printed as rows of names that fit a terminal of 80 columns. */
   async #call(): Promise<ReadonlySet<string>> {
     const seen = new Set<string>()
     // Selection is random in the kernel modes: ask until every pod had a fair chance.
     for (let round = 0; round < 20 && seen.size < replicas; round++) {
       const row = await this.#turns()
       if (round === 0 || row.some((pod) => pod !== undefined && !seen.has(pod))) {
-        this.#print(`      ${row.map((pod) => pod ?? '(no answer)').join('  ')}`)
+        for (let first = 0; first < calls; first += replicas) {
+          const pair = row.slice(first, first + replicas)
+          this.#print(`      ${pair.map((pod) => pod ?? '(no answer)').join('  ')}`)
+        }
       }
       for (const pod of row) if (pod !== undefined) seen.add(pod)
     }

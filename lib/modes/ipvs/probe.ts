@@ -26,7 +26,7 @@ export const probeDefaults: ProbeDeps = {
 }
 
 const kernelHint =
-  'load it, install the package with your kernel’s modules, or use a kernel with CONFIG_IP_VS'
+  'modprobe ip_vs; if there is none, install the package with your kernel’s modules, or use a kernel with CONFIG_IP_VS'
 
 /** A virtual server at an address for documentation, which no Service has (IP31). */
 const trial: VirtualServer = {
@@ -48,7 +48,7 @@ export async function probeIpvs(
 ): Promise<readonly Finding[]> {
   const need = (what: string, fix: string, work: () => Promise<string>) =>
     attempt({ what, required: true, fix }, work)
-  const module = await need('kernel module ip_vs', `modprobe ip_vs: ${kernelHint}`, async () => {
+  const module = await need('kernel module ip_vs', kernelHint, async () => {
     const ipvs = await openLoaded(deps)
     ipvs.close()
     return 'answers on generic netlink'
@@ -83,9 +83,8 @@ export async function openLoaded(deps: Pick<ProbeDeps, 'run' | 'openIpvs'>): Pro
       stderr: messageOf(cause),
     }))
     if (loaded.code === 0) return deps.openIpvs()
-    throw new KernelError('unsupported', `not in this kernel; modprobe: ${loaded.stderr.trim()}`, {
-      cause: error,
-    })
+    const why = loaded.stderr.trim().replace(/^(modprobe: )?FATAL: /, '')
+    throw new KernelError('unsupported', `not in this kernel (modprobe: ${why})`, { cause: error })
   }
 }
 
