@@ -29,7 +29,8 @@ export function choices(
   drawIfChanged(`choices ${id}`, names, () => {
     const made = names.map(([value, words, details]) => {
       const one = button(words, () => {
-        if (one.getAttribute('aria-pressed') === 'true') return
+        const shown = group.querySelector(`[data-value="${value}"]`)
+        if (shown?.ariaPressed === 'true' || shown?.ariaDisabled === 'true') return
         const command = choose(value)
         if (command) void send(command)
       })
@@ -60,7 +61,8 @@ export function showControls(view: View): void {
   const named = (names: readonly string[]) => names.map((name): Choice => [name, name])
   choices('modes', named(view.modes), view.mode, (mode) => ({ do: 'mode', mode }))
   for (const one of byId('modes').querySelectorAll('button')) {
-    one.disabled = view.busy !== ''
+    // A button that is `disabled` loses the focus.
+    one.ariaDisabled = String(view.busy !== '')
     one.classList.add('mode', one.dataset['value'] ?? '')
   }
   const here = senders.filter(([name]) => view.senders.includes(name))
