@@ -7,7 +7,7 @@ import type {
   CarriedConnection,
   ModeContext,
   RefusedCall,
-  SocketConnection,
+  SocketFlow,
   Meter,
 } from '../modes/mode.js'
 import type { Exporter } from '../observe/otlp/exporter.js'
@@ -60,8 +60,8 @@ export async function flowCounting(setup: Setup, metrics: Metrics): Promise<Flow
     flows.told(connections.map(lineOf), leftOut)
   const refused = (calls: readonly RefusedCall[], leftOut: number) =>
     flows.told(calls.map(refusalOf), leftOut)
-  const translated = (connections: readonly SocketConnection[], leftOut: number) =>
-    flows.told(connections.map(translationOf), leftOut)
+  const translated = (all: readonly SocketFlow[], leftOut: number) =>
+    flows.told(all.map(translationOf), leftOut)
   const exporter = await exporterOf(setup, metrics, flows)
   const firstSync = new AbortController()
   return {
@@ -89,8 +89,13 @@ function refusalOf({ service, protocol, address, process }: RefusedCall): FlowLi
   }
 }
 
-function translationOf(connection: SocketConnection): FlowLine {
-  const { event, durationMs, bytesToEndpoint, bytesToClient, ...places } = connection
+function translationOf(flow: SocketFlow): FlowLine {
+  if (flow.event === 'client') {
+    const { process, ...places } = flow
+    const begin = { event: 'opened', verdict: 'forwarded', why: `process ${process}` } as const
+    return { at: Date.now(), protocol: 'UDP', ...places, ...begin }
+  }
+  const { event, durationMs, bytesToEndpoint, bytesToClient, ...places } = flow
   const common = { at: Date.now(), protocol: 'TCP', ...places } as const
   if (event === 'opened') return { ...common, event, verdict: 'forwarded', why: '' }
   const atEnd = { ...common, event: 'ended', durationMs, bytesToEndpoint, bytesToClient } as const

@@ -153,12 +153,13 @@ export interface ModeContext extends ProbeContext {
   /** Gets the calls that the mode has refused at the socket; `leftOut` as above. */
   readonly refused?: ((calls: readonly RefusedCall[], leftOut: number) => void) | undefined
   /**
-   * Gets the connections that the mode has translated at their socket; `leftOut` as above.
-   * Undefined if nobody listens.
+   * Gets the connections and UDP clients that the mode has translated at their socket; `leftOut` as
+   * above. Undefined if nobody listens.
    */
-  readonly translated?:
-    ((connections: readonly SocketConnection[], leftOut: number) => void) | undefined
+  readonly translated?: ((flows: readonly SocketFlow[], leftOut: number) => void) | undefined
 }
+
+export type SocketFlow = SocketConnection | SocketClient
 
 /** What became of a TCP connection that was translated at its socket. Places are `ip:port`. */
 export interface SocketConnection {
@@ -174,6 +175,15 @@ export interface SocketConnection {
   readonly durationMs: number
   readonly bytesToEndpoint: number
   readonly bytesToClient: number
+}
+
+/** A UDP socket that sends to a Service from now on. Neither bytes nor an end are reported. */
+export interface SocketClient extends Pick<SocketConnection, 'service' | 'address' | 'endpoint'> {
+  readonly event: 'client'
+  /** Empty if the socket is bound to no address. */
+  readonly client: string
+  /** The number of the process that sends, as the node knows it. */
+  readonly process: number
 }
 
 /** A call of connect() or sendmsg() to a Service without endpoints. The socket has no address yet. */

@@ -1,10 +1,11 @@
 import { once } from 'node:events'
 import { createServer, type AddressInfo, type Socket } from 'node:net'
 import t from 'tap'
-import { cgroupSkip, serveExchange } from '../support/cgroup-client.js'
+import { cgroupSkip, serveExchange, serveUdp } from '../support/cgroup-client.js'
 import { createNode, mountBpffs, type Started } from '../support/ebpf-node.js'
 import { service, states } from '../support/states.js'
-import type { SocketConnection } from '../../lib/modes/mode.js'
+import { hostPort } from '../../lib/state/ip.js'
+import type { SocketFlow } from '../../lib/modes/mode.js'
 
 /** The programs report each connection. test/observe/flows tests what users see. */
 
@@ -12,9 +13,9 @@ const skip = cgroupSkip
 const settings = { endpointRules: { allowsLoopback: true } }
 
 function listen() {
-  const told: SocketConnection[] = []
+  const told: SocketFlow[] = []
   const sum = { leftOut: 0 }
-  const translated = (connections: readonly SocketConnection[], leftOut: number) => {
+  const translated = (connections: readonly SocketFlow[], leftOut: number) => {
     told.push(...connections)
     sum.leftOut += leftOut
   }
@@ -91,5 +92,75 @@ t.test('a connection that lives through a restart has the line of its end', { sk
       ...{ bytesToEndpoint: 0, bytesToClient: 3 },
     },
   ])
-  t.ok((second.told[0]?.durationMs ?? 0) >= (opened?.durationMs ?? 1), 'since it was opened')
+  const [ended] = second.told
+  const lasted = (flow: SocketFlow | undefined) =>
+    flow && flow.event !== 'client' ? flow.durationMs : Number.NaN
+  t.ok(lasted(ended) >= lasted(opened), 'since it was opened')
+})
+
+t.test('a UDP socket has a line for each Service that it sends to', { skip }, async (t) => {
+  const { client, start } = await createNode(t, 'clients')
+  const { told, sum, listeners } = listen()
+  const started = await start({}, listeners)
+  t.teardown(() => started.mode.close())
+  const [one, two, three] = ['10.96.0.21', '10.96.0.22', 'fd00:10:96::23']
+  const clusters = { IPv4: states('IPv4', settings), IPv6: states('IPv6', settings) }
+  const endpointOf = new Map<string, string>()
+  for (const clusterIp of [one, two, three]) {
+    const [family, ip] = clusterIp.includes(':')
+      ? (['IPv6', '::1'] as const)
+      : (['IPv4', '127.0.0.1'] as const)
+    const server = await serveUdp(clusterIp, ip)
+    t.teardown(() => server.close())
+    const spec = {
+      name: `at-${clusterIp.slice(-2)}`,
+      clusterIp,
+      protocol: 'UDP',
+      port: 53,
+    } as const
+    await started.apply(
+      clusters[family].put(service({ ...spec, endpoints: [{ ip, port: server.port }] })),
+    )
+    endpointOf.set(clusterIp, hostPort(ip, server.port))
+  }
+  const send = async (socket: string, type: 'udp4' | 'udp6', to: string, from?: string) => {
+    const host = type === 'udp6' && !to.includes(':') ? `::ffff:${to}` : to
+    const bound = from === undefined ? {} : { from }
+    const answer = await client.ask({ do: 'send', socket, type, host, port: 53, ...bound })
+    t.equal(answer.name, to, `${socket} to ${host}`)
+  }
+  await send('a', 'udp4', one)
+  await send('a', 'udp4', two)
+  await send('a', 'udp4', one)
+  await send('mapped', 'udp6', two)
+  await send('ip6', 'udp6', three)
+  await send('bound', 'udp4', one, '127.0.0.1')
+  await send('bound mapped', 'udp6', two, '::ffff:127.0.0.1')
+  await send('bound ip6', 'udp6', three, '::1')
+  const to = { host: one, port: 53 }
+  t.match(await client.ask({ do: 'talk', socket: 'peer', type: 'udp4', to }), { name: one })
+  await look(started)
+  const wanted = [
+    ...[one, two, two, three].map((address) => [address, '']),
+    ...[
+      [one, '127.0.0.1:'],
+      [two, '127.0.0.1:'],
+      [three, '[::1]:'],
+      [one, ''],
+    ],
+  ]
+  t.same(
+    told.map((flow) => ({ ...flow, client: flow.client.replace(/\d+$/, '') })),
+    wanted.map(([address = '', client]) => ({
+      ...{ event: 'client', process: process.pid, client },
+      service: `default/at-${address.slice(-2)}:http`,
+      ...{ address: hostPort(address, 53), endpoint: endpointOf.get(address) },
+    })),
+    'each once',
+  )
+  t.ok(
+    told.every(({ client }) => client === '' || /:[1-9]\d*$/.test(client)),
+    'with ports',
+  )
+  t.equal(sum.leftOut, 0)
 })

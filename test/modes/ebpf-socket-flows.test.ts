@@ -6,7 +6,7 @@ import { CountedLists } from '../../lib/modes/ebpf/counted-lists.js'
 import { mostPerLook, SocketFlows } from '../../lib/modes/ebpf/socket-flows.js'
 import { contextOf } from '../support/mode-context.js'
 import { service, states } from '../support/states.js'
-import type { SocketConnection } from '../../lib/modes/mode.js'
+import type { SocketFlow } from '../../lib/modes/mode.js'
 
 const cluster = states('IPv4')
   .put(service({ endpoints: 1 }))
@@ -38,12 +38,13 @@ function record({ event = 'opened', of = id, family = 'IPv4', places }: Written 
   bytes.writeUInt16BE(80, flowRecord.originalPort)
   bytes.writeUInt16BE(8080, flowRecord.backendPort)
   bytes.writeUInt32LE(familyNumbers[family], flowRecord.family)
+  bytes.writeUInt32LE(4711, flowRecord.process)
   return bytes
 }
 
 function begin() {
   const records: Buffer[] = []
-  const told: SocketConnection[] = []
+  const told: SocketFlow[] = []
   const sum = { leftOut: 0, lost: 0, calls: 0 }
   const flows = new SocketFlows({
     noted: {
@@ -71,10 +72,13 @@ t.test('each record is a connection, with all that is known of it', (t) => {
     record(),
     record({ event: 'ended', family: 'IPv6', places: [ip6[0] ?? '', ip6[1] ?? '', ip6[2] ?? ''] }),
     record({ event: 'failed' }),
+    record({ event: 'client' }),
+    record({ event: 'client', places: ['00000000', '0a60000a', '0af40001'] }),
   )
   flows.tell()
   const numbers = { durationMs: 1500, bytesToEndpoint: 5, bytesToClient: 2 ** 33 }
-  const common = { service: 'default/web:http', ...numbers }
+  const name = 'default/web:http'
+  const common = { service: name, ...numbers }
   const places = {
     ...{ client: '10.244.0.5:40000', address: '10.96.0.10:80', endpoint: '10.244.0.1:8080' },
   }
@@ -85,6 +89,8 @@ t.test('each record is a connection, with all that is known of it', (t) => {
       ...{ address: '[fd00::b]:80', endpoint: '[fd00::c]:8080' },
     },
     { ...common, event: 'failed', ...places },
+    { service: name, event: 'client', process: 4711, ...places },
+    { service: name, event: 'client', process: 4711, ...places, client: '' },
   ])
   flows.tell()
   t.same(sum, { leftOut: 0, lost: 0, calls: 1 }, 'nothing is told where nothing came')

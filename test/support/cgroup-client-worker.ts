@@ -68,7 +68,7 @@ const errorOf = (code: string) => Object.assign(new Error(code), { code })
 
 async function sendTo(question: Question & { do: 'send' }): Promise<Answer> {
   const { type, host, port } = question
-  const socket = await socketFor(question.socket, type)
+  const socket = await socketFor(question.socket, type, question.from)
   return answered(socket, (done) => socket.send('ask', port, host, done))
 }
 
@@ -91,11 +91,11 @@ async function talkTo(question: Question & { do: 'talk' }): Promise<Answer> {
   return answered(socket, (done) => socket.send('ask', done))
 }
 
-async function socketFor(name: string, type: 'udp4' | 'udp6'): Promise<UdpSocket> {
+async function socketFor(name: string, type: 'udp4' | 'udp6', from?: string): Promise<UdpSocket> {
   const known = sockets.get(name)
   if (known) return known
   const socket = createSocket(type)
-  await new Promise<void>((resolve) => socket.bind(0, resolve))
+  await new Promise<void>((resolve) => socket.bind(0, from, resolve))
   socket.on('error', ({ code = '' }: NodeJS.ErrnoException) => failures.set(socket, code))
   sockets.set(name, socket)
   return socket

@@ -15,6 +15,8 @@ export type Question =
       readonly type: 'udp4' | 'udp6'
       readonly host: string
       readonly port: number
+      /** The address that a new socket is bound to; absent: none. */
+      readonly from?: string
     }
   /** Sends on a connected socket of that name; `to` connects it first. */
   | {

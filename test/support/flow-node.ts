@@ -98,6 +98,13 @@ const documents = [
   }),
   service('shut', '10.96.0.15'),
   rawSlice({ name: 'shut', service: 'shut', endpoints: [endpoint('192.0.2.1')] }),
+  service('names', '10.96.0.17', {
+    ports: [{ name: 'dns', protocol: 'UDP', port: 53, targetPort: 5353 }],
+  }),
+  rawSlice({
+    ...{ name: 'names', service: 'names', endpoints: [endpoint('192.0.2.1')] },
+    ports: [{ name: 'dns', protocol: 'UDP', port: 5353 }],
+  }),
   service('empty', '10.96.0.11', nodePort(30081)),
   service('empty6', 'fd00:10:96::11', { ipFamilies: ['IPv6'] }),
   service('early', '10.96.0.14'),

@@ -1,4 +1,4 @@
-import type { Log, ModeContext, SocketConnection } from '../mode.js'
+import type { Log, ModeContext, SocketFlow } from '../mode.js'
 import type { CountedLists } from './counted-lists.js'
 import { readFlow } from './flow-layout.js'
 import type { OpenFlowMaps } from './flow-maps.js'
@@ -16,8 +16,8 @@ interface SocketFlowsDeps {
 }
 
 /**
- * Reports TCP connections that were translated at their socket, one by one: when they open, and
- * when they end or fail.
+ * Reports what was translated at its socket, one by one: TCP connections when they open, and when
+ * they end or fail; UDP clients when they first send to a Service.
  */
 export class SocketFlows {
   readonly #deps: SocketFlowsDeps
@@ -34,15 +34,15 @@ export class SocketFlows {
 
   tell(): void {
     const lists = this.#deps.lists()
-    const connections: SocketConnection[] = []
+    const flows: SocketFlow[] = []
     let count = 0
     const noted = this.#deps.noted.read((records, start, end) => {
       if (++count > mostPerLook) return
-      const connection = connectionIn(records.subarray(start, end), lists)
-      if (connection) connections.push(connection)
+      const flow = flowIn(records.subarray(start, end), lists)
+      if (flow) flows.push(flow)
     })
-    const leftOut = noted - connections.length + this.#takeLost()
-    if (connections.length + leftOut > 0) this.#deps.translated(connections, leftOut)
+    const leftOut = noted - flows.length + this.#takeLost()
+    if (flows.length + leftOut > 0) this.#deps.translated(flows, leftOut)
   }
 
   #takeLost(): number {
@@ -54,10 +54,10 @@ export class SocketFlows {
 }
 
 /** Undefined for a Service that no plan has any more. */
-function connectionIn(bytes: Buffer, lists: CountedLists): SocketConnection | undefined {
+function flowIn(bytes: Buffer, lists: CountedLists): SocketFlow | undefined {
   const noted = readFlow(bytes)
   if (!noted) return undefined
-  const { id, ...connection } = noted
-  const labels = lists.labelsOf({ id, endpoint: connection.endpoint })
-  return labels && { service: labels.service, ...connection }
+  const { id, flow } = noted
+  const labels = lists.labelsOf({ id, endpoint: flow.endpoint })
+  return labels && { service: labels.service, ...flow }
 }

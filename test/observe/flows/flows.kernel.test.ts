@@ -2,9 +2,9 @@ import t, { type Test } from 'tap'
 import { execFileSync, spawnSync } from 'node:child_process'
 import { createServer as createHttpServer } from 'node:http'
 import { once } from 'node:events'
-import { connectionsIn } from '../../../lib/inspect/top/daemon-numbers.js'
+import { connectionsIn, daemonNumbers } from '../../../lib/inspect/top/daemon-numbers.js'
 import { addNodeCgroup, removeCgroup } from '../../../lib/lab/world/cgroups.js'
-import { startCgroupClient, type Exchange } from '../../support/cgroup-client.js'
+import { serveUdp, startCgroupClient, type Exchange } from '../../support/cgroup-client.js'
 import * as node from '../../support/flow-node.js'
 import { kubeProxy, startProxy } from '../../support/live-daemon.js'
 import { hostPort } from '../../../lib/state/ip.js'
@@ -194,6 +194,31 @@ t.test(
     await kubeProxy('cleanup')
   },
 )
+
+t.test('FL01: in ebpf mode a UDP socket has a line for a Service', { skip }, async (t) => {
+  const server = await serveUdp('names', '192.0.2.1', 5353)
+  t.teardown(() => server.close())
+  const daemon = await startProxy(t, [...flagsOf('ebpf'), '--flows-state-file='])
+  const client = startCgroupClient(cgroup)
+  t.teardown(() => client.close())
+  const asks = { do: 'send', type: 'udp4', host: '10.96.0.17', port: 53 } as const
+  for (const socket of ['a', 'b', 'a']) {
+    t.match(await client.ask({ ...asks, socket }), { name: 'names', peer: '10.96.0.17 53' })
+  }
+  const told = await until(flowsOf, ({ length }) => length >= 2)
+  const line = {
+    ...{ event: 'opened', verdict: 'forwarded', why: `process ${process.pid}`, protocol: 'UDP' },
+    ...{ client: '', clientPod: '', service: 'default/names:dns', address: '10.96.0.17:53' },
+    ...{ endpoint: '192.0.2.1:5353', endpointPod: '' },
+  }
+  t.same(
+    told.map(({ time: _, ...rest }) => rest),
+    [line, line],
+  )
+  t.equal(daemonNumbers(await page()).get('default/names:dns/UDP')?.connections, 2)
+  await daemon.end('SIGTERM')
+  await kubeProxy('cleanup')
+})
 
 t.test('the stream tells of every connection what its client saw', { skip }, async (t) => {
   await startServers(t)

@@ -12,6 +12,8 @@ export const call = {
 export const socket = {
   sourceIp4: 24,
   sourceIp6: 28,
+  /** In the machine's order; 0 before the socket has one. */
+  sourcePort: 44,
   /** 0 while it is not connected. */
   peerPort: 48,
 } as const

@@ -2,9 +2,9 @@ import type { Assembler, MapReference } from '../../../kernel/bpf/assembler.js'
 import type { Register } from '../../../kernel/bpf/instructions.js'
 import { begun, flowEvents, flowRecord, type FlowEvent } from '../flow-layout.js'
 import { counted, familyNumbers, statisticsKey, translation } from '../layout.js'
-import { operation, operations } from './context.js'
+import { call, operation, operations, socket } from './context.js'
 import { frame, writeNumber } from './frame.js'
-import type { FlowMaps, ProgramParts } from './view.js'
+import type { FlowMaps, ProgramParts, View } from './view.js'
 
 /**
  * Notes single connections, for the stream of connections. If nobody listens, programs contain none
@@ -36,25 +36,62 @@ export function noteBegin(code: Assembler, { flows }: ProgramParts, kind: Regist
 export function noteFlow(code: Assembler, parts: ProgramParts, event: FlowEvent): void {
   const { flows, maps } = parts
   if (!flows) return
-  const [isUnnoted, hasRoom] = [code.freshLabel('flow not noted'), code.freshLabel('room in ring')]
+  const isUnnoted = code.freshLabel('flow not noted')
   findOfSocket(code, flows.begun, { how: 'find', none: isUnnoted, to: 'r7' })
   findOfSocket(code, maps.shared.connections, { how: 'find', none: isUnnoted, to: 'r9' })
-  // No helper may be called between the reservation and the copy, because r0 has the record.
   code
     .call('ktime_get_ns')
     .load('r1', 'u64', 'r7', begun.at)
     .compute('subtract', 'r0', 'r1')
     .store('u64', 'r7', begun.duration, 'r0')
+  reserve(code, flows, { event, none: isUnnoted })
+  copyNumbers(code)
+  copyTranslation(code, 'r9')
+  copyClient(code)
+  submit(code, isUnnoted)
+}
+
+/**
+ * Writes a record of the UDP socket of the call, which sends to the service in the frame from now
+ * on. Its translation is at r8. Overwrites r7.
+ */
+export function noteClient(code: Assembler, view: View, { flows }: ProgramParts): void {
+  if (!flows) return
+  const isUnnoted = code.freshLabel('client not noted')
+  code.call('get_current_pid_tgid').compute('shift right', 'r0', 32).set('r7', 'r0')
+  reserve(code, flows, { event: 'client', none: isUnnoted })
+  code
+    .store('u32', 'r0', flowRecord.process, 'r7')
+    .load('r1', 'u32', 'frame', frame.serviceId)
+    .store('u32', 'r0', flowRecord.id, 'r1')
+  copyTranslation(code, 'r8')
+  code.store('u32', 'r0', flowRecord.family, familyNumbers[view.family])
+  copySender(code, view)
+  submit(code, isUnnoted)
+}
+
+/**
+ * Leaves in r0 a new record of this event, or counts one that has no room. No helper may be called
+ * before it is submitted, because r0 has the record.
+ */
+function reserve(
+  code: Assembler,
+  flows: FlowMaps,
+  { event, none }: { readonly event: FlowEvent; readonly none: string },
+): void {
+  const hasRoom = code.freshLabel('room in ring')
+  code
     .mapAddress('r1', flows.ring)
     .set('r2', flowRecord.bytes)
     .set('r3', 0)
     .call('ringbuf_reserve')
     .jumpIf('r0', '!=', 0, hasRoom)
-  countLost(code, flows, isUnnoted)
-  code.jump(isUnnoted).label(hasRoom).store('u32', 'r0', flowRecord.event, flowEvents[event])
-  copyAll(code)
-  copyClient(code)
-  code.set('r1', 'r0').set('r2', noWakeup).call('ringbuf_submit').label(isUnnoted)
+  countLost(code, flows, none)
+  code.jump(none).label(hasRoom).store('u32', 'r0', flowRecord.event, flowEvents[event])
+}
+
+function submit(code: Assembler, none: string): void {
+  code.set('r1', 'r0').set('r2', noWakeup).call('ringbuf_submit').label(none)
 }
 
 function countLost(code: Assembler, { lost }: FlowMaps, none: string): void {
@@ -68,26 +105,48 @@ function countLost(code: Assembler, { lost }: FlowMaps, none: string): void {
     .atomicAdd('r0', 0, 'r1')
 }
 
-/** Copies what is kept with the socket to the record in r0. */
-function copyAll(code: Assembler): void {
-  const copy = (size: 'u16' | 'u32' | 'u64', from: Register, at: number, to: number) =>
-    code.load('r1', size, from, at).store(size, 'r0', to, 'r1')
-  copy('u32', 'r7', begun.id, flowRecord.id)
-  copy('u64', 'r7', begun.duration, flowRecord.duration)
-  copy('u64', 'r8', counted.acknowledged, flowRecord.toEndpoint)
-  copy('u64', 'r8', counted.received, flowRecord.toClient)
+/** Copies what is counted for the socket to the record in r0. */
+function copyNumbers(code: Assembler): void {
+  const copy = copying(code)
+  copy('u32', ['r7', begun.id], flowRecord.id)
+  copy('u64', ['r7', begun.duration], flowRecord.duration)
+  copy('u64', ['r8', counted.acknowledged], flowRecord.toEndpoint)
+  copy('u64', ['r8', counted.received], flowRecord.toClient)
+}
+
+/** Copies the addresses of the translation at `base` to the record in r0. */
+function copyTranslation(code: Assembler, base: Register): void {
+  const copy = copying(code)
   for (const at of [0, 8]) {
-    copy('u64', 'r9', translation.original + at, flowRecord.original + at)
-    copy('u64', 'r9', translation.backend + at, flowRecord.backend + at)
+    copy('u64', [base, translation.original + at], flowRecord.original + at)
+    copy('u64', [base, translation.backend + at], flowRecord.backend + at)
   }
-  copy('u16', 'r9', translation.originalPort, flowRecord.originalPort)
-  copy('u16', 'r9', translation.backendPort, flowRecord.backendPort)
+  copy('u16', [base, translation.originalPort], flowRecord.originalPort)
+  copy('u16', [base, translation.backendPort], flowRecord.backendPort)
+}
+
+const copying =
+  (code: Assembler) =>
+  (size: 'u16' | 'u32' | 'u64', [base, at]: readonly [Register, number], to: number) =>
+    code.load('r1', size, base, at).store(size, 'r0', to, 'r1')
+
+/** Copies the address that the socket of the call is bound to; zeros where there is none. */
+function copySender(code: Assembler, view: View): void {
+  const own = view.family === 'IPv4' && !view.isMapped ? socket.sourceIp4 : socket.sourceIp6
+  // An IPv6 socket has an IPv4 address in the last word.
+  const from = view.isMapped ? own + 12 : own
+  code.load('r2', 'u64', 'r6', call.socket)
+  for (let word = 0; word < view.words; word++) {
+    code
+      .load('r1', 'u32', 'r2', from + 4 * word)
+      .store('u32', 'r0', flowRecord.client + 4 * word, 'r1')
+  }
+  code.load('r1', 'u32', 'r2', socket.sourcePort).store('u32', 'r0', flowRecord.clientPort, 'r1')
 }
 
 function copyClient(code: Assembler): void {
   const [isIp6, isCopied] = [code.freshLabel('client of IPv6'), code.freshLabel('client copied')]
-  const copy = (from: number, to: number) =>
-    code.load('r1', 'u32', 'r6', from).store('u32', 'r0', to, 'r1')
+  const copy = (from: number, to: number) => copying(code)('u32', ['r6', from], to)
   copy(operation.localPort, flowRecord.clientPort)
   code
     .load('r1', 'u8', 'r9', translation.family)

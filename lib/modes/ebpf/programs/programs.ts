@@ -6,6 +6,7 @@ import { countConnections } from './connections.js'
 import { call, closed, connectionRefused, mappedWord, socket, verdicts } from './context.js'
 import { countClient, countRefused, noteCounted } from './count.js'
 import { findService, leaveUnlessHost } from './find-service.js'
+import { noteClient } from './flows.js'
 import { frame, writeNumber } from './frame.js'
 import {
   compareWithCall,
@@ -158,6 +159,7 @@ function connect(code: Assembler, view: View, parts: ProgramParts): void {
     const isSent = code.freshLabel('sent')
     code.load('r1', 'u32', 'r6', call.protocol).jumpIf('r1', '!=', protocols.UDP, isSent)
     countOpen(code, parts, 'r8')
+    noteClient(code, view, parts)
     code.label(isSent)
   }
   sendToEndpoint(code, view)
@@ -184,6 +186,7 @@ function send(code: Assembler, view: View, parts: ProgramParts): void {
   code.label(anew)
   chooseEndpoint(code, view, parts, none)
   noteDatagram(code, view, parts, none)
+  noteClient(code, view, parts)
   countClient(code, view, parts)
   code.label(kept)
   sendToEndpoint(code, view)
