@@ -32,6 +32,7 @@ export function addFlowsCommand(program: Command): void {
     .option('--from <client>', 'only those from this pod, address or CIDR')
     .addOption(new Option('--verdict <verdict>', 'only those with this verdict').choices(verdicts))
     .option('--follow', 'go on until it is stopped')
+    .addOption(new Option('-w, --watch', 'the same as --follow').implies({ follow: true }))
     .option('--limit <n>', 'begin with this number of the newest lines', '100')
     .option(
       '--daemon <address>',

@@ -70,6 +70,8 @@ export async function createProgram(
       add?.(program)
     }
     for (const command of program.commands) {
+      // Otherwise it is below the heading that it has in the program.
+      command.helpOption('-h, --help', 'Print this')
       const names = Object.entries(commandGroups)
       const [heading] = names.find(([, group]) => group.includes(command.name())) ?? []
       if (heading !== undefined) command.helpGroup(heading)

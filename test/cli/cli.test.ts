@@ -75,7 +75,7 @@ t.test('a proxy that accepts and does not answer is told from one that is not th
   })
 })
 
-t.test('flows --follow goes on with a proxy that was restarted', async (t) => {
+t.test('flows --watch goes on with a proxy that was restarted', async (t) => {
   // The old proxy has kept no line. The first line of the new one has number 1.
   const line = {
     ...{ time: '', event: 'opened', verdict: 'forwarded', why: '', protocol: 'TCP' },
@@ -94,7 +94,7 @@ t.test('flows --follow goes on with a proxy that was restarted', async (t) => {
   t.teardown(() => server.close())
   await once(server, 'listening')
   const daemon = `127.0.0.1:${(server.address() as AddressInfo).port}`
-  const args = [main, 'flows', '--follow', '-o', 'json', '--daemon', daemon]
+  const args = [main, 'flows', '--watch', '-o', 'json', '--daemon', daemon]
   const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
   let [printed, notes] = ['', '']
   child.stdout.on('data', (data: Buffer) => (printed += data.toString()))
@@ -206,6 +206,11 @@ t.test('help as a command is --help', async (t) => {
     t.match(asked, { code: 0, stderr: '' })
     const usage = (text: string) => text.slice(0, text.indexOf('\n'))
     t.equal(usage(asked.stdout), usage(flag.stdout))
+    t.equal(
+      asked.stdout.includes('\nConfiguration:\n'),
+      command.length === 0,
+      'has flags of its own',
+    )
   }
 })
 

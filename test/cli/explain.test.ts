@@ -96,6 +96,15 @@ t.test('the port of a Service without a port is its first TCP port', async (t) =
   t.match(await asked('many:admin'), /:9000, an address of default\/many:admin/)
 })
 
+t.test('a port that does not exist is no target', async (t) => {
+  const argv = [program, 'explain', '--manifests', 'examples/services', '--mode', 'nftables']
+  for (const port of ['0', '65536']) {
+    const { code, stderr } = await runCommand(process.execPath, [...argv, `10.96.0.10:${port}`])
+    t.equal(code, 2)
+    t.match(stderr, `10.96.0.10:${port}: the port is not a number from 1 to 65535`)
+  }
+})
+
 t.test('a missing folder is an error at once', async (t) => {
   const argv = [program, 'explain', 'web', '--manifests', '/nowhere', '--mode', 'nftables']
   const { code, stderr } = await runCommand(process.execPath, argv)

@@ -201,8 +201,13 @@ void t.test('an error says what is missing and what to do', { skip }, async (t) 
   })
   t.match(await run('top', '--kubeconfig', `${kubeconfig}.none`), {
     code: 1,
-    stderr: /read the kubeconfig: /,
+    stderr: /none: no such file or directory\n$/,
   })
+  t.match(await run('explain'), {
+    code: 2,
+    stderr: /'target'\nusage: kubectl svcproxy explain .*\n$/,
+  })
+  t.match(await run('diff', 'web'), { code: 2, stderr: /\nusage: kubectl svcproxy diff .*\n$/ })
   t.match(await run('explain', 'svc/web', '--from', 'pod/none'), {
     code: 1,
     stderr: /pods "none" not found/,

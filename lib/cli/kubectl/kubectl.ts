@@ -66,8 +66,14 @@ export class Kubectl {
   async namespace(): Promise<string> {
     const path = 'jsonpath={.contexts[0].context.namespace}'
     const arguments_ = ['config', 'view', '--minify', '-o', path]
-    const text = await this.#read(arguments_, 'read the kubeconfig')
-    return text.trim() === '' ? 'default' : text.trim()
+    try {
+      const text = await this.#read(arguments_, 'read the kubeconfig')
+      return text.trim() === '' ? 'default' : text.trim()
+    } catch (error) {
+      // Without a kubeconfig kubectl may know the cluster from its pod. If not, a request says so.
+      if (!messageOf(error).includes('current-context must exist')) throw error
+      return 'default'
+    }
   }
 
   async #read(command: readonly string[], what: string): Promise<string> {

@@ -45,10 +45,21 @@ export async function runPlugin(argv: readonly string[], version = versionText()
     else await program.parseAsync(argv, { from: 'user' })
     return typeof process.exitCode === 'number' ? process.exitCode : 0
   } catch (error) {
-    // Commander has already printed its error, or the help.
-    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
+    if (error instanceof CommanderError) {
+      // Commander has already printed its error, or the help.
+      const usage = usageFor(error, argv)
+      if (usage !== undefined) process.stderr.write(`usage: ${usage}\n`)
+      return error.exitCode === 0 ? 0 : 2
+    }
     const { exitCode, texts } = failureOf(error)
     for (const text of texts) process.stderr.write(`error: ${text}\n`)
     return exitCode
   }
+}
+
+/** How to call the command whose arguments are too few or too many. */
+function usageFor({ message }: CommanderError, [name]: readonly string[]): string | undefined {
+  if (!/missing required argument|too many arguments/.test(message)) return undefined
+  const command = createPlugin('').commands.find((each) => each.name() === name)
+  return command && `kubectl svcproxy ${command.name()} ${command.usage()}`
 }

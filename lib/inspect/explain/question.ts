@@ -57,6 +57,7 @@ function findTarget(asked: Asked, states: readonly DesiredState[]): Target | str
   const ip = parseIp(match?.[1] ?? match?.[2] ?? '')
   if (ip) {
     const port = Number(match?.[3])
+    if (port < 1 || port > 65535) return `${asked.target}: the port is not a number from 1 to 65535`
     const state = states.find(({ family }) => family === ip.family)
     if (!state) return `${asked.target}: ${ip.family} is not selected; see --family`
     const isAt = (service: DesiredService) => answersAt(service, state, ip.text, port)
