@@ -3,7 +3,9 @@ import { connect, createServer } from 'node:net'
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { startProxy } from '../support/live-daemon.js'
+import { commands } from '../support/documents.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
+import { runUntilPrinted } from '../support/run-until-printed.js'
 import { installPlugin, putProxy } from './support/plugin.js'
 import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
 import type { ApiServer } from '../../lib/lab/apiserver/server.js'
@@ -75,6 +77,23 @@ async function visit(): Promise<void> {
   await once(socket, 'close')
 }
 
+/** The commands that documents show run in this cluster. */
+async function runDocumented(t: Test): Promise<void> {
+  const lines = commands.map(({ words }) => words.join(' '))
+  const documented = new Set(lines.filter((line) => line.startsWith('kubectl svcproxy ')))
+  t.ok(documented.size >= 9, `${documented.size} commands`)
+  const stop = new AbortController()
+  const visiting = (async () => {
+    while (!stop.signal.aborted) await visit()
+  })()
+  for (const line of documented) {
+    const { code, stderr } = await runUntilPrinted(line.split(' '), line.includes('--watch'))
+    t.equal(code, 0, `${line}: ${stderr}`)
+  }
+  stop.abort()
+  await visiting
+}
+
 t.test('explain, flows, top, trace, check and diff run via the API server', { skip }, async (t) => {
   const server = await startServer()
   t.teardown(() => server.stop())
@@ -135,6 +154,7 @@ t.test('explain, flows, top, trace, check and diff run via the API server', { sk
   stop.abort()
   await visiting
 
+  await runDocumented(t)
   t.match(await run('check'), { code: 0, stdout: /node-1 +proxy-node-1 +nftables +ok\n/ })
   t.match(await run('diff', '-o', 'wide'), { code: 0, stdout: /ok {5}foreign changes: none\n/ })
   await daemon.end('SIGTERM')

@@ -2,79 +2,25 @@
 import { spawnSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { CommanderError, type Command as Program } from 'commander'
 import t from 'tap'
 import { createPlugin } from '../../lib/cli/kubectl/program.js'
 import { createProgram, type Subcommands } from '../../lib/cli/program.js'
 import { parseFlags } from '../../lib/config/flags.js'
 import { loadConfig } from '../../lib/config/load.js'
-
-const root = fileURLToPath(new URL('../../..', import.meta.url))
-const documents = [
-  ...readdirSync(root).filter((name) => /^[A-Z]+\.md$/.test(name) && name !== 'CHANGELOG.md'),
-  ...['docs', 'examples', 'lib', 'test'].flatMap((folder) =>
-    readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
-      .filter((name) => name.endsWith('.md'))
-      .map((name) => join(folder, name)),
-  ),
-]
-
-interface Command {
-  readonly document: string
-  readonly words: readonly string[]
-}
-
-/** Lines with a prompt, all lines of shell blocks, and our commands in backticks. */
-function linesOf(text: string): readonly string[] {
-  const lines: string[] = []
-  const outside = text
-    .replace(/^```(\w*)\n([^]*?)^```$/gm, (_, language: string, block: string) => {
-      const whole = block.replace(/\\\n\s*/g, ' ').split('\n')
-      const isShell = language === 'sh' || language === 'bash'
-      const commands = isShell
-        ? whole.filter((line) => /^\w/.test(line))
-        : language === 'console' || /^[$#] kube-proxy/m.test(block)
-          ? whole.filter((line) => /^[$#] /.test(line)).map((line) => line.slice(2))
-          : []
-      lines.push(...commands)
-      return ''
-    })
-    .replace(/\s+/g, ' ')
-  const spans = Array.from(outside.matchAll(/`([^`]+)`/g), ([, span = '']) => span)
-  lines.push(...spans.filter((span) => ours.test(span) && span.split(' ').length > 1))
-  return lines
-}
-
-const ours =
-  /^(kube-proxy|kube-proxy-ts|npx kube-proxy-ts|node build\/lib\/(?:cli\/)?main\.js)(?= |$)/
-
-/**
- * The simple commands of all documents, without comments and without parts for the reader to fill.
- */
-const commands: readonly Command[] = documents.flatMap((document) =>
-  linesOf(readFileSync(join(root, document), 'utf8')).flatMap((line) => {
-    const [command = ''] = line.split(/ {2,}|\s#\s|\s→/)
-    return withoutQuotes(command)
-      .replace(/ (?:>>?|<) \S+/g, '')
-      .split(/ (?:\|\|?|&&) |; |\$\(/)
-      .filter((simple) => !/…/.test(simple))
-      .map((simple) => ({ document, words: simple.trim().split(' ') }))
-  }),
-)
-
-/** The line with each quoted text as one word. */
-function withoutQuotes(line: string): string {
-  return line.replace(/'[^']*'|"[^"]*"/g, 'quoted')
-}
+import {
+  commands,
+  documents,
+  ourCommands,
+  ours,
+  root,
+  withoutQuotes,
+} from '../support/documents.js'
 
 const laboratory: Subcommands = {
   playground: async () => (await import('../../lib/lab/cli/playground.js')).addPlaygroundCommand,
   apiserver: async () => (await import('../../lib/lab/cli/apiserver.js')).addApiserverCommand,
 }
-
-/** Words that the reader replaces, with a value that fits. */
-const filledIn: Readonly<Record<string, string>> = { MODE: 'nftables', $MODE: 'nftables' }
 
 /** Parses these arguments without running anything. Throws if the program refuses them. */
 async function parse(argv: readonly string[], more: Subcommands): Promise<void> {
@@ -104,13 +50,6 @@ async function parseOnly(program: Program, argv: readonly string[], isName: bool
     if (error.exitCode !== 0 && !isMention) throw error
   }
 }
-
-const ourCommands = commands.flatMap(({ document, words }) => {
-  const [program] = ours.exec(words.join(' ')) ?? []
-  if (program === undefined) return []
-  const argv = words.slice(program.split(' ').length).map((word) => filledIn[word] ?? word)
-  return [{ document, argv, isWhole: /-ts$|lib\/main/.test(program) }]
-})
 
 t.test('this program accepts every command of its documents, with its values', async (t) => {
   t.ok(ourCommands.length > 60, `${ourCommands.length} commands`)
