@@ -6,7 +6,7 @@ import { flowHead, flowText, howToFollow } from '../observe/flows/text.js'
 import { pause } from '../async.js'
 import { rangeOf } from '../observe/flows/flow-log.js'
 import { showsColours, stopSignal } from './process.js'
-import { FlowsFollower, type FlowsAnswer } from '../observe/flows/answer.js'
+import { flowsAnswerIn, FlowsFollower, type FlowsAnswer } from '../observe/flows/answer.js'
 import { verdicts, type FlowVerdict } from '../observe/flows/line.js'
 
 interface FlowsFlags extends OutputFlags {
@@ -112,5 +112,7 @@ async function ask(daemon: string, query: string): Promise<FlowsAnswer> {
       cause: error,
     })
   }
-  return JSON.parse(text) as FlowsAnswer
+  const answer = flowsAnswerIn(text)
+  if (answer) return answer
+  throw new ConfigError(`http://${daemon}/flows answers with something else; is it kube-proxy-ts?`)
 }

@@ -10,7 +10,7 @@ import { parseFlags, type GivenFlags } from '../config/flags.js'
 import { readClusterStates } from './node-states.js'
 import type { NodeStates } from '../sources/collected-states.js'
 import { readConfiguration } from './configuration.js'
-import { asArray, asObject, asString, parseJson } from '../state/json.js'
+import { asArray, asObject, asString, parseJson, type Json } from '../state/json.js'
 import type { EndpointFailure } from '../state/endpoint-health.js'
 import { protocols } from '../state/names.js'
 
@@ -116,7 +116,9 @@ export interface WayToDaemon {
 /** Asks the running proxy for its configuration and mode, on its metrics port. */
 export async function askDaemon(way: WayToDaemon): Promise<DaemonAnswer> {
   const [configz, mode] = [await way.get('/configz'), await way.get('/proxyMode')]
-  const document = parseDocument(configz)
+  const document = documentIn(configz)
+  if (!document)
+    throw new ConfigError(`${way.name}/configz answers with something else; is it kube-proxy-ts?`)
   const text = JSON.stringify(document)
   const { config } = loadConfig(parseFlags([]), { name: `${way.name}/configz`, text })
   return { config, mode: mode.trim() }
@@ -153,12 +155,10 @@ function describeFailure(error: unknown): readonly [string, string] {
   return [messageOf(cause), 'start kube-proxy']
 }
 
-function parseDocument(text: string): unknown {
-  const answer: unknown = JSON.parse(text)
-  const key = 'kubeproxy.config.k8s.io'
-  return typeof answer === 'object' && answer !== null && key in answer
-    ? (answer as Record<string, unknown>)[key]
-    : answer
+/** Undefined if another program has the port. */
+function documentIn(text: string): Json | undefined {
+  const answer = asObject(parseJson(text))
+  return asObject(answer?.['kubeproxy.config.k8s.io']) ?? answer
 }
 
 /**

@@ -29,6 +29,16 @@ export function addressText(family: IpFamily, bytes: Buffer, start = 0): string 
   return formatIp(family, BigInt(`0x${bytes.toString('hex', start, start + 16)}`))
 }
 
+/** The family and the length of the IP header that a packet begins with; undefined if it has none. */
+export function ipHeader(
+  bytes: Buffer,
+): { readonly family: IpFamily; readonly length: number } | undefined {
+  const first = bytes[0] ?? 0
+  if (first >> 4 === 6) return { family: 'IPv6', length: 40 }
+  const length = (first & 15) * 4
+  return first >> 4 === 4 && length >= 20 ? { family: 'IPv4', length } : undefined
+}
+
 /** Writes a canonical address into memory of the caller, which saves memory for each address. */
 export function putAddress(bytes: Buffer, at: number, family: IpFamily, text: string): void {
   if (family === 'IPv4') {

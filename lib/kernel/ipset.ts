@@ -78,7 +78,7 @@ export class IpSets {
   /** Every set of the kernel with its members in canonical form. */
   async list(): Promise<ReadonlyMap<string, SavedIpSet>> {
     const { stdout } = await this.#expect(['save'], 'list ipsets')
-    return parseSaved(stdout)
+    return savedSets(stdout)
   }
 
   async #expect(args: readonly string[], action: string, stdin = '') {
@@ -106,7 +106,8 @@ function classify(action: string, stderr: string, stdin: string): KernelError {
   return new KernelError(kind, `${action}: ${text}${culprit}`, { detail: text })
 }
 
-function parseSaved(text: string): ReadonlyMap<string, SavedIpSet> {
+/** Reads what `ipset save` prints. */
+export function savedSets(text: string): ReadonlyMap<string, SavedIpSet> {
   const sets = new Map<string, SavedIpSet & { members: Set<string> }>()
   for (const line of text.split('\n')) {
     const [verb, name = '', third = '', ...rest] = line.split(' ')

@@ -176,14 +176,14 @@ export class PageServer {
       reply(response, 403, 'foreign Host header')
       return
     }
-    const refusal = this.#access.refusal(request)
-    if (refusal) {
-      reply(response, refusal.status, refusal.text, refusal.headers)
-      return
-    }
     const target = request.url ?? '/'
     if (!URL.canParse(target, this.url)) {
       reply(response, 400, 'the path cannot be read')
+      return
+    }
+    const refusal = this.#access.refusal(request)
+    if (refusal) {
+      reply(response, refusal.status, refusal.text, refusal.headers)
       return
     }
     const { pathname, searchParams } = new URL(target, this.url)

@@ -1,14 +1,20 @@
 import { fileURLToPath } from 'node:url'
+import { join } from 'node:path'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import { createApiServer } from '../../lib/lab/apiserver/server.js'
+import { flowsAnswer } from '../../lib/observe/flows/answer.js'
+import { FlowLog } from '../../lib/observe/flows/flow-log.js'
 import { Health } from '../../lib/observe/healthz.js'
 import { close, listen, portOf } from '../../lib/observe/http.js'
 import { Metrics } from '../../lib/observe/metrics.js'
 import { healthPages, metricsPages, Slis } from '../../lib/observe/pages.js'
+import { dashboardAccess } from '../../lib/page/dashboard/access.js'
 import { PageServer } from '../../lib/page/server.js'
 import { examplesOf, textsOf } from '../support/corpus.js'
 import { sendRaw } from '../support/raw-http.js'
+
+const token = 'a-token-of-a-dashboard'
 
 const verbs = [
   'GET',
@@ -33,7 +39,15 @@ const pathsOf = {
     '/apis/apps/v1/namespaces/default/deployments/a/scale',
   ],
   health: ['/healthz', '/livez', '/readyz'],
-  metrics: ['/healthz', '/metrics', '/metrics/slis', '/configz', '/debug/flags/v', '/proxyMode'],
+  metrics: [
+    '/healthz',
+    '/metrics',
+    '/metrics/slis',
+    '/configz',
+    '/debug/flags/v',
+    '/proxyMode',
+    '/flows',
+  ],
   page: ['/', '/events', '/object', '/command', '/style.css', '/page.js'],
 } as const
 const queries = [
@@ -41,6 +55,14 @@ const queries = [
   ...['?labelSelector=a%3D', '?fieldSelector=x', '?dryRun=All', '?timeoutSeconds=NaN', '?%'],
   ...['?fieldManager=x&force=true', '?resourceVersion=-1', '?sendInitialEvents=true', '?kind=Pod'],
   ...['?watch=1&timeoutSeconds=1e99', '?resourceVersion=999999999999999999999&limit=2'],
+  ...[
+    '?after=1&limit=2',
+    '?after=-1',
+    '?verdict=x',
+    '?from=10.0.0.0/99',
+    '?service=/:',
+    `?token=${token}`,
+  ],
 ]
 const types = [
   ...['application/json', 'application/yaml', 'application/vnd.kubernetes.protobuf', 'text/plain'],
@@ -79,6 +101,7 @@ const header = fc.oneof(
   named('Expect', '100-continue', 'x'),
   named('Upgrade', 'websocket\r\nConnection: Upgrade', 'h2c\r\nConnection: Upgrade'),
   named('Authorization', 'Bearer x', 'Basic !'),
+  named('Cookie', 'kube-proxy-dashboard=x', '=', ';;', 'kube-proxy-dashboard'),
   fc.tuple(odd, odd).map(([name, value]) => `${name}: ${value}`),
 )
 
@@ -94,11 +117,13 @@ function requestTo(port: number, paths: readonly string[]): fc.Arbitrary<string>
     headers: fc.array(header, { maxLength: 2 }),
     body: mostly(bodies),
     isMeasured: fc.integer({ max: 9, min: 0 }).map((roll) => roll > 0),
+    hasToken: fc.boolean(),
   })
-  return parts.map(({ verb, path, query, version, host, headers, body, isMeasured }) =>
+  return parts.map(({ verb, path, query, version, host, headers, body, isMeasured, hasToken }) =>
     [
       `${verb} ${path}${query} ${version}`,
       `Host: ${host}`,
+      ...(hasToken ? [`Authorization: Bearer ${token}`] : []),
       ...headers,
       ...(isMeasured ? [`Content-Length: ${body.length}`] : []),
       'Connection: close',
@@ -134,7 +159,7 @@ async function bombard(t: Test, port: number, paths: readonly string[]): Promise
     )
     const last = await sendRaw(
       port,
-      `GET ${paths[0] ?? '/'} HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nConnection: close\r\n\r\n`,
+      `GET ${paths[0] ?? '/'} HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nAuthorization: Bearer ${token}\r\nConnection: close\r\n\r\n`,
     )
     t.strictSame(last.statuses, [200])
     t.ok((counts.get(200) ?? 0) > 10, 'some get through, or nothing was tried')
@@ -165,6 +190,7 @@ void t.test('no request breaks the health and metrics servers', async (t) => {
   })
   health.synced('IPv4')
   const [metrics, slis] = [new Metrics({ mode: 'nftables', process: false }), new Slis()]
+  const log = new FlowLog(10, () => '')
   const pages = metricsPages({
     mode: 'nftables',
     metrics: () => slis.page(),
@@ -173,6 +199,7 @@ void t.test('no request breaks the health and metrics servers', async (t) => {
     status: () => [],
     flagz: () => '',
     failingEndpoints: () => [],
+    flows: (query) => flowsAnswer(log, query),
     statusz: () => '',
     setVerbosity: () => () => undefined,
   })
@@ -186,14 +213,20 @@ void t.test('no request breaks the health and metrics servers', async (t) => {
   }
 })
 
-void t.test('no request breaks the page', async (t) => {
+void t.test('no request breaks the page, with and without a token', async (t) => {
   const view = {} as never
-  const page = await PageServer.listen(
-    { view: () => view, subscribe: () => () => undefined, perform: () => Promise.resolve() },
-    0,
+  const source = {
+    ...{ view: () => view, subscribe: () => () => undefined, perform: () => Promise.resolve() },
+  }
+  const page = await PageServer.listen(source, 0)
+  const tokenFile = join(t.testdir({ token }), 'token')
+  const access = await dashboardAccess(
+    { host: '127.0.0.1', port: 0 },
+    { tokenFile, tlsCertFile: '', tlsKeyFile: '' },
   )
+  const guarded = await PageServer.listen(source, 0, access)
   const site = await PageServer.listenSite(fileURLToPath(new URL('../../site', import.meta.url)), 0)
-  for (const each of [page, site]) {
+  for (const each of [page, guarded, site]) {
     t.teardown(() => each.close())
     await bombard(t, Number(new URL(each.url).port), pathsOf.page)
   }

@@ -9,17 +9,21 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import fc from 'fast-check'
 import t from 'tap'
-import { failingEndpoints } from '../../lib/cli/seen-node.js'
+import { askDaemon, failingEndpoints } from '../../lib/cli/seen-node.js'
 import { createProgram } from '../../lib/cli/program.js'
 import { normalizeArguments, parseFlags } from '../../lib/config/flags.js'
 import { ConfigError } from '../../lib/errors.js'
+import { savedSets } from '../../lib/kernel/ipset.js'
 import { parseIpvsConnections } from '../../lib/kernel/ipvs/connections.js'
+import { connectionsIn, daemonNumbers } from '../../lib/inspect/top/daemon-numbers.js'
 import { parseTraceLine } from '../../lib/inspect/trace/events.js'
 import { listedRules } from '../../lib/kernel/nftables/nft.js'
 import { rememberedIn } from '../../lib/kernel/nftables/remembered-json.js'
 import { readListeners } from '../../lib/modes/userspace/takeover/protocol.js'
 import { AddressJournal } from '../../lib/kernel/windows/address-journal.js'
 import { rejectedIn } from '../../lib/observe/otlp/delivery.js'
+import { flowsAnswerIn } from '../../lib/observe/flows/answer.js'
+import { flowText } from '../../lib/observe/flows/text.js'
 import { loadCounts, saveCounts } from '../../lib/observe/flows/saved-counts.js'
 import { parsePageCommand } from '../../lib/page/commands.js'
 import { parseRetryAfter } from '../../lib/sources/backoff.js'
@@ -81,7 +85,22 @@ const parsers = {
     parse: (text) => readListeners({ text, descriptors: [3] }),
     throws: () => false,
   },
+  // Another program may have the port of the proxy.
   'failing-endpoints': { parse: failingEndpoints, throws: () => false },
+  configz: {
+    parse: (text) => askDaemon({ name: '', get: () => Promise.resolve(text) }),
+    throws: (error) => error instanceof ConfigError,
+  },
+  'flows-answer': {
+    parse: (text) =>
+      flowsAnswerIn(text)?.flows.map((flow) => flowText(flow, { isWide: true, isColoured: false })),
+    throws: () => false,
+  },
+  'metrics-page': {
+    parse: (text) => [daemonNumbers(text), connectionsIn(text)],
+    throws: () => false,
+  },
+  'ipset-save': { parse: savedSets, throws: () => false },
   words: {
     parse: async (text) => {
       const argv = normalizeArguments(text.split(' '))

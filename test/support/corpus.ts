@@ -12,11 +12,12 @@ export const corpusFolder = fileURLToPath(new URL('../../../test/security/corpus
 /** Each parser has a folder, and each folder has a test that reads it. */
 export const corpora = [
   ...(['apiserver-object', 'apiserver-patch', 'apiserver-protobuf'] as const),
-  ...(['apiserver-selector', 'balance', 'config', 'endpointslice', 'failing-endpoints'] as const),
-  ...(['flow-message', 'health-answer', 'hostile-text', 'http', 'ip', 'iptables-save'] as const),
-  ...(['ipvs-connections', 'kubeconfig'] as const),
-  ...(['manifests', 'netlink', 'nft-json', 'nft-listing', 'node', 'otlp-answer'] as const),
-  ...(['page-command', 'saved-counts', 'service', 'takeover', 'trace-line'] as const),
+  ...(['apiserver-selector', 'balance', 'config', 'configz', 'endpointslice'] as const),
+  ...(['failing-endpoints', 'flow-message', 'flows-answer', 'health-answer'] as const),
+  ...(['hostile-text', 'http', 'ip', 'ipset-save', 'iptables-save'] as const),
+  ...(['ipvs-connections', 'kubeconfig', 'manifests', 'metrics-page', 'netlink'] as const),
+  ...(['nft-json', 'nft-listing', 'node', 'otlp-answer', 'packet', 'page-command'] as const),
+  ...(['saved-counts', 'service', 'takeover', 'trace-line'] as const),
   ...(['watch', 'windows-addresses', 'words'] as const),
 ]
 export type Corpus = (typeof corpora)[number]

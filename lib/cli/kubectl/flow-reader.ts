@@ -1,8 +1,7 @@
-import { asArray, asObject, parseJson } from '../../state/json.js'
 import { askAll, type Asked, type RemoteProxy } from './proxies.js'
 import { howToFollow } from '../../observe/flows/text.js'
 import { SourceError } from '../../errors.js'
-import { FlowsFollower, type FlowRecord, type FlowsAnswer } from '../../observe/flows/answer.js'
+import { flowsAnswerIn, FlowsFollower, type FlowRecord } from '../../observe/flows/answer.js'
 
 /** A connection, and the node whose proxy reported it. */
 export interface RemoteFlow extends FlowRecord {
@@ -32,7 +31,8 @@ export class FlowReader {
   async #readOne(proxy: RemoteProxy): Promise<RemoteFlows> {
     const follower = this.#followers.get(proxy.pod) ?? new FlowsFollower(this.#query)
     this.#followers.set(proxy.pod, follower)
-    const answer = answerIn(await this.#ask(proxy, follower.query()), proxy)
+    const answer = flowsAnswerIn(await this.#ask(proxy, follower.query()))
+    if (!answer) throw new SourceError(`${proxy.name} answers /flows with something else`)
     return {
       flows: answer.flows.map((flow) => ({ ...flow, node: proxy.node })),
       leftOut: follower.take(answer),
@@ -52,18 +52,6 @@ export class FlowReader {
 }
 
 const isNotFound = (message: string) => /NotFound|could not find|404/.test(message)
-
-/** Checks the answer, because another program may have the port. */
-function answerIn(text: string, proxy: RemoteProxy): FlowsAnswer {
-  const parsed = parseJson(text)
-  const answer = asObject(parsed)
-  const isWhole =
-    asArray(answer?.flows) !== undefined &&
-    typeof answer?.next === 'number' &&
-    typeof answer.leftOut === 'number'
-  if (!isWhole) throw new SourceError(`${proxy.name} answers /flows with something else`)
-  return parsed as FlowsAnswer
-}
 
 /** Lines of several nodes, by time. */
 export const byTime = (one: RemoteFlow, other: RemoteFlow) => (one.time < other.time ? -1 : 1)

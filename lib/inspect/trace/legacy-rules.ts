@@ -1,5 +1,5 @@
 import { KernelError } from '../../errors.js'
-import { addressText } from '../../kernel/addresses.js'
+import { addressText, ipHeader } from '../../kernel/addresses.js'
 import { parseRule, type Iptables, type SavedTable } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { LoggedPacket } from '../../kernel/packet-log.js'
@@ -109,12 +109,11 @@ const withPorts = new Set([6, 17, 132])
 
 /** Reads addresses and ports; undefined for packets without ports or cut too short. */
 export function packetHeader(bytes: Buffer): PacketHeader | undefined {
-  const version = (bytes[0] ?? 0) >> 4
-  if (version !== 4 && version !== 6) return undefined
-  const isV4 = version === 4
-  const length = isV4 ? ((bytes[0] ?? 0) & 15) * 4 : 40
+  const header = ipHeader(bytes)
+  if (!header) return undefined
+  const { family, length } = header
+  const isV4 = family === 'IPv4'
   if (bytes.length < length + 8 || !withPorts.has(bytes[isV4 ? 9 : 6] ?? 0)) return undefined
-  const family = isV4 ? 'IPv4' : 'IPv6'
   const source = addressText(family, bytes, isV4 ? 12 : 8)
   const destination = addressText(family, bytes, isV4 ? 16 : 24)
   const [sourcePort, destinationPort] = [bytes.readUInt16BE(length), bytes.readUInt16BE(length + 2)]

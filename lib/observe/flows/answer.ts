@@ -1,6 +1,7 @@
 import { ConfigError } from '../../errors.js'
 import type { FlowFilter, FlowLog, KeptLine } from './flow-log.js'
 import { verdicts, type FlowVerdict } from './line.js'
+import { asArray, asObject, parseJson } from '../../state/json.js'
 
 /** The answer of `/flows`: the newest lines that the query asks for. */
 export interface FlowsAnswer {
@@ -15,6 +16,30 @@ export interface FlowsAnswer {
 export interface FlowRecord extends Omit<KeptLine, 'at' | 'number'> {
   /** RFC 3339, in UTC. */
   readonly time: string
+}
+
+/** Reads the answer of a proxy. Undefined if another program, or another version, has the port. */
+export function flowsAnswerIn(text: string): FlowsAnswer | undefined {
+  const answer = asObject(parseJson(text))
+  const flows = asArray(answer?.flows)
+  const isWhole =
+    flows?.every(isRecord) && typeof answer?.next === 'number' && typeof answer.leftOut === 'number'
+  return isWhole ? (answer as unknown as FlowsAnswer) : undefined
+}
+
+const textFields = [
+  ...['time', 'event', 'verdict', 'why', 'protocol', 'client', 'service', 'address', 'endpoint'],
+  ...['clientPod', 'endpointPod'],
+]
+const numberFields = ['durationMs', 'bytesToEndpoint', 'bytesToClient']
+
+function isRecord(value: unknown): boolean {
+  const record = asObject(value)
+  return (
+    record !== undefined &&
+    textFields.every((name) => typeof record[name] === 'string') &&
+    numberFields.every((name) => ['number', 'undefined'].includes(typeof record[name]))
+  )
 }
 
 /** Asks one proxy again and again. Each question goes on where the last answer ended. */

@@ -1,4 +1,4 @@
-import { addressText, protocolNumbers } from '../../kernel/addresses.js'
+import { addressText, ipHeader, protocolNumbers } from '../../kernel/addresses.js'
 import { addressKey } from '../../kernel/flow-message.js'
 import { hostPort, type IpFamily } from '../../state/ip.js'
 import { openPacketLog, type PacketLog } from '../../kernel/packet-log.js'
@@ -71,11 +71,9 @@ const attemptOf = ({ protocol, client, destination, sequence }: Omit<Refusal, 'a
 
 /** Reads a packet from its IP header on. Undefined for a packet that is cut before its ports. */
 export function refusalIn(bytes: Buffer, reason: string): Omit<Refusal, 'at'> | undefined {
-  const first = bytes[0] ?? 0
-  const family = first >> 4 === 4 ? 'IPv4' : first >> 4 === 6 ? 'IPv6' : undefined
-  if (!family) return undefined
-  const head = family === 'IPv4' ? (first & 15) * 4 : ipv6HeaderBytes
-  if (bytes.length < head + 4) return undefined
+  const header = ipHeader(bytes)
+  if (!header || bytes.length < header.length + 4) return undefined
+  const { family, length: head } = header
   const { protocol: protocolAt, source, destination } = places[family]
   const protocol = bytes[protocolAt] ?? 0
   const place = (at: number, port: number) =>
@@ -92,8 +90,6 @@ export function refusalIn(bytes: Buffer, reason: string): Omit<Refusal, 'at'> | 
         : 0,
   }
 }
-
-const ipv6HeaderBytes = 40
 
 /**
  * Tells a new connection from a packet that is sent again. Nobody answers a dropped packet, so TCP

@@ -1,5 +1,8 @@
+import fc from 'fast-check'
 import t from 'tap'
+import { packetHeader } from '../../../lib/inspect/trace/legacy-rules.js'
 import { Attempts, refusalIn } from '../../../lib/observe/flows/refusals.js'
+import { bytesOf, examplesOf, near } from '../../support/corpus.js'
 
 /** The header of a packet as a rule logs it: IPv4 with so many bytes of options, or IPv6. */
 function packet(family: 'IPv4' | 'IPv6', protocol: number, optionBytes = 0): Buffer {
@@ -44,6 +47,22 @@ t.test('what is cut short has no ports, or no number, and is never read beyond i
   t.match(refusalIn(whole.subarray(0, 27), ''), { destinationPort: 80, sequence: 0 })
   t.equal(refusalIn(packet('IPv6', 6).subarray(0, 43), ''), undefined)
   t.equal(refusalIn(Buffer.alloc(60, 0x30), ''), undefined, 'no version of IP')
+  t.end()
+})
+
+t.test('any bytes are a packet with whole addresses, or none', (t) => {
+  const place = /^(\d+\.\d+\.\d+\.\d+|\[[\da-f:.]+\]):\d+$/
+  const bytes = fc.oneof(fc.uint8Array({ maxLength: 80 }), near('packet'))
+  fc.assert(
+    fc.property(bytes, (given) => {
+      const refusal = refusalIn(Buffer.from(given), '')
+      const header = packetHeader(Buffer.from(given))
+      const addresses = refusal ? [refusal.client, refusal.destination] : []
+      if (!addresses.every((address) => place.test(address))) throw new Error(addresses.join())
+      if (header && /undefined/.test(header.id + header.destination)) throw new Error(header.id)
+    }),
+    { numRuns: 2000, examples: examplesOf<Uint8Array>(bytesOf('packet')) },
+  )
   t.end()
 })
 
