@@ -32,12 +32,15 @@ users:
     tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
 `
 
-/** The ConfigMap that kubeadm writes: the configuration, and how to reach the API server. */
+/**
+ * The ConfigMap that kubeadm writes: the configuration, and how to reach the API server. Neither
+ * text ends with a newline, as kubeadm's template says.
+ */
 const configMap = (config: string, server: string) => ({
   apiVersion: 'v1',
   kind: 'ConfigMap',
   metadata: inSystem('kube-proxy', { app: 'kube-proxy' }),
-  data: { 'config.conf': config, 'kubeconfig.conf': kubeconfig(server) },
+  data: { 'config.conf': config.trimEnd(), 'kubeconfig.conf': kubeconfig(server).trimEnd() },
 })
 
 const labels = { 'k8s-app': 'kube-proxy' }
