@@ -158,7 +158,7 @@ t.test('the flags that documents and workflows give to npm scripts are in their 
 
 /** Programs of others that the documents call. A mistyped name does not match. */
 const foreign =
-  /^(kubectl|helm|docker|kind|curl|npm|npx|nft|ip|ipset|ipvsadm|iptables(-save)?|conntrack|sysctl|modprobe|git|node|cd|sed|tr|test|grep|source|export|echo|for|do|apt-get|systemctl|\w+=\S*)$/
+  /^(kubectl|helm|docker|kind|curl|npm|npx|nft|ip|ipset|ipvsadm|iptables(-save)?|conntrack|sysctl|modprobe|git|node|cd|sed|tr|test|grep|source|export|echo|printf|for|do|apt-get|systemctl|\w+=\S*)$/
 
 t.test('every other command is of a program that the documents may call', (t) => {
   for (const { document, words } of commands) {

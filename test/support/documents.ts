@@ -47,12 +47,12 @@ export const ours =
  */
 export const commands: readonly Command[] = documents.flatMap((document) =>
   linesOf(readFileSync(join(root, document), 'utf8')).flatMap((line) => {
-    const [command = ''] = line.split(/ {2,}|\s#\s|\s→/)
+    const [command = ''] = line.split(/\s#\s|\s→/)
     return withoutQuotes(command)
       .replace(/ (?:>>?|<) \S+/g, '')
       .split(/ (?:\|\|?|&&) |; |\$\(/)
       .filter((simple) => !/…/.test(simple))
-      .map((simple) => ({ document, words: simple.trim().split(' ') }))
+      .map((simple) => ({ document, words: simple.trim().split(/ +/) }))
   }),
 )
 
