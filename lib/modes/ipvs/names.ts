@@ -54,7 +54,9 @@ const setTypes = {
 
 export type SetName = keyof typeof setTypes
 
-export const setNames = Object.keys(setTypes).filter((name): name is SetName => name in setTypes)
+export const setNames: SetName[] = Object.keys(setTypes).filter(
+  (name): name is SetName => name in setTypes,
+)
 
 /** The sets of addresses with ports. They tell which virtual servers are ours. */
 export const frontendSets: readonly SetName[] = [
