@@ -12,11 +12,8 @@ const flow = (destination: string, answeredBy: string): ServiceFlow => ({
   zone: undefined,
 })
 
-const staleFlows = (
-  state: DesiredState,
-  flows: readonly ServiceFlow[],
-  previous?: DesiredState,
-) => flows.filter(staleFlowTest(state, previous))
+const staleFlows = (state: DesiredState, flows: readonly ServiceFlow[], previous?: DesiredState) =>
+  flows.filter(staleFlowTest(state, previous))
 
 const dns = (...endpoints: EndpointSpec[]) =>
   service({
