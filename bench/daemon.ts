@@ -16,6 +16,9 @@ const busySeconds = Number(process.env['BENCH_BUSY_SECONDS'] ?? 20)
 const burstSeconds = Number(process.env['BENCH_BURST_SECONDS'] ?? 60)
 const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,userspace').split(',')
 
+/** The longest pause after a sync. After it a change is the first one of a quiet time. */
+const quietMs = 1000
+
 const project = fileURLToPath(new URL('../../', import.meta.url))
 const folder = join(project, 'build/node')
 
@@ -165,7 +168,7 @@ async function watch(
     const startMs = performance.now() - began
     // Work after the first rules, such as cleaning up, is no part of a change.
     await delay(1500)
-    const one = await oneByOne(cluster, running, { changes, restMs: 20 })
+    const one = await oneByOne(cluster, running, { changes, restMs: quietMs })
     if (typeof one === 'string') return failed(one)
     const task = { services, perSecond: 20, seconds: busySeconds, restMs: 200 }
     const steady = await busy(cluster, running, task)

@@ -17,10 +17,17 @@ export type Machine = Readonly<Record<string, string>>
 const about: Readonly<Record<string, string>> = {
   apiserver: 'The embedded API server',
   daemon: 'The whole program, from the API to the packet',
+  'dark-endpoint': 'Requests lost while one of ten endpoints is dark',
+  ebpf: 'ebpf mode',
+  flows: 'Counting connections',
+  health: 'Health checks of endpoints',
   iptables: 'iptables mode',
   ipvs: 'ipvs mode',
   nftables: 'nftables mode',
   nodes: 'Many nodes after an outage of the API, simulated',
+  page: 'The page, and what its readers cost',
+  proxies: 'One API server and many proxies',
+  'stale-udp': 'UDP clients of an endpoint that left',
   state: 'The state, from objects to decisions',
   userspace: 'userspace mode, beside HAProxy',
 }

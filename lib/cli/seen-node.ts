@@ -35,9 +35,12 @@ export interface SeenNode extends NodeStates {
 
 export const defaultDaemon = '127.0.0.1:10249'
 
+const modeHelp =
+  'the mode; default: that of the running proxy, or of the configuration if a flag names the objects'
+
 export function addNodeOptions(command: Command): Command {
   return command
-    .addOption(modeOption('the mode; default: that of the running proxy').choices(modeNames))
+    .addOption(modeOption(modeHelp).choices(modeNames))
     .option('--kubeconfig <file>', 'read the objects from the API server of this kubeconfig')
     .option('--master <url>', 'read the objects from the API server at this URL')
     .option('--manifests <path>', 'read Services and EndpointSlices from a file or folder')
