@@ -150,6 +150,7 @@ export class IptablesPortals implements Portals {
     const verification = await this.#writes.take(() => this.#beginVerification())
     if (!verification) return true
     try {
+      await verification.prepare()
       for (const table of ['nat', 'filter'] as const) {
         await this.#iptables.visit(verification, table)
       }
@@ -170,13 +171,14 @@ export class IptablesPortals implements Portals {
   #beginVerification(): Promise<PortalsVerification | undefined> {
     this.#verification = undefined
     if (this.#isKnown) {
-      const rules = [this.#standing(), ...this.#written.values()]
-      this.#verification = new PortalsVerification({
-        chains: this.#chains(),
-        rules: rules.map((placed) => placed.map((one) => this.#placed(one))),
-      })
+      const rules = this.#inPlace([this.#standing(), ...this.#written.values()])
+      this.#verification = new PortalsVerification({ chains: this.#chains(), rules })
     }
     return Promise.resolve(this.#verification)
+  }
+
+  *#inPlace(rules: readonly (readonly PlacedRule[])[]): Iterable<readonly PlacedRule[]> {
+    for (const placed of rules) yield placed.map((one) => this.#placed(one))
   }
 
   remove(): Promise<ReadonlySet<number>> {

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises'
 import { canonicalRule, targetOf, type SavedVisitor, type Table } from '../../../kernel/iptables.js'
 import { jumps } from '../render.js'
 import type { ChainDifference } from '../../reported-differences.js'
@@ -25,26 +26,39 @@ interface Wanted {
   readonly rules: Iterable<readonly PlacedRule[]>
 }
 
+/** After this many Services others get their turn: a millisecond or two. */
+const servicesAtOnce = 100
+
 const targets = new Set(jumps.map(({ rule }) => rule.args.at(-1)))
 
 /**
  * Compares the rules of the kernel with the rules that we wrote, one by one, while they are read.
  * Rules of different Services may be in any order. Syncs go on meanwhile, and report the rules that
- * they change.
+ * they change from the moment on when this is made.
  */
 export class PortalsVerification implements SavedVisitor {
   readonly #own = new Map<string, ReadChain>()
   /** Built-in chains, which jump to ours. */
   readonly #builtIn = new Map<string, ReadChain>()
+  readonly #rules: Wanted['rules']
   readonly #unsettled = new Set<string>()
   #isVoid = false
   #hasIgnored = false
 
   constructor({ chains, rules }: Wanted) {
     for (const [table, chain] of chains) this.#own.set(idOf(table, chain), emptyChain())
-    for (const placed of rules) this.#expect(this.#own, placed)
+    this.#rules = rules
     for (const { table, chain } of jumps) this.#builtIn.set(idOf(table, chain), emptyChain())
     for (const jump of jumps) this.#expect(this.#builtIn, [jump])
+  }
+
+  /** Call it before anything is read. Syncs go on meanwhile, so it takes its time. */
+  async prepare(): Promise<void> {
+    let count = 0
+    for (const placed of this.#rules) {
+      this.#expect(this.#own, placed)
+      if (++count % servicesAtOnce === 0) await setImmediate()
+    }
   }
 
   chain(table: Table, name: string): void {
