@@ -173,6 +173,27 @@ t.test('flags that documents name without a program exist', async (t) => {
   t.end()
 })
 
+t.test('the figures of the modes in README are those of docs/benchmarks.md', (t) => {
+  const read = (path: string) => readFileSync(join(root, path), 'utf8')
+  const benchmarks = read('docs/benchmarks.md')
+  const measured = (mode: string, what: string) => {
+    const row = benchmarks.split(`| ours, ${mode}, 1,000 Services x 10: ${what} | `)[1] ?? ''
+    return Number(row.slice(0, row.indexOf(' ')).replace(',', ''))
+  }
+  const rows = read('README.md').matchAll(
+    /^\| `(\w+)` \|.*\| ([\d.]+) s \| (\d+) ms \| (\d+) MiB \|$/gm,
+  )
+  const modes = Array.from(rows, ([, mode = '', start, change, memory]) => {
+    t.equal(start, (measured(mode, 'start until the newest Service answers') / 1000).toFixed(1))
+    const p50 = measured(mode, 'change until a connection lands there, p50')
+    t.equal(change, p50.toFixed(0), `${mode}: one change`)
+    t.equal(memory, measured(mode, 'memory').toFixed(0), `${mode}: memory`)
+    return mode
+  })
+  t.same(modes, ['nftables', 'iptables', 'userspace'])
+  t.end()
+})
+
 t.test('links in documents lead to files and headings that exist', (t) => {
   let links = 0
   for (const { path, text } of documents) {
