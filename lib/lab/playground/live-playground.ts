@@ -46,8 +46,6 @@ export class LivePlayground implements PageSource {
   readonly #timeline: Timeline
   readonly #learning: Learning
   readonly #counterReader: CounterReader
-  /** The changes of mode so far. */
-  #using: Promise<unknown> = Promise.resolve()
   readonly #shown: ShownService
   readonly #selection: Selection
   readonly #switch: ModeSwitch
@@ -81,6 +79,7 @@ export class LivePlayground implements PageSource {
     this.#learning = this.#learn()
     this.#counterReader = new CounterReader(gauge, () => this.#tell())
     this.#traffic = new Traffic(cluster.testBed, {
+      next: () => this.#selection.request(this.#switch.mode),
       podAt: (endpoint) => this.#app.pods().find(({ ip }) => ip === addressOf(endpoint))?.name,
       changed: () => this.#moved(),
       recorded: (entry) => this.#learning.lessons.recorded(entry),
@@ -203,7 +202,7 @@ export class LivePlayground implements PageSource {
       case 'send':
         return this.#send(command.count)
       case 'continuous':
-        this.#traffic.setContinuous(command.on, () => this.#selection.request(this.#switch.mode))
+        this.#traffic.setContinuous(command.on)
         break
       case 'clear':
         this.#traffic.clear()
@@ -225,19 +224,18 @@ export class LivePlayground implements PageSource {
     this.#refresh()
   }
 
-  /** Waits for a change of mode, because between two daemons there are no rules. */
   async #send(count: number): Promise<void> {
-    await this.#using
-    await this.#traffic.send(count, () => this.#selection.request(this.#switch.mode))
+    await this.#switch.settled()
+    await this.#traffic.send(count)
   }
 
-  #use(mode: string): Promise<void> {
-    const using = this.#switch
-      .use(mode, this.#stop.signal)
-      .then(() => this.#traffic.clearAnswers())
-      .finally(() => this.#moved())
-    this.#using = Promise.all([this.#using, using.catch(() => undefined)])
-    return using
+  async #use(mode: string): Promise<void> {
+    try {
+      await this.#switch.use(mode, this.#stop.signal)
+      this.#traffic.clearAnswers()
+    } finally {
+      this.#moved()
+    }
   }
 
   #said(text: string): void {

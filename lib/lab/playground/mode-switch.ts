@@ -1,4 +1,4 @@
-import { pause } from '../../async.js'
+import { pause, Turns } from '../../async.js'
 import { ConfigError, KernelError, messageOf } from '../../errors.js'
 import type { ModeName } from '../../config/config.js'
 import type { LiveCluster } from './live-cluster.js'
@@ -25,6 +25,7 @@ export class ModeSwitch {
   /** Nothing else may begin before the first daemon runs. */
   #busy = 'starting'
   #isSwitching = false
+  readonly #turns = new Turns()
   /** The ipvs scheduler of the next daemon. */
   scheduler = 'rr'
 
@@ -60,6 +61,15 @@ export class ModeSwitch {
     this.#isSwitching = true
     this.#busy = `switching to ${mode}`
     this.#listener.changed()
+    await this.#turns.take(() => this.#become(mode, signal))
+  }
+
+  /** Resolves when no change of mode is under way: between two daemons there are no rules. */
+  settled(): Promise<void> {
+    return this.#turns.idle()
+  }
+
+  async #become(mode: ModeName, signal: AbortSignal): Promise<void> {
     try {
       const { scheduler } = this
       await this.#cluster.useMode(mode, { scheduler, onLine: this.#listener.said })

@@ -15,7 +15,9 @@ export interface TrafficRequest {
   readonly port: number
 }
 
-interface TrafficListener {
+interface TrafficOptions {
+  /** The request that the page's choices make now. */
+  readonly next: () => TrafficRequest
   /** The name of the pod at `ip:port`. */
   readonly podAt: (endpoint: string) => string | undefined
   readonly changed: () => void
@@ -33,7 +35,7 @@ const udpClientPort = 40_007
 /** Sends requests in the cluster and counts the answers of each pod. */
 export class Traffic {
   readonly #testBed: Pick<TestBed, 'layout' | 'flow' | 'gauge'>
-  readonly #listener: TrafficListener
+  readonly #options: TrafficOptions
   readonly #answers = new Map<string, number>()
   #log: readonly LogEntry[] = []
   #asked = 0
@@ -42,9 +44,9 @@ export class Traffic {
   #continuous: AbortController | undefined
   #running: Promise<void> = Promise.resolve()
 
-  constructor(testBed: Pick<TestBed, 'layout' | 'flow' | 'gauge'>, listener: TrafficListener) {
+  constructor(testBed: Pick<TestBed, 'layout' | 'flow' | 'gauge'>, options: TrafficOptions) {
     this.#testBed = testBed
-    this.#listener = listener
+    this.#options = options
   }
 
   get view(): Pick<View, 'continuous' | 'answers' | 'asked' | 'log'> {
@@ -56,7 +58,8 @@ export class Traffic {
     }
   }
 
-  async send(count: number, next: () => TrafficRequest): Promise<void> {
+  async send(count: number): Promise<void> {
+    const { next } = this.#options
     refuseSctp(next())
     for (let left = count; left > 0;) {
       const request = next()
@@ -67,16 +70,16 @@ export class Traffic {
   }
 
   /** Starts or stops sending one request after the other. */
-  setContinuous(isOn: boolean, next: () => TrafficRequest): void {
+  setContinuous(isOn: boolean): void {
     if (!isOn) {
       this.#continuous?.abort()
       this.#continuous = undefined
     } else if (!this.#continuous) {
-      refuseSctp(next())
+      refuseSctp(this.#options.next())
       this.#continuous = new AbortController()
       const before = this.#running
       const { signal } = this.#continuous
-      this.#running = before.then(() => this.#keepSending(signal, next))
+      this.#running = before.then(() => this.#keepSending(signal))
     }
   }
 
@@ -98,9 +101,9 @@ export class Traffic {
     await this.#running
   }
 
-  async #keepSending(signal: AbortSignal, next: () => TrafficRequest): Promise<void> {
+  async #keepSending(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      await this.#ask(1, next())
+      await this.#ask(1, this.#options.next())
       await pause(pauseMs, signal)
     }
   }
@@ -117,11 +120,11 @@ export class Traffic {
     const results = await this.#testBed.flow(room.place, request)
     const { addresses } = room
     const endpoints = await sentTo(this.#testBed, { mode: asked.mode, addresses, request }, results)
-    const nameOf = (endpoint: string) => this.#listener.podAt(endpoint) ?? endpoint
+    const nameOf = (endpoint: string) => this.#options.podAt(endpoint) ?? endpoint
     for (const [index, result] of results.entries()) {
       this.#record(asked, room, { ...result, sentTo: endpoints[index]?.map(nameOf) ?? null })
     }
-    this.#listener.changed()
+    this.#options.changed()
   }
 
   #record(
@@ -150,7 +153,7 @@ export class Traffic {
       milliseconds: latencyMs === undefined ? null : Math.round(latencyMs * 10) / 10,
     }
     this.#log = [entry, ...this.#log.slice(0, logLength - 1)]
-    this.#listener.recorded(entry)
+    this.#options.recorded(entry)
   }
 }
 
