@@ -32,7 +32,7 @@ export async function readManifestStates(request: ManifestStatesRequest): Promis
   await new ManifestFolder({ path: request.manifests }).load(collected.sink)
   if (!collected.sink.isComplete) {
     throw new ConfigError(
-      ['--manifests: no object can be read there', ...collected.warnings].join('\n'),
+      ['--manifests: no object can be read there', ...collected.warnings()].join('\n'),
     )
   }
   return collected.taken()
@@ -61,7 +61,8 @@ export async function readClusterStates(request: NodeStatesRequest): Promise<Nod
     await running.catch(() => undefined)
   }
   if (!collected.sink.isComplete) {
-    const why = collected.warnings.length > 0 ? `: ${collected.warnings.join('; ')}` : ''
+    const warnings = collected.warnings()
+    const why = warnings.length > 0 ? `: ${warnings.join('; ')}` : ''
     throw new SourceError(
       `read Services and EndpointSlices: not complete after ${patienceMs / 1000} s${why}; --kubeconfig, --master or --manifests say where they are`,
     )

@@ -20,9 +20,17 @@ export interface NodeStates {
 /** Objects go into the sink. The caller calls `taken` once all objects are there. */
 export interface Collected {
   readonly sink: TrackerSink
-  readonly warnings: readonly string[]
+  readonly warnings: () => readonly string[]
   readonly taken: () => NodeStates
 }
+
+interface Warning {
+  /** The object; undefined where its Service is not known. */
+  readonly about: string | undefined
+  readonly text: string
+}
+
+const textsOf = (warnings: readonly Warning[]) => warnings.map(({ text }) => text)
 
 /** Collects objects for commands that look once and do not follow changes. */
 export function collect(
@@ -30,13 +38,7 @@ export function collect(
   addresses: readonly string[],
   failing: readonly EndpointFailure[] = [],
 ): Collected {
-  const warnings: string[] = []
-  /** The object of a warning, where its Service is known. */
-  const objects = new Map<string, string>()
-  const warn = (object: string, text: string) => {
-    warnings.push(text)
-    objects.set(text, object)
-  }
+  const warnings: Warning[] = []
   const tracker = new Tracker(settings)
   tracker.setLocalAddresses(addresses)
   for (const { port, endpoint, reason } of failing) {
@@ -46,17 +48,17 @@ export function collect(
     changed: () => undefined,
     nodeChanged: () => undefined,
     malformed: (kind, { namespace, name }, reason) => {
-      const text = `${kind} ${namespace}/${name} is skipped: ${reason}`
+      const object = `${kind} ${namespace}/${name}`
       // Nobody knows the Service of an EndpointSlice that cannot be read.
-      if (kind === 'Service') warn(`${kind} ${namespace}/${name}`, text)
-      else warnings.push(text)
+      const about = kind === 'Service' ? object : undefined
+      warnings.push({ about, text: `${object} is skipped: ${reason}` })
     },
     warned: (kind, { namespace, name }, warning) => {
-      const text = `${kind} ${namespace}/${name}: ${warning}`
-      if (kind === 'Service' || kind === 'EndpointSlice') warn(`${kind} ${namespace}/${name}`, text)
-      else warnings.push(text)
+      const object = `${kind} ${namespace}/${name}`
+      const isKnown = kind === 'Service' || kind === 'EndpointSlice'
+      warnings.push({ about: isKnown ? object : undefined, text: `${object}: ${warning}` })
     },
-    failed: (message) => warnings.push(message),
+    failed: (text) => warnings.push({ about: undefined, text }),
   })
   const slicesOf = (namespace: string, name: string) => tracker.endpointSlices(namespace, name)
   const warningsFor = (namespace: string, name: string) => {
@@ -64,15 +66,16 @@ export function collect(
       (slice) => `EndpointSlice ${namespace}/${slice.name}`,
     )
     const its = new Set([`Service ${namespace}/${name}`, ...slices])
-    return warnings.filter((text) => its.has(objects.get(text) ?? `Service ${namespace}/${name}`))
+    return textsOf(warnings.filter(({ about }) => about === undefined || its.has(about)))
   }
   const taken = () => {
     const update = tracker.take()
     for (const { service, warning } of update.warnings) {
       const object = `Service ${service.namespace}/${service.name}`
-      warn(object, `${object}: ${warning}`)
+      warnings.push({ about: object, text: `${object}: ${warning}` })
     }
-    return { states: update.states, warnings, warningsFor, slicesOf, zone: tracker.zone }
+    const told = { warnings: textsOf(warnings), warningsFor }
+    return { states: update.states, ...told, slicesOf, zone: tracker.zone }
   }
-  return { sink, warnings, taken }
+  return { sink, warnings: () => textsOf(warnings), taken }
 }
