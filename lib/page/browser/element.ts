@@ -96,8 +96,7 @@ function adapted(old: Element, fresh: Element): Element {
     takeActs(old, fresh)
     return old
   }
-  const act = acts.get(fresh)
-  if (act) acts.set(old, act)
+  takeAct(old, fresh)
   for (const { name } of [...old.attributes])
     if (!fresh.hasAttribute(name)) old.removeAttribute(name)
   for (const { name, value } of fresh.attributes) old.setAttribute(name, value)
@@ -107,12 +106,14 @@ function adapted(old: Element, fresh: Element): Element {
 
 /** The actions of an element that looks the same, and of all in it. */
 function takeActs(old: Element, fresh: Element): void {
-  const act = acts.get(fresh)
+  takeAct(old, fresh)
+  const buttons = fresh.querySelectorAll('button')
+  for (const [index, one] of old.querySelectorAll('button').entries()) takeAct(one, buttons[index])
+}
+
+function takeAct(old: Element, fresh: Element | undefined): void {
+  const act = fresh && acts.get(fresh)
   if (act) acts.set(old, act)
-  for (const [index, child] of [...old.children].entries()) {
-    const other = fresh.children[index]
-    if (other) takeActs(child, other)
-  }
 }
 
 function keyOf(of: Element): string | undefined {
