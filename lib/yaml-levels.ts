@@ -4,13 +4,15 @@ import { Lexer } from 'yaml'
 const deepest = 100
 
 /**
- * The line where a YAML text has too many levels, and why that is wrong; undefined if it has few.
+ * Where a YAML text has too many levels, and why that is wrong; undefined if it has few.
  * The reader of YAML calls itself for each level. Where the stack overflows within a regular
  * expression, V8 ends the whole process instead of throwing an error.
  */
-export function tooDeep(text: string): { readonly line: number; readonly why: string } | undefined {
+export function tooDeep(text: string, file?: string): string | undefined {
   const line = deepIndent(text) ?? (mayHaveDeepBrackets(text) ? deepBracket(text) : undefined)
-  return line === undefined ? undefined : { line, why: `more than ${deepest} levels are nested` }
+  if (line === undefined) return undefined
+  const place = file === undefined ? `line ${line}` : `${file}:${line}`
+  return `${place}: more than ${deepest} levels are nested`
 }
 
 /** The first line that is the innermost of too many indented ones. */

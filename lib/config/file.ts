@@ -36,8 +36,8 @@ class FileParser {
   }
 
   parse(text: string): ConfigFile {
-    const deep = tooDeep(text)
-    if (deep) throw new ConfigError(`${this.#file}:${deep.line}: ${deep.why}`)
+    const deep = tooDeep(text, this.#file)
+    if (deep !== undefined) throw new ConfigError(deep)
     // Kubernetes reads YAML 1.1, in which `yes` and `on` are booleans.
     const document = parseDocument(text, {
       version: '1.1',

@@ -70,7 +70,7 @@ function parseFile(path: string): unknown {
   try {
     const text = readFileSync(path, 'utf8')
     const deep = tooDeep(text)
-    if (deep) throw new ConfigError(`line ${deep.line}: ${deep.why}`)
+    if (deep !== undefined) throw new ConfigError(deep)
     return parse(text) as unknown
   } catch (cause) {
     throw new ConfigError(`read kubeconfig ${path}: ${messageOf(cause)}`, { cause })

@@ -66,9 +66,9 @@ function readYaml(
   collect: (value: unknown, place: string) => void,
   problems: string[],
 ): void {
-  const deep = tooDeep(text)
-  if (deep) {
-    problems.push(`${file}:${deep.line}: ${deep.why}`)
+  const deep = tooDeep(text, file)
+  if (deep !== undefined) {
+    problems.push(deep)
     return
   }
   const lineCounter = new LineCounter()

@@ -28,6 +28,16 @@ t.test('a forbidden import is reported with the allowed ones', (t) => {
   t.end()
 })
 
+t.test('every reader of YAML counts the levels first', (t) => {
+  const lib = join(root, 'lib')
+  const readers = [...importsOf(lib).keys()]
+    .map((file) => ({ file, text: readFileSync(join(lib, file), 'utf8') }))
+    .filter(({ text }) => /import \{[^}]*\bparse\w*[^}]*\} from 'yaml'/.test(text))
+  t.ok(readers.length >= 6)
+  for (const { file, text } of readers) t.match(text, /tooDeep\(/, file)
+  t.end()
+})
+
 t.test('nothing that runs on a node imports the laboratory', (t) => {
   const product = [...importsOf(join(root, 'lib')).keys()]
     .map((file) => file.split('/')[0] ?? '')

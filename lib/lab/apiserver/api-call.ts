@@ -105,7 +105,7 @@ export class ApiCall {
     try {
       if (!type.includes('yaml')) return JSON.parse(text) as Json
       const deep = tooDeep(text)
-      if (deep) throw new Error(`line ${deep.line}: ${deep.why}`)
+      if (deep !== undefined) throw new Error(deep)
       return parseYaml(text) as Json
     } catch (cause) {
       throw badRequest(`the body cannot be read as ${type}: ${messageOf(cause)}`)

@@ -45,8 +45,8 @@ export async function readManifests(path: string): Promise<readonly ManifestObje
 }
 
 function parseText(text: string, file: string): readonly ManifestObject[] {
-  const deep = tooDeep(text)
-  if (deep) throw new ConfigError(`${file}:${deep.line}: ${deep.why}`)
+  const deep = tooDeep(text, file)
+  if (deep !== undefined) throw new ConfigError(deep)
   const lineCounter = new LineCounter()
   const place = (offset: number) => `${file}:${lineCounter.linePos(offset).line}`
   const documents = parseAllDocuments(text, { lineCounter, prettyErrors: false, merge: true })

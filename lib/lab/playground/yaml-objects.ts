@@ -73,7 +73,7 @@ export class YamlObjects {
    */
   async apply(text: string): Promise<string> {
     const deep = tooDeep(text)
-    if (deep) throw new ConfigError(`read the YAML: line ${deep.line}: ${deep.why}`)
+    if (deep !== undefined) throw new ConfigError(`read the YAML: ${deep}`)
     const documents = parseAllDocuments(text)
     const broken = documents.flatMap(({ errors }) => errors)[0]
     if (broken) throw new ConfigError(`read the YAML: ${broken.message}`)
