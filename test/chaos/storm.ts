@@ -31,7 +31,7 @@ export async function storm({
   groups,
 }: StormOptions): Promise<readonly string[]> {
   const stage = await Stage.open({ mode, services, random: randomOf(seed) })
-  const done: Done = { changes: 0, faults: 0, now: new Set() }
+  const done: Done = { changes: 0, faults: 0, now: new Set(), memory: [] }
   try {
     const expected = new Map<number, readonly Place[]>()
     for (let index = 0; index < services; index++) expected.set(index, ['pod-1'])
@@ -57,7 +57,7 @@ export async function storm({
     console.log(
       `${mode}: ${minutes} minutes, ${done.changes} changes, ${done.faults} faults; ` +
         `${fresh.lost} of ${fresh.tried} new and ${open.lost} of ${open.tried} open connections lost; ` +
-        memoryText(done, stage.daemon.pid),
+        memoryText(done.memory),
     )
     const differences = await stage.differences()
     const promised = (what: 'fresh' | 'open') =>
@@ -84,8 +84,13 @@ interface Done {
   faults: number
   /** The faults that are on. */
   readonly now: Set<string>
-  /** The memory after a quarter of the time. */
-  memory?: { readonly pid: number; readonly mib: number }
+  /** By quarter of the time. Caches fill in the first one. */
+  readonly memory: Lowest[]
+}
+
+interface Lowest {
+  readonly pid: number
+  readonly mib: number
 }
 
 interface Part {
@@ -140,23 +145,32 @@ async function churn({
   }
 }
 
-/** Watches memory after a quarter of the time, because caches fill until then. */
+/**
+ * Keeps the lowest memory of each quarter of the time. Garbage goes up and down by half of the
+ * memory, so a look at one moment tells nothing.
+ */
 async function watchMemory(
   { stage, done, signal }: Omit<Part, 'random'>,
   minutes: number,
 ): Promise<void> {
-  await delay(minutes * 15_000)
-  const { pid } = stage.daemon
-  if (!signal.aborted && stage.daemon.latest.isRunning()) {
-    done.memory = { pid, mib: residentMib(pid) }
+  for (let second = 0; !signal.aborted; second++) {
+    const { pid, latest } = stage.daemon
+    const quarter = Math.floor(second / (minutes * 15))
+    const before = done.memory[quarter]
+    const mib = latest.isRunning() ? residentMib(pid) : NaN
+    if (mib > 0) {
+      done.memory[quarter] = { pid, mib: before?.pid === pid ? Math.min(mib, before.mib) : mib }
+    }
+    await delay(1_000, undefined, { signal }).catch(() => undefined)
   }
 }
 
-function memoryText({ memory }: Done, pid: number): string {
-  const now = residentMib(pid).toFixed(0)
-  return memory?.pid === pid
-    ? `memory ${memory.mib.toFixed(0)} MiB after a quarter of the time, ${now} MiB at the end`
-    : `memory ${now} MiB at the end, of a proxy that was started meanwhile`
+function memoryText(memory: Done['memory']): string {
+  const [, second, , last] = memory
+  const text = (lowest: Lowest | undefined) => `${lowest?.mib.toFixed(0) ?? '?'} MiB`
+  return second?.pid === last?.pid
+    ? `lowest memory ${text(second)} in the second quarter, ${text(last)} in the last`
+    : `lowest memory ${text(last)} in the last quarter, of a proxy that was started meanwhile`
 }
 
 /** The Services that do not answer with the name of each endpoint, or do not refuse without any. */
