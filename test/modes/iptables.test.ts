@@ -594,19 +594,20 @@ function ownedBy(line: string, services: ReadonlySet<ServiceRules>): boolean {
 t.test('IT46: every edit of our rules is found, but other wording is no edit', async (t) => {
   const plan = planOf([web({ nodePort: 30080 }), service({ name: 'w', clusterIp: '10.96.0.11' })])
   const text = withBuiltins(renderPlan(plan))
-  const check = (kernel: string, after: Content = plan) => {
+  const check = async (kernel: string, after: Content = plan) => {
     const verification = new Verification(plan, plan.usesLocalnet)
+    await verification.prepare()
     new SavedReader(verification).push(kernel)
     return verification.differences(after).map(({ chain, what }) => `${chain} ${what}`)
   }
-  t.same(check(text), [])
+  t.same(await check(text), [])
   const asSaved = text
     .replaceAll('--or-mark 0x4000', '--set-xmark 0x4000/0x4000')
     .replaceAll('--xor-mark 0x4000', '--set-xmark 0x4000/0x0')
     .replaceAll('--comment default/web:http', '--comment "default/web:http"')
     .replaceAll('0.3333333333', '0.33333333349')
   t.not(asSaved, text)
-  t.same(check(asSaved), [], 'the words of iptables-save')
+  t.same(await check(asSaved), [], 'the words of iptables-save')
   const svc = /KUBE-SVC-\S+/.exec(text)?.[0] ?? ''
   const lastOfSvc = new RegExp(`-A ${svc} -p tcp -m comment --comment \\S+ \\S+ \\S+ -j DNAT.*\n`)
   const edits: [RegExp, string, string | RegExp][] = [
@@ -631,12 +632,12 @@ t.test('IT46: every edit of our rules is found, but other wording is no edit', a
   for (const [what, by, expected] of edits) {
     const edited = text.replace(what, by)
     t.not(edited, text)
-    const [first] = check(edited)
+    const [first] = await check(edited)
     t.match(first, expected, String(what))
   }
   const tail = /-A KUBE-SERVICES -m .*\n/.exec(text)?.[0] ?? ''
   const moved = text.replace(tail, '').replace('-A KUBE-SERVICES', `${tail}-A KUBE-SERVICES`)
-  t.match(check(moved)[0], /^nat KUBE-SERVICES does not end with/, 'IT33')
+  t.match((await check(moved))[0], /^nat KUBE-SERVICES does not end with/, 'IT33')
 })
 
 t.test('a sync while the rules are read is not taken for a foreign change', async (t) => {
@@ -651,15 +652,20 @@ t.test('a sync while the rules are read is not taken for a foreign change', asyn
       .remove(other)
       .take(),
   )
-  const check = (kernel: string) => {
+  const check = async (kernel: string) => {
     const verification = new Verification(before, before.usesLocalnet)
+    await verification.prepare()
     new SavedReader(verification).push(withBuiltins(kernel))
     return verification.differences(after).map(({ chain }) => chain)
   }
-  t.same(check(renderPlan(before)), [])
-  t.same(check(renderPlan(after)), [])
+  t.same(await check(renderPlan(before)), [])
+  t.same(await check(renderPlan(after)), [])
   const edited = renderPlan(after).replace(/-A KUBE-SERVICES -d 10.96.0.10.*\n/, '')
-  t.same(check(edited), ['nat KUBE-SERVICES'], 'but what was there all the time must be there')
+  t.same(
+    await check(edited),
+    ['nat KUBE-SERVICES'],
+    'but what was there all the time must be there',
+  )
 })
 
 /** Adds the built-in chains, which iptables-save shows and a restore does not declare. */

@@ -1,8 +1,9 @@
+import { setImmediate } from 'node:timers/promises'
 import { canonicalRule, isSameRule } from '../../kernel/iptables.js'
 import { chains } from './names.js'
 import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
 import type { ChainDifference } from '../reported-differences.js'
-import type { ChainRules } from './service-rules.js'
+import type { ChainRules, DispatchRule, ServiceRules } from './service-rules.js'
 import type { Content } from './render.js'
 import type { Rule, SavedVisitor, Table } from '../../kernel/iptables.js'
 
@@ -25,6 +26,15 @@ interface SharedChain {
   last: string | undefined
 }
 
+/** The rules that syncs wrote to and deleted from shared chains while the kernel was read. */
+interface SharedChanges {
+  readonly gone: ReadonlySet<string>
+  readonly come: ReadonlySet<string>
+}
+
+/** After this many Services others get their turn: a millisecond or two. */
+const servicesAtOnce = 100
+
 /**
  * Compares the rules of the kernel with those that we wrote, while they are being read. Only text
  * that differs is kept.
@@ -39,24 +49,25 @@ export class Verification implements SavedVisitor {
   constructor(content: Content, usesLocalnet: boolean) {
     this.#content = content
     for (const one of content.fixed.chains) this.#addOwn(one, undefined)
-    for (const { key, chains: own } of content.services.values()) {
-      for (const one of own) this.#addOwn(one, key)
-    }
     for (const id of dispatchChains.map(idOf)) {
       const nothing = { missing: new Map(), surplus: new Map(), last: undefined }
       this.#shared.set(id, { isThere: false, ...nothing })
     }
-    for (const [id, { text }] of sharedRules(content)) {
-      const missing = this.#shared.get(id)?.missing
-      const key = canonicalRule(text)
-      const known = missing?.get(key)
-      if (known) known.count++
-      else missing?.set(key, { text, count: 1 })
-    }
+    for (const placed of tailOf(content)) this.#expectShared(placed)
     for (const { table, from, rule } of usesLocalnet ? [...jumps, ...kubeletJumps] : jumps) {
       this.#addElsewhere(idOf({ table, chain: from }), rule)
     }
     if (usesLocalnet) this.#addElsewhere(`filter ${chains.kubeletFirewall}`, localnetGuard)
+  }
+
+  /** Call it before anything is read. Syncs go on meanwhile, so it takes its time. */
+  async prepare(): Promise<void> {
+    let count = 0
+    for (const { key, chains: own, dispatch } of this.#content.services.values()) {
+      for (const one of own) this.#addOwn(one, key)
+      for (const placed of dispatch) this.#expectShared(placed)
+      if (++count % servicesAtOnce === 0) await setImmediate()
+    }
   }
 
   chain(table: Table, name: string): void {
@@ -88,15 +99,13 @@ export class Verification implements SavedVisitor {
       const what = this.#isSettled(own, after) ? differenceOf(own) : undefined
       if (what !== undefined) out.push({ chain: id, what, fingerprint: what })
     }
-    const now = after === this.#content ? undefined : new Map<string, Set<string>>()
-    if (now)
-      for (const [id, { text }] of sharedRules(after)) setOf(now, id).add(canonicalRule(text))
+    const { gone, come } = sharedChanges(this.#content, after)
     for (const [id, shared] of this.#shared) {
-      const keys = now && setOf(now, id)
+      const hasCome = (key: string) => come.has(formOf(id, key))
       const missing = [...shared.missing]
-        .filter(([key]) => keys?.has(key) ?? true)
+        .filter(([key]) => !gone.has(formOf(id, key)) || hasCome(key))
         .map(([, { text }]) => text)
-      const surplus = [...shared.surplus].filter(([key]) => !keys?.has(key)).map(([, text]) => text)
+      const surplus = [...shared.surplus].filter(([key]) => !hasCome(key)).map(([, text]) => text)
       const what = sharedDifference(shared, { missing, surplus, tail: this.#tailOf(id, after) })
       const fingerprint = [...missing.sort(), '', ...surplus.sort()].join('\n')
       if (what !== undefined) out.push({ chain: id, what, fingerprint })
@@ -110,6 +119,15 @@ export class Verification implements SavedVisitor {
   #addOwn(one: ChainRules, owner: string | undefined): void {
     const own = { one, owner, isThere: false, read: 0, difference: undefined }
     this.#own.set(idOf(one), own)
+  }
+
+  #expectShared(placed: DispatchRule): void {
+    const missing = this.#shared.get(idOf(placed))?.missing
+    const { text } = placed.rule
+    const key = canonicalRule(text)
+    const known = missing?.get(key)
+    if (known) known.count++
+    else missing?.set(key, { text, count: 1 })
   }
 
   #addElsewhere(id: string, rule: Rule): void {
@@ -165,23 +183,31 @@ function sharedDifference(
   return tail && !isSameRule(last ?? '', tail.text) ? `does not end with ${tail.text}` : undefined
 }
 
-/** Every rule of the chains that all Services share. */
-function* sharedRules({ fixed, services }: Content): Iterable<readonly [id: string, rule: Rule]> {
-  for (const { dispatch } of services.values()) {
-    for (const one of dispatch) yield [idOf(one), one.rule]
+function sharedChanges(before: Content, after: Content): SharedChanges {
+  const { added, changed, removed } = after.services.since(before.services)
+  const gone = [...removed.map(([, one]) => one), ...changed.map(([, , one]) => one)]
+  const come = [...added, ...changed].map(([, one]) => one)
+  const isSameTail = after.fixed === before.fixed
+  return {
+    gone: formsOf(gone, isSameTail ? [] : tailOf(before)),
+    come: formsOf(come, isSameTail ? [] : tailOf(after)),
   }
-  for (const rule of fixed.tail) yield [`nat ${chains.services}`, rule]
+}
+
+function formsOf(services: readonly ServiceRules[], tail: readonly DispatchRule[]): Set<string> {
+  const rules = [...services.flatMap(({ dispatch }) => dispatch), ...tail]
+  return new Set(rules.map((placed) => formOf(idOf(placed), canonicalRule(placed.rule.text))))
+}
+
+/** The form of a rule, with its chain. */
+function formOf(id: string, canonical: string): string {
+  return `${id}\n${canonical}`
+}
+
+function tailOf({ fixed }: Content): DispatchRule[] {
+  return fixed.tail.map((rule) => ({ table: 'nat', chain: chains.services, rule }))
 }
 
 function idOf({ table, chain }: { readonly table: Table; readonly chain: string }): string {
   return `${table} ${chain}`
-}
-
-function setOf(sets: Map<string, Set<string>>, id: string): Set<string> {
-  let set = sets.get(id)
-  if (!set) {
-    set = new Set()
-    sets.set(id, set)
-  }
-  return set
 }

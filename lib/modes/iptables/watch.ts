@@ -98,6 +98,7 @@ async function readAll(rules: FamilyRules): Promise<ChainDifference[] | undefine
     const before = await rules.settled()
     if (!before) return undefined
     const verification = new Verification(before, before.usesLocalnet)
+    await verification.prepare()
     for (const table of tables) await rules.iptables.visit(verification, table)
     const after = await rules.settled()
     if (!after) return undefined
