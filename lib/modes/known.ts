@@ -7,8 +7,18 @@ import type { IpFamily } from '../state/ip.js'
 export class Known<T> {
   #value: T | undefined
   #disturbances = 0
+  #write: Promise<unknown> = Promise.resolve()
 
   get value(): T | undefined {
+    return this.#value
+  }
+
+  /** What is known once no write runs. */
+  async settled(): Promise<T | undefined> {
+    for (let seen: unknown; seen !== this.#write;) {
+      seen = this.#write
+      await this.#write
+    }
     return this.#value
   }
 
@@ -19,7 +29,13 @@ export class Known<T> {
   }
 
   /** Runs a write, which gets what is known. If it succeeds, its `now` is known from then on. */
-  async update<R>(write: (before: T | undefined) => Promise<Written<T, R>>): Promise<R> {
+  update<R>(write: (before: T | undefined) => Promise<Written<T, R>>): Promise<R> {
+    const result = this.#update(write)
+    this.#write = result.catch(() => undefined)
+    return result
+  }
+
+  async #update<R>(write: (before: T | undefined) => Promise<Written<T, R>>): Promise<R> {
     const before = this.#value
     this.#value = undefined
     const disturbances = this.#disturbances

@@ -38,6 +38,26 @@ void t.test('after a foreign change during a write its result is not known', asy
   t.equal(known.value, 'three')
 })
 
+void t.test('settled() waits for every write that has begun', async (t) => {
+  const known = new Known<string>()
+  t.equal(await known.settled(), undefined)
+  await writing(known, 'one')
+  t.equal(await known.settled(), 'one')
+  let finish = () => {}
+  const slow = known.update(async () => {
+    await new Promise<void>((resolve) => (finish = resolve))
+    return { now: 'two', result: undefined }
+  })
+  const settled = known.settled()
+  t.equal(known.value, undefined)
+  finish()
+  t.equal(await settled, 'two')
+  await slow
+  const failed = known.update(() => Promise.reject(new Error('no such table')))
+  t.equal(await known.settled(), undefined, 'a failed write rejects only for the one who wrote')
+  await t.rejects(failed)
+})
+
 void t.test('forgetAll forgets the values of both IP families', async (t) => {
   const known = knownByFamily<string>()
   await writing(known.IPv4, 'four')

@@ -17,6 +17,12 @@ export interface ComparisonDeps {
 /** A whole cluster takes long to compare, so other work runs after so many chains. */
 const stepSize = 200
 
+interface PartDifference extends Difference {
+  /** The key of the part of the plan; undefined for what no part wants. */
+  readonly key: string | undefined
+  readonly isHarmless?: true
+}
+
 /**
  * Everything of our table that is not as the plan wants. Each difference is yielded when it is found,
  * so a caller that needs only the first can stop there. Chains without a jump to them do no harm and
@@ -25,7 +31,7 @@ const stepSize = 200
 export async function* nftablesDifferences(
   plan: NftablesPlan,
   deps: ComparisonDeps,
-): AsyncGenerator<Difference & { readonly isHarmless?: true }> {
+): AsyncGenerator<PartDifference> {
   const listed = await deps.reader.chains(plan.table)
   const wanted = new Set<string>()
   let compared = 0
@@ -40,7 +46,8 @@ export async function* nftablesDifferences(
   for (const [name, rules] of listed) {
     if (wanted.has(name)) continue
     const found = `a chain of ${rules.length} rules that nothing here asks for`
-    yield { place: chainPlace(name), expected: undefined, found, owner: '', isHarmless: true }
+    const surplus = { place: chainPlace(name), expected: undefined, found, owner: '' }
+    yield { ...surplus, key: undefined, isHarmless: true }
   }
 }
 
@@ -55,13 +62,13 @@ async function* chainDifferences(
   { table }: NftablesPlan,
   { name, rules }: Chain,
   { deps, there, key }: ChainThere,
-): AsyncGenerator<Difference> {
+): AsyncGenerator<PartDifference> {
   const owner = ownerText(key)
   const place = chainPlace(name)
   const texts = () => rules.map((rule) => ruleText(table.family, rule))
   if (!there) {
-    yield missingPlace(place, owner)
-    for (const text of texts()) yield { place, expected: text, found: undefined, owner }
+    yield { ...missingPlace(place, owner), key }
+    for (const text of texts()) yield { place, expected: text, found: undefined, owner, key }
     return
   }
   if (there.length === rules.length && rules.every((rule, index) => there[index]?.isLike(rule))) {
@@ -74,21 +81,21 @@ async function* chainDifferences(
     return true
   })
   for (const rule of missing) {
-    yield { place, expected: ruleText(table.family, rule), found: undefined, owner }
+    yield { place, expected: ruleText(table.family, rule), found: undefined, owner, key }
   }
   for (const index of left.keys()) {
     const found = shown?.[index] ?? `rule ${index + 1} of the chain`
-    yield { place, expected: undefined, found, owner }
+    yield { place, expected: undefined, found, owner, key }
   }
   if (missing.length > 0 || left.size > 0) return
   const expected = texts().map((text, index) => `rule ${index + 1}: ${text}`)
-  yield { place, expected: expected.join('\n'), found: 'these rules in another order', owner }
+  yield { place, expected: expected.join('\n'), found: 'these rules in another order', owner, key }
 }
 
 async function* elementDifferences(
   plan: NftablesPlan,
   { reader, pause }: ComparisonDeps,
-): AsyncGenerator<Difference> {
+): AsyncGenerator<PartDifference> {
   // Sets of session affinity are left out: only the kernel knows the clients that it remembers.
   const present = [...plan.parts.values()].flatMap((part) =>
     part.sets.filter(({ timeoutSeconds }) => timeoutSeconds === undefined),
@@ -99,14 +106,15 @@ async function* elementDifferences(
   let compared = 0
   for (const [first] of plan.requests.values()) {
     if (!first) continue
-    const owner = ownerText(first.owner)
+    const key = first.owner
+    const owner = ownerText(key)
     for (const element of elementsWith(first)) {
       const { set } = element
       const ofSet = wanted.get(set.name) ?? []
       ofSet.push(element)
       wanted.set(set.name, ofSet)
       if (listed.get(set.name)?.has(element)) continue
-      yield { place: setPlace(set), expected: elementText(element), found: undefined, owner }
+      yield { place: setPlace(set), expected: elementText(element), found: undefined, owner, key }
     }
     if (++compared % (stepSize * 10) === 0) await pause()
   }
@@ -118,7 +126,7 @@ async function* elementDifferences(
       const place = setPlace(table.set)
       for (const element of elements) {
         if (listed.get(table.set.name)?.has(element)) continue
-        yield { place, expected: elementText(element), found: undefined, owner }
+        yield { place, expected: elementText(element), found: undefined, owner, key }
       }
       await pause()
     }
@@ -129,7 +137,7 @@ async function* elementDifferences(
     const ofSet = wanted.get(set.name) ?? []
     if (!there || there.size === ofSet.length) continue
     for (const found of there.others(ofSet)) {
-      yield { place: setPlace(set), expected: undefined, found, owner: '' }
+      yield { place: setPlace(set), expected: undefined, found, owner: '', key: undefined }
     }
   }
 }

@@ -10,6 +10,7 @@ import { placeText } from '../../kernel/place.js'
 import type { ModeContext } from '../mode.js'
 import type { NftablesPlan } from './plan.js'
 import { nftablesDifferences, type ComparisonDeps } from './differences.js'
+import type { Difference } from '../difference.js'
 
 export interface GuardDeps {
   readonly context: ModeContext
@@ -22,6 +23,11 @@ export interface GuardDeps {
   /** Everything is compared this often even when nothing looks wrong. */
   readonly verifyEveryMs: () => number
 }
+
+/** The most comparisons in a row because syncs changed what differed. */
+const mostComparisons = 3
+/** The pause after a comparison is nine times as long, so comparisons take at most a tenth of a core. */
+const pauseOfCost = 9
 
 /** Notices what others do to our tables while a mode runs. */
 export interface Watcher {
@@ -39,6 +45,7 @@ export class Guard implements Watcher {
   readonly #deps: GuardDeps
   readonly #watch: CommitWatch
   #isUnclear = false
+  #comparisons = 0
 
   constructor(deps: GuardDeps) {
     this.#deps = deps
@@ -56,23 +63,33 @@ export class Guard implements Watcher {
     await Promise.all([this.#watch.run(signal), this.#verifyNowAndThen(signal)])
   }
 
-  /** Compares kernel and plans once; asks for a full sync when they differ. */
+  /**
+   * Compares kernel and plans once; asks for a full sync when they differ. Syncs go on meanwhile.
+   * Parts that they change mean nothing in this comparison.
+   */
   async verify(): Promise<void> {
     const { known, reader, context } = this.#deps
+    let unsettled = 0
     for (const family of ipFamilies) {
-      const plan = known[family].value
-      if (!plan) continue
+      const before = await known[family].settled()
+      if (!before) continue
       try {
-        const difference = await differenceFrom(plan, { reader, pause: () => setImmediate() })
-        // A sync came in between, so the comparison means nothing and is done again later.
-        if (known[family].value !== plan) this.#isUnclear = true
-        else if (difference !== undefined) this.#resync(difference)
+        const faults = await faultsOf(before, { reader, pause: () => setImmediate() })
+        const after = await known[family].settled()
+        // Without knowledge of the kernel the next sync is a full one.
+        if (!after) continue
+        const real = faults.find((fault) => isLasting(fault, before, after))
+        if (real) this.#resync(real.text)
+        else unsettled += faults.length
       } catch (error) {
         this.#isUnclear = true
         const kind = error instanceof KernelError ? error.kind : 'failed'
         context.log.debug({ family, kind, error: messageOf(error) }, 'could not verify nftables')
       }
     }
+    // Under steady changes something is always in motion.
+    if (unsettled === 0 || ++this.#comparisons === mostComparisons) this.#comparisons = 0
+    else this.#isUnclear = true
   }
 
   async #verifyNowAndThen(signal: AbortSignal): Promise<void> {
@@ -84,7 +101,9 @@ export class Guard implements Watcher {
       if (!this.#isUnclear && sinceMs < this.#deps.verifyEveryMs()) continue
       this.#isUnclear = false
       sinceMs = 0
+      const began = performance.now()
       await this.verify()
+      await pause(pauseOfCost * (performance.now() - began), signal)
     }
   }
 
@@ -110,26 +129,46 @@ export function reportForeign(context: ModeContext, reason: string): void {
   context.resync(reason, { full: true })
 }
 
+interface Fault {
+  readonly text: string
+  /** The key of the part of the plan; undefined for what no part wants. */
+  readonly key: string | undefined
+}
+
+/** More faults say no more. */
+const mostFaults = 1000
+
 /**
- * Compares the kernel with a plan and returns the first fault, or undefined. A chain that is not in
- * the plan is no fault, because no rule of ours leads to it.
+ * Compares the kernel with a plan. A chain that is not in the plan is no fault, because no rule of
+ * ours leads to it.
  */
-async function differenceFrom(
+async function faultsOf(
   plan: NftablesPlan,
   deps: Pick<ComparisonDeps, 'reader' | 'pause'>,
-): Promise<string | undefined> {
+): Promise<readonly Fault[]> {
+  const faults: Fault[] = []
   try {
     for await (const difference of nftablesDifferences(plan, deps)) {
-      const { place, expected, found, isHarmless = false, isWhole = false } = difference
-      const where = placeText(place)
-      if (isHarmless) return undefined
-      if (isWhole) return `${where} is missing`
-      if (expected === undefined) return `${where} has more than it should: ${found ?? ''}`
-      return `${where} lacks ${expected}`
+      if (difference.isHarmless || faults.length === mostFaults) break
+      faults.push({ text: faultText(difference), key: difference.key })
     }
-    return undefined
   } catch (error) {
-    if (error instanceof KernelError && error.kind === 'not-found') return 'the table is incomplete'
-    throw error
+    if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
+    // The node's part of a plan has this key.
+    faults.push({ text: 'the table is incomplete', key: '' })
   }
+  return faults
+}
+
+function faultText({ place, expected, found, isWhole }: Difference): string {
+  const where = placeText(place)
+  if (isWhole) return `${where} is missing`
+  if (expected === undefined) return `${where} has more than it should: ${found ?? ''}`
+  return `${where} lacks ${expected}`
+}
+
+/** Whether a fault is about something that no sync has changed between two plans. */
+function isLasting({ key }: Fault, before: NftablesPlan, after: NftablesPlan): boolean {
+  if (before === after) return true
+  return key !== undefined && before.parts.get(key) === after.parts.get(key)
 }
