@@ -614,6 +614,41 @@ void t.test('IP33: foreign changes are found and repaired', async (t) => {
   }
 })
 
+void t.test('IP33: foreign changes are found while syncs go on', async (t) => {
+  const node = new FakeNode()
+  const { ipvs } = node.edge
+  let during = () => Promise.resolve()
+  const applier = node.applier({
+    ipvs: {
+      change: (changes) => ipvs.change(changes),
+      listServers: async (family) => {
+        await during()
+        return ipvs.listServers(family)
+      },
+      listRealServers: (server) => ipvs.listRealServers(server),
+    },
+  })
+  const plans = planner()
+  const other = service({ name: 'other', clusterIp: '10.96.0.20' })
+  const cluster = states().put(web, other)
+  await applier.apply(plans(cluster.take()))
+  for (const endpoints of [3, 1]) {
+    const next = plans(
+      cluster.put(service({ name: 'other', clusterIp: '10.96.0.20', endpoints })).take(),
+    )
+    during = () => applier.apply(next).then(() => undefined)
+    await applier.verify()
+    t.strictSame(node.resyncs, [], 'what a sync changes is nothing foreign')
+  }
+  const next = plans(cluster.remove(other).take())
+  during = async () => {
+    await applier.apply(next)
+    node.kernel.servers.clear()
+  }
+  await applier.verify()
+  t.match(node.resyncs, [/differences? from what was written to IPv4/])
+})
+
 void t.test('IP20: a set with the lower limit of upstream is replaced', async (t) => {
   const node = new FakeNode()
   node.sets.sets.set('KUBE-CLUSTER-IP', {

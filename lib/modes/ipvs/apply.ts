@@ -7,7 +7,7 @@ import type { Links } from '../../kernel/links.js'
 import type { Cidr, IpFamily } from '../../state/ip.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, ModeContext, ServiceFailure } from '../mode.js'
-import { between, countChanges, ownerOf, type Changes } from './changes.js'
+import { between, changesOutside, countChanges, ownerOf, type Changes } from './changes.js'
 import { DrainingServers } from './draining.js'
 import { compare, readKernel, type CompareOptions } from './kernel-view.js'
 import { deviceName } from './names.js'
@@ -45,7 +45,6 @@ export class IpvsApplier {
   readonly #written = new Map<IpFamily, IpvsPlan>()
   /** Writes take turns, because a difference builds on the apply before it. */
   readonly #turns = new Turns()
-  #generation = 0
 
   constructor(deps: ApplierDeps) {
     this.#deps = deps
@@ -55,7 +54,6 @@ export class IpvsApplier {
 
   apply(plan: IpvsPlan): Promise<Applied> {
     return this.#turns.take(async () => {
-      this.#generation++
       const applied = await this.#known[plan.family].update(async (previous) => {
         const result = await (previous ? this.#update(plan, previous) : this.#reconcile(plan))
         // After a failure of a part the next apply compares everything.
@@ -109,17 +107,24 @@ export class IpvsApplier {
     }
   }
 
-  /** Requests a sync when another program has changed what was applied. */
+  /**
+   * Requests a sync when another program has changed what was applied. Syncs go on meanwhile. What
+   * they change means nothing in this comparison.
+   */
   async verify(): Promise<void> {
     const { context, rules } = this.#deps
-    for (const [family, plan] of this.#written) {
-      const generation = this.#generation
+    for (const family of this.#written.keys()) {
       try {
-        const wrong = compare(plan, await readKernel(family, this.#deps), this.#options())
-        const hasRules = await rules.arePresent(family, plan.chains)
-        // Something was applied while the kernel was read, so the comparison means nothing.
-        if (generation !== this.#generation) continue
-        const count = countChanges(wrong) + (hasRules ? 0 : 1)
+        await this.idle()
+        const before = this.#written.get(family)
+        if (!before) continue
+        const view = await readKernel(family, this.#deps)
+        const hasRules = await rules.arePresent(family, before.chains)
+        await this.idle()
+        const after = this.#written.get(family) ?? before
+        const wrong = changesOutside(compare(before, view, this.#options()), before, after)
+        const lacksRules = !hasRules && before.chains === after.chains
+        const count = countChanges(wrong) + (lacksRules ? 1 : 0)
         if (count === 0) continue
         this.#known[family].forget()
         const reason = `${count} differences from what was written to ${family} ipvs tables`

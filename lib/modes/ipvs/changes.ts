@@ -2,6 +2,7 @@ import type { RealServer, ServerAddress, VirtualServer } from '../../kernel/ipvs
 import type { IpvsPlan } from './plan.js'
 import {
   isSameServer,
+  resourceId,
   serverId,
   type PlannedMember,
   type PlannedServer,
@@ -70,6 +71,31 @@ export function between(plan: IpvsPlan, previous: IpvsPlan): Changes {
   }
   for (const [, [before]] of removed) removeResource(changes, before?.resource)
   return changes
+}
+
+/** The changes to all resources but those that differ between two plans. */
+export function changesOutside(
+  changes: Changes,
+  { requests }: IpvsPlan,
+  { requests: others }: IpvsPlan,
+): Changes {
+  const { added, changed, removed } = requests.since(others)
+  const ids = new Set([...added, ...changed, ...removed].map(([id]) => id))
+  const isOutside = (id: string) => !ids.has(id)
+  const ofServer = ({ server }: { readonly server: ServerAddress }) => isOutside(serverId(server))
+  return {
+    addMembers: changes.addMembers.filter((member) => isOutside(resourceId(member))),
+    removeMembers: changes.removeMembers.filter((member) => isOutside(resourceId(member))),
+    chains: changes.chains,
+    addServers: changes.addServers.filter((server) => isOutside(serverId(server))),
+    setServers: changes.setServers.filter((server) => isOutside(serverId(server))),
+    addReals: changes.addReals.filter(ofServer),
+    setReals: changes.setReals.filter(ofServer),
+    addAddresses: changes.addAddresses.filter((ip) => isOutside(`address ${ip}`)),
+    removeReals: changes.removeReals.filter(ofServer),
+    removeServers: changes.removeServers.filter((server) => isOutside(serverId(server))),
+    removeAddresses: changes.removeAddresses.filter((ip) => isOutside(`address ${ip}`)),
+  }
 }
 
 export function addResource(changes: Changes, resource: Resource | undefined): void {
