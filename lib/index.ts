@@ -13,12 +13,12 @@ import { mirrorEndpoints } from './sources/mirrored-endpoints.js'
 import { parseFlags } from './config/flags.js'
 import { parseManifest, readObject, type ManifestObject } from './sources/manifest-file.js'
 import { parseNode } from './state/parse-node.js'
-import { rulesText } from './modes/planners.js'
+import { planners, rulesText } from './modes/planners.js'
 import { trackerSettings } from './config/tracker-settings.js'
 import { understand } from './inspect/explain/question.js'
 import type { Config, ModeName } from './config/config.js'
-import type { IpFamily } from './state/ip.js'
-import type { Protocol } from './state/names.js'
+import { ipFamilies, parseIp, type IpFamily } from './state/ip.js'
+import { protocols, type Protocol } from './state/names.js'
 
 export { ConfigError } from './errors.js'
 export type { Answer, JudgedWay, PlainHop } from './inspect/explain/answer.js'
@@ -86,6 +86,7 @@ export function parseObjects(text: string, name = 'manifest'): readonly unknown[
 
 /** The rules that a node would get for these objects. Throws ConfigError for wrong options. */
 export function renderRules(options: NodeOptions): RenderedRules {
+  checkOptions(options, ['mode', 'objects'])
   const { mode, config, states, warnings } = pretend(options)
   return { text: rulesText(mode, config, states), warnings }
 }
@@ -96,6 +97,7 @@ export function renderRules(options: NodeOptions): RenderedRules {
  * as a Service that does not exist.
  */
 export function explainConnection(options: ConnectionOptions): ConnectionExplanation {
+  checkOptions(options, ['mode', 'objects', 'to'])
   const { to: target, from = 'pod', protocol } = options
   const node = pretend(options)
   const question = understand({ target, from, protocol }, node.states)
@@ -132,6 +134,45 @@ function pretend(options: NodeOptions): PretendedNode {
     ...states,
     warnings: [...warnings, ...problems, ...states.warnings],
     ...{ mode, nodeName, config },
+  }
+}
+
+const isText = (value: unknown) => typeof value === 'string' && value !== ''
+const listOf = (isItem: (value: unknown) => boolean) => (value: unknown) =>
+  Array.isArray(value) && value.every(isItem)
+const isAddress = (value: unknown) => typeof value === 'string' && parseIp(value) !== undefined
+const isObject = (value: unknown) =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+const isOneOf = (words: readonly string[]) => (value: unknown) =>
+  words.some((word) => word === value)
+
+/** What each option takes: in words, and as a test. */
+const optionKinds: Readonly<Record<string, readonly [string, (value: unknown) => boolean]>> = {
+  mode: [`one of ${Object.keys(planners).join(', ')}`, isOneOf(Object.keys(planners))],
+  objects: ['a list of objects', Array.isArray],
+  nodeName: ['a name', isText],
+  nodeAddresses: ['a list of IP addresses', listOf(isAddress)],
+  families: [`a list of ${ipFamilies.join(', ')}`, listOf(isOneOf(ipFamilies))],
+  configuration: ['an object', isObject],
+  to: ['a text', isText],
+  from: ['a text', isText],
+  protocol: [`one of ${protocols.join(', ')}`, isOneOf(protocols)],
+}
+
+/** Programs without types pass anything. */
+function checkOptions(options: object, needed: readonly string[]): void {
+  const missing = needed.find((name) => !Object.hasOwn(options, name))
+  if (missing !== undefined) throw new ConfigError(`option ${missing} is missing`)
+  for (const [name, value] of Object.entries(options)) {
+    const kind = Object.hasOwn(optionKinds, name) ? optionKinds[name] : undefined
+    if (!kind) {
+      const known = Object.keys(optionKinds).join(', ')
+      throw new ConfigError(`option ${JSON.stringify(name)} is unknown; there are: ${known}`)
+    }
+    if (value === undefined && !needed.includes(name)) continue
+    const [what, isRight] = kind
+    const given = typeof value === 'string' ? `, not ${JSON.stringify(value)}` : ''
+    if (!isRight(value)) throw new ConfigError(`option ${name} takes ${what}${given}`)
   }
 }
 

@@ -75,3 +75,34 @@ t.test('the library uses the configuration, and reports its errors', (t) => {
   })
   t.end()
 })
+
+t.test('a wrong option is a ConfigError that says what the option takes', (t) => {
+  const rendering = { mode: 'nftables', objects }
+  const wrong: [object, RegExp][] = [
+    [{ objects }, /^option mode is missing$/],
+    [{ mode: undefined, objects }, /^option mode takes one of userspace, /],
+    [{ ...rendering, mode: 'auto' }, /^option mode takes one of .*ebpf, not "auto"$/],
+    [{ ...rendering, mode: 'toString' }, /^option mode takes one of/],
+    [{ mode: 'nftables' }, /^option objects is missing$/],
+    [{ ...rendering, objects: {} }, /^option objects takes a list/],
+    [{ ...rendering, families: ['ipv5'] }, /^option families takes a list of IPv4, IPv6$/],
+    [{ ...rendering, nodeName: 5 }, /^option nodeName takes a name$/],
+    [{ ...rendering, nodeAddresses: ['web'] }, /^option nodeAddresses takes a list of IP addr/],
+    [{ ...rendering, configuration: [] }, /^option configuration takes an object$/],
+    [{ ...rendering, nodename: 'x' }, /^option "nodename" is unknown; there are: mode, /],
+    [{ ...rendering, constructor: 'x' }, /^option "constructor" is unknown/],
+  ]
+  for (const [options, message] of wrong) {
+    t.throws(() => renderRules(options as never), { name: 'ConfigError', message })
+  }
+  const asking = { ...rendering, to: 'web' }
+  for (const [options, message] of [
+    [rendering, /^option to is missing$/],
+    [{ ...asking, from: 7 }, /^option from takes a text$/],
+    [{ ...asking, protocol: 'tcp' }, /^option protocol takes one of TCP, UDP, SCTP, not "tcp"$/],
+  ] as [object, RegExp][]) {
+    t.throws(() => explainConnection(options as never), { name: 'ConfigError', message })
+  }
+  t.ok(renderRules({ mode: 'nftables', objects, nodeName: undefined } as never).text)
+  t.end()
+})
