@@ -4,14 +4,8 @@
  */
 import { Batch } from './iptables/batch.js'
 import { runProgram } from './iptables/command.js'
-import { classifyFailure, IptablesError, isIptablesError } from './iptables/error.js'
-import {
-  chooseBackend,
-  findInstalled,
-  isAtLeast,
-  programsOf,
-  stayWith,
-} from './iptables/flavour.js'
+import { classifyFailure, isIptablesError } from './iptables/error.js'
+import { findPrograms, isAtLeast } from './iptables/flavour.js'
 import { parseCounters, SavedReader, SavedTables } from './iptables/saved.js'
 import { checkChain } from './iptables/rule.js'
 import { lockHolder, runLocked } from './iptables/lock.js'
@@ -44,7 +38,8 @@ export type { CountedRule, SavedChain, SavedTable, SavedVisitor } from './iptabl
 export interface OpenOptions {
   readonly family: Family
   /**
-   * With `auto`, the default, the backend that holds the node's rules, else the system's default.
+   * With `auto`, the default, the backend that holds the node's rules, else the system's default,
+   * else one that this kernel has.
    */
   readonly backend?: Backend | 'auto'
   /** How long a program waits for the xtables lock; 5 s by default. */
@@ -125,19 +120,7 @@ export class Iptables {
   /** Throws IptablesError `missing` where the programs are not installed. */
   static async open(options: OpenOptions): Promise<Iptables> {
     const { family, backend = 'auto', run = runProgram } = options
-    const wanted = backend === 'auto' ? await chooseBackend(run) : backend
-    const installed =
-      (await findInstalled(run, family, wanted)) ??
-      (backend === 'auto' && wanted ? await findInstalled(run, family) : undefined)
-    if (installed) {
-      if (backend === 'auto') stayWith(run, installed.backend)
-      return new Iptables(installed, options)
-    }
-    const { command } = programsOf(family, wanted)
-    throw new IptablesError(
-      'missing',
-      `find ${command}: not in PATH, /usr/sbin or /sbin; install iptables`,
-    )
+    return new Iptables(await findPrograms(run, family, backend), options)
   }
 
   /**

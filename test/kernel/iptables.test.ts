@@ -202,6 +202,40 @@ t.test('a program stays with its backend, and does not read every rule again', a
   t.same(asked, ['ip6tables-legacy'], 'it asks for the version alone')
 })
 
+t.test('a default that this kernel cannot run gives way to the other backend', async (t) => {
+  const fails = {
+    code: 1,
+    stdout: '',
+    stderr: 'iptables: Failed to initialize nft: Protocol not supported\n',
+  }
+  const legacy = { code: 0, stdout: 'iptables v1.8.9 (legacy)\n', stderr: '' }
+  const missing = (file: string) =>
+    Promise.reject(new IptablesError('missing', `run ${file}: ENOENT`))
+  const node =
+    (legacyVersion: typeof legacy | undefined): Run =>
+    (file, args) => {
+      if (!args.includes('--version')) return missing(file)
+      if (!file.includes('legacy')) return Promise.resolve(fails)
+      return legacyVersion ? Promise.resolve(legacyVersion) : missing(file)
+    }
+  const opened = await Iptables.open({ family: 'IPv4', run: node(legacy) })
+  t.equal(opened.capabilities.backend, 'legacy')
+  await t.rejects(Iptables.open({ family: 'IPv4', run: node(undefined) }), {
+    kind: 'unsupported',
+    message: /^iptables --version: failed to initialize nft: Protocol not supported/,
+  })
+  await t.rejects(Iptables.open({ family: 'IPv4', backend: 'nft', run: node(legacy) }), {
+    kind: 'unsupported',
+    message: /^iptables-nft --version: /,
+  })
+  await t.rejects(Iptables.open({ family: 'IPv6', run: missing }), {
+    kind: 'missing',
+    message: 'find ip6tables: not in PATH, /usr/sbin or /sbin; install iptables',
+  })
+  const busy: Run = (file) => Promise.reject(new IptablesError('failed', `run ${file}: EMFILE`))
+  await t.rejects(Iptables.open({ family: 'IPv4', run: busy }), { message: 'run iptables: EMFILE' })
+})
+
 t.test('IT47: each version of iptables gets the wait option that it knows', async (t) => {
   const seen: string[] = []
   const argsOf = async (version: string) => {

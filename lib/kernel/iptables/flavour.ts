@@ -1,4 +1,4 @@
-import { isIptablesError } from './error.js'
+import { classifyFailure, IptablesError, isIptablesError } from './error.js'
 import type { Run } from './command.js'
 
 export type Family = 'IPv4' | 'IPv6'
@@ -48,21 +48,57 @@ export function isAtLeast(version: Version, wanted: Version): boolean {
   return true
 }
 
-/** The installed programs of one backend, or of the default; undefined where there are none. */
-export async function findInstalled(
+/**
+ * The installed programs of one backend, or of the default; undefined where there are none. Throws
+ * IptablesError `unsupported` where the kernel does not have what they need.
+ */
+async function findInstalled(
   run: Run,
   family: Family,
-  backend?: Backend,
+  backend: Backend | undefined,
 ): Promise<Installed | undefined> {
   const programs = programsOf(family, backend)
   try {
-    const { code, stdout } = await run(programs.command, ['--version'])
+    const { code, stdout, stderr } = await run(programs.command, ['--version'])
     const parsed = code === 0 ? parseVersion(stdout) : undefined
-    return parsed && { programs, ...parsed }
+    if (parsed) return { programs, ...parsed }
+    const action = `${programs.command} --version`
+    throw classifyFailure({ action, code, stderr: stderr || stdout })
   } catch (error) {
     if (isIptablesError(error, 'missing')) return undefined
     throw error
   }
+}
+
+/**
+ * The programs of a backend, or with `auto` those that this node uses. Where the default is of a
+ * backend that this kernel does not have, the other one is taken.
+ */
+export async function findPrograms(
+  run: Run,
+  family: Family,
+  backend: Backend | 'auto',
+): Promise<Installed> {
+  const isAuto = backend === 'auto'
+  const first = isAuto ? await chooseBackend(run) : backend
+  const { command } = programsOf(family, first)
+  let failure = new IptablesError(
+    'missing',
+    `find ${command}: not in PATH, /usr/sbin or /sbin; install iptables`,
+  )
+  for (const one of new Set(isAuto ? ([first, undefined, 'legacy', 'nft'] as const) : [first])) {
+    try {
+      const installed = await findInstalled(run, family, one)
+      if (!installed) continue
+      if (isAuto) stayWith(run, installed.backend)
+      return installed
+    } catch (error) {
+      // Without descriptors or rights nothing is known about the backend.
+      if (!isIptablesError(error, 'unsupported')) throw error
+      if (failure.kind === 'missing') failure = error
+    }
+  }
+  throw failure
 }
 
 /** How long the found backend is used without another search, which reads every rule. */
@@ -71,13 +107,13 @@ const staysMs = 60_000
 const found = new WeakMap<Run, { readonly backend: Backend; readonly atMs: number }>()
 
 /** The backend that {@link stayWith} was told in the last minute, else {@link backendInUse}. */
-export async function chooseBackend(run: Run): Promise<Backend | undefined> {
+async function chooseBackend(run: Run): Promise<Backend | undefined> {
   const known = found.get(run)
   if (known && performance.now() - known.atMs < staysMs) return known.backend
   return backendInUse(run)
 }
 
-export function stayWith(run: Run, backend: Backend): void {
+function stayWith(run: Run, backend: Backend): void {
   found.set(run, { backend, atMs: performance.now() })
 }
 

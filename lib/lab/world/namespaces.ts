@@ -66,9 +66,12 @@ export async function addNamespaces(names: readonly string[]): Promise<void> {
   }
 }
 
-/** Ends the processes inside the namespaces given as arguments, then removes the namespaces. */
+/**
+ * Ends the processes inside the namespaces given as arguments, then removes the namespaces. `kill` is
+ * the shell's own: a bare system has no other.
+ */
 const removeScript =
-  'cat >/dev/null; for n; do ip netns pids "$n" 2>/dev/null | xargs -r kill -9; done; ' +
+  'cat >/dev/null; for n; do kill -9 $(ip netns pids "$n") 2>/dev/null; done; ' +
   'for n; do ip netns delete "$n" 2>/dev/null; done; exit 0'
 
 export interface Reaper {

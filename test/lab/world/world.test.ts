@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -145,18 +146,27 @@ await t.test('a world is removed when its owner is killed', { skip }, async (t) 
   const script = `
     const { createWorld } = await import('${module}')
     const world = await createWorld({ name: 'crash' })
-    world.spawn('node', ['sleep', '100'])
-    console.log('up')
+    const { pid } = world.spawn('node', ['sleep', '100'])
+    console.log(pid)
     setInterval(() => undefined, 1000)`
+  // A bare system has neither xargs nor a program kill.
+  const programs = ['ip', 'sh', 'cat', 'sleep', 'unshare', 'true', 'env', 'mount']
+  const found = programs.map((name) => [name, t.fixture('symlink', `/usr/bin/${name}`)] as const)
+  const PATH = t.testdir(Object.fromEntries(found))
   const owner = spawn(process.execPath, ['--input-type=module', '-e', script], {
     stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, PATH },
   })
-  await new Promise((resolve) => owner.stdout.once('data', resolve))
+  const [line] = (await once(owner.stdout, 'data')) as [Buffer]
+  const inside = Number(line)
+  t.ok(existsSync(`/proc/${inside}`))
   const ours = `kpw-${owner.pid}-`
   t.equal(namespacesWith(ours).length, 10)
   owner.kill('SIGKILL')
   for (let tries = 0; namespacesWith(ours).length > 0 && tries < 1200; tries++) await sleep(50)
   t.same(namespacesWith(ours), [])
+  for (let tries = 0; existsSync(`/proc/${inside}`) && tries < 1200; tries++) await sleep(50)
+  t.notOk(existsSync(`/proc/${inside}`), 'and what ran in it has ended')
 })
 
 await t.test(
