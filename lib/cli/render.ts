@@ -17,7 +17,7 @@ import type { IpFamily } from '../state/ip.js'
 
 interface RenderFlags extends OutputFlags {
   readonly proxyMode?: ModeName
-  readonly manifests: string
+  readonly manifests?: string
   readonly config?: string
   readonly family: string
   readonly hostnameOverride: string
@@ -31,7 +31,7 @@ export function addRenderCommand(program: Command): void {
     .command('render')
     .description('print what a mode would put on a node for these manifests; needs no root')
     .addOption(modeOption("the mode; without it, the configuration's").choices(modeNames))
-    .requiredOption('--manifests <path>', 'file or folder of YAML or JSON')
+    .option('--manifests <path>', "file or folder of YAML or JSON; without it, the configuration's")
     .option('--config <file>', 'configuration of the node that is pretended')
     .addOption(
       new Option('--family <family>', 'the IP family')
@@ -61,9 +61,12 @@ async function requestOf(
   const mode = modeMeant(flags.proxyMode ?? loaded.config.mode)
   if (mode === 'auto')
     throw new ConfigError(`--proxy-mode: say which of ${modeNames.join(', ')} to render`)
+  const manifests = flags.manifests ?? loaded.config.manifests
+  if (manifests === '')
+    throw new ConfigError('--manifests: say which file or folder has the objects')
   const request = {
     mode,
-    manifests: flags.manifests,
+    manifests,
     families: families[flags.family] ?? ['IPv4'],
     nodeName: flags.hostnameOverride,
     config: loaded.config,

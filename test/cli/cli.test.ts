@@ -121,6 +121,18 @@ t.test('flows takes addresses, CIDRs and pods as clients, and names what is none
   t.end()
 })
 
+t.test('render takes the manifests of the configuration, as the daemon does', async (t) => {
+  const web =
+    'apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}\n'
+  const folder = t.testdir({
+    services: { 'web.yaml': web },
+    'config.yaml': `apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\nmanifests: ${t.testdirName}/services\n`,
+  })
+  const { code, stdout } = await kubeProxy('render', '--config', `${folder}/config.yaml`)
+  t.equal(code, 0)
+  t.match(stdout, /-d 10\.96\.0\.10\/32/)
+})
+
 t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) => {
   const folder = t.testdir({
     'bad.yaml':
@@ -159,6 +171,7 @@ t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) =
     [['diff', '--daemon', '127.0.0.1:1'], /no proxy answers .*--kubeconfig or --manifests\n$/],
     [['--cleanup', 'extra'], /too many arguments/],
     [['render', '--mode', 'bogus', '--manifests', 'x'], /--proxy-mode <mode>.*invalid/],
+    [['render'], /^kube-proxy: --manifests: say which file or folder has the objects\n$/],
     [['render', '--manifests', 'x', '--cluster-cidr', 'y'], /--cluster-cidr: "y" is not a CIDR/],
     [['render', '--manifests', 'x', '--config', `${folder}/bad.yaml`], /bad\.yaml:3: moed/],
   ]
