@@ -1,7 +1,23 @@
 import t from 'tap'
+import { buildOnLoopback } from '../../lib/lab/playground/loopback-test-bed.js'
 import { runTour } from '../../lib/lab/playground/tour.js'
 import { skip } from './proxy-world.js'
 import type { ModeName } from '../../lib/config/config.js'
+import type { TestBed } from '../../lib/lab/playground/test-bed.js'
+
+/** The tour of userspace mode on 127.0.0.0/8, whose requests a test can change; what it printed. */
+async function tourOnLoopback(
+  change: (flow: TestBed['flow'], lines: readonly string[]) => TestBed['flow'],
+  signal: AbortSignal,
+): Promise<{ readonly isFine: boolean; readonly lines: readonly string[] }> {
+  const lines: string[] = []
+  const buildTestBed = async () => {
+    const testBed = await buildOnLoopback()
+    return { ...testBed, flow: change((place, request) => testBed.flow(place, request), lines) }
+  }
+  const print = (line: string) => lines.push(line)
+  return { isFine: await runTour({ modes: ['userspace'], buildTestBed, print }, signal), lines }
+}
 
 t.test(
   'the tour shows how pods take turns and are replaced, in every mode of this kernel',
@@ -27,3 +43,19 @@ t.test(
     t.equal(new Set(first).size, 2)
   },
 )
+
+t.test('a tour that is stopped waits for no answer, and blames nobody', async (t) => {
+  for (const last of [/^-- kube-proxy --proxy-mode=userspace$/, /kubectl delete pod/]) {
+    const stop = new AbortController()
+    const { isFine, lines } = await tourOnLoopback(
+      (flow, lines) => (place, request) => {
+        if (!last.test(lines.at(-1) ?? '')) return flow(place, request)
+        stop.abort()
+        return new Promise(() => undefined)
+      },
+      stop.signal,
+    )
+    t.notOk(isFine, 'not everything was shown')
+    t.match(lines.at(-1), last, 'nothing is printed after it')
+  }
+})

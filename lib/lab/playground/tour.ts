@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { aborted } from '../../async.js'
 import { textAt } from '../apiserver/json.js'
 import { Cluster } from './cluster.js'
 import { serviceOverWeb, webDeployment } from './web-objects.js'
@@ -21,7 +22,7 @@ const replicas = 2
 /**
  * Shows Services at work on this machine alone: an API server, a small cluster of network
  * namespaces, the daemon in it, and requests through a ClusterIP. Resolves to whether all
- * pods answered as they should.
+ * pods answered as they should, which is false when the signal came before.
  */
 export async function runTour(options: TourOptions, signal: AbortSignal): Promise<boolean> {
   const { print, buildTestBed } = options
@@ -36,10 +37,13 @@ export async function runTour(options: TourOptions, signal: AbortSignal): Promis
     const guide = new Guide({ cluster, clusterIp, print, signal })
     let isFine = true
     for (const mode of options.modes) {
-      if (signal.aborted) break
+      signal.throwIfAborted()
       isFine = (await guide.show(mode)) && isFine
     }
     return isFine
+  } catch (error) {
+    if (!signal.aborted) throw error
+    return false
   } finally {
     await cluster.close()
   }
@@ -57,14 +61,17 @@ class Guide {
   readonly #clusterIp: string
   readonly #print: (line: string) => void
   readonly #signal: AbortSignal
+  readonly #stopped: Promise<void>
 
   constructor({ cluster, clusterIp, print, signal }: GuideDeps) {
     this.#cluster = cluster
     this.#clusterIp = clusterIp
     this.#print = print
     this.#signal = signal
+    this.#stopped = aborted(signal)
   }
 
+  /** Rejects once the tour is stopped. */
   async show(mode: ModeName): Promise<boolean> {
     const print = this.#print
     print('')
@@ -117,30 +124,34 @@ class Guide {
   }
 
   async #ask(count: number): Promise<readonly (string | undefined)[]> {
-    const answers = await this.#cluster.testBed.flow('client-pod', {
+    const asked = this.#cluster.testBed.flow('client-pod', {
       protocol: 'TCP',
       host: this.#clusterIp,
       port: this.#port,
       count,
       timeoutMs: 5000,
     })
+    const answers = await Promise.race([asked, this.#stopped.then(() => [])])
+    // Ctrl-C also ends the daemon, so an answer that is missing after it is no failure.
+    this.#signal.throwIfAborted()
     return answers.map(({ backend }) => backend)
   }
 
   async #answers(proxy: RunningProxy): Promise<boolean> {
     const deadline = Date.now() + patienceMs
-    while (Date.now() < deadline && proxy.isRunning() && !this.#signal.aborted) {
+    while (Date.now() < deadline && proxy.isRunning()) {
       const names = await this.#ask(calls)
       if (names.every((name) => name !== undefined)) return true
       await delay(pauseMs)
     }
+    this.#signal.throwIfAborted()
     return false
   }
 
   /** Waits until no request reaches the pod any more and its successor answers. */
   async #untilGone(pod: string): Promise<void> {
     const deadline = Date.now() + patienceMs
-    while (Date.now() < deadline && !this.#signal.aborted) {
+    while (Date.now() < deadline) {
       const names = new Set(await this.#ask(calls * 2))
       if (!names.has(pod) && !names.has(undefined) && names.size === replicas) return
       await delay(pauseMs)
