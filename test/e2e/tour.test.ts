@@ -59,3 +59,30 @@ t.test('a tour that is stopped waits for no answer, and blames nobody', async (t
     t.match(lines.at(-1), last, 'nothing is printed after it')
   }
 })
+
+t.test(
+  'a tour whose first requests reach one pod lists more, and says no other number',
+  async (t) => {
+    const answers: (string | undefined)[] = []
+    const { isFine, lines } = await tourOnLoopback(
+      (flow) => async (place, request) => {
+        let results = await flow(place, request)
+        // Others ask for several at a time.
+        if (request.count !== 1) return results
+        while (answers.length < 6 && answers.some((name) => name !== results[0]?.backend)) {
+          results = await flow(place, request)
+        }
+        answers.push(results[0]?.backend)
+        return results
+      },
+      new AbortController().signal,
+    )
+    t.ok(isFine, lines.join('\n'))
+    const [start, end] = [/answered by$/, /kubectl delete pod/].map((text) =>
+      lines.findIndex((line) => text.test(line)),
+    )
+    const listed = lines.slice((start ?? 0) + 1, end).flatMap((row) => row.trim().split(/ +/))
+    t.same(listed, answers.slice(0, 12), 'twelve requests were needed, and are shown')
+    t.match(lines[start ?? 0], /^ {3}Requests from a pod to/)
+  },
+)

@@ -81,7 +81,7 @@ class Guide {
       print(`   the Service did not answer; the log of the daemon:\n${proxy.output()}`)
       return false
     }
-    print(`   ${calls} requests from a pod to ${this.#clusterIp}:${this.#port}, answered by`)
+    print(`   Requests from a pod to ${this.#clusterIp}:${this.#port}, answered by`)
     const before = await this.#call()
     const [victim] = before
     if (before.size !== replicas || victim === undefined) return false
