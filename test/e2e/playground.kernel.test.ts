@@ -135,7 +135,10 @@ t.test('the playground without rights runs userspace mode on 127.0.0.0/8', { ski
 
   const asRoot = await playWithoutRights(['--once'], powerlessRoot)
   t.equal(await asRoot.ended, 0, asRoot.output())
-  t.match(asRoot.output(), /Playing without any rights.*\n[^]*Everything answered as it should/)
+  t.match(asRoot.output(), /^Root cannot make network namespaces here: unshare: .*not permitted\n/)
+  t.match(asRoot.output(), /Mode nftables cannot run here: it needs network namespaces\.\n/)
+  t.notMatch(asRoot.output(), /sudo|NET_ADMIN|need root/, 'it is root')
+  t.match(asRoot.output(), /Playing without network namespaces.*\n[^]*Everything answered/)
 
   const [file, before] = withoutPrograms([])
   const bare = play(['--once'], [file, ...before])
@@ -146,6 +149,20 @@ t.test('the playground without rights runs userspace mode on 127.0.0.0/8', { ski
   const kernelMode = await playWithoutRights(['--once', '--mode', 'nftables'])
   t.equal(await kernelMode.ended, 1)
   t.match(kernelMode.output(), /No mode is left to show/)
+})
+
+t.test('the playground shows one line of why root has no namespaces', { skip }, async (t) => {
+  const said = `no\\033[31m ${'because '.repeat(40)}\\nmore`
+  writeFileSync(join(place, 'unshare'), `#!/bin/sh\nprintf '${said}' >&2; exit 1\n`, {
+    mode: 0o755,
+  })
+  const path = `PATH=${place}:${process.env['PATH'] ?? ''}`
+  const played = play(['--once', '--mode', 'nftables'], ['env', path])
+  t.equal(await played.ended, 1, 'no mode is left')
+  const [line = '', next] = played.output().split('\n')
+  t.match(line, /^Root cannot make network namespaces here: no\\u001b\[31m because because/)
+  t.ok(line.length < 250, `${line.length} characters`)
+  t.match(next, /^Without them, userspace mode runs/)
 })
 
 /** A program that sees another platform. */

@@ -33,14 +33,17 @@ export async function playHere(
   { once, port, say }: PlayOptions,
 ): Promise<boolean> {
   const hasIp = isLinux() && (await hasProgramIp())
-  const where = hasIp ? await rightsOf() : undefined
+  const rights = hasIp ? await rightsOf() : undefined
+  const where = rights?.where
   const refusal = hasIp && where === undefined ? await refusalOfUserNamespace() : undefined
   if (hasIp && where === undefined && refusal === undefined) {
     await playInside(say)
     return true
   }
   const surroundings =
-    where === undefined ? await withoutNamespaces(wanted, obstacleOf(refusal), say) : { where }
+    where === undefined
+      ? await withoutNamespaces(wanted, obstacleOf(refusal, rights?.refusal), say)
+      : { where }
   const missing: string[] = []
   const sayMissing = (line: string) => {
     missing.push(line)
@@ -134,19 +137,20 @@ interface Obstacle {
   readonly missing: string
 }
 
-function obstacleOf(refusal: string | undefined): Obstacle {
+function obstacleOf(refusal: string | undefined, ofRoot: string | undefined): Obstacle {
   const alone = 'userspace mode runs, for this machine alone.'
   const where = 'without any rights, on 127.0.0.0/8 of this machine'
   if (!isLinux()) {
     return { where, lines: [`Only Linux has network namespaces. Here ${alone}`], missing: 'Linux' }
   }
-  if (refusal === undefined) {
+  if (refusal === undefined || ofRoot !== undefined) {
+    const why =
+      ofRoot === undefined
+        ? 'Network namespaces need the program ip, which is missing: install iproute2.'
+        : `Root cannot make network namespaces here: ${ofRoot}`
     return {
       where: 'without network namespaces, on 127.0.0.0/8 of this machine',
-      lines: [
-        'Network namespaces need the program ip, which is missing: install iproute2.',
-        `Without it, ${alone}`,
-      ],
+      lines: [why, `Without them, ${alone}`],
       missing: 'network namespaces',
     }
   }
@@ -154,7 +158,7 @@ function obstacleOf(refusal: string | undefined): Obstacle {
     where,
     lines: [
       'Network namespaces need root, and this system refuses user namespaces:',
-      ...refusal.split('\n').map((line) => `   ${line}`),
+      `   ${refusal}`,
       `With sudo more modes can run. Without it, ${alone}`,
     ],
     missing: 'rights over a network (NET_ADMIN)',

@@ -1,7 +1,9 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
+import { messageOf } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
+import { printable } from '../../state/printable.js'
 import { proxyCommand } from './proxy-process.js'
 
 /** Set for the process inside, which ends when its input ends: it never outlives its parent. */
@@ -11,14 +13,23 @@ const insideVariable = 'KUBE_PROXY_TS_INSIDE'
 const prepare = 'mount -t tmpfs tmpfs /run && mkdir /run/netns && exec "$@"'
 const unshareArgs = ['--user', '--map-root-user', '--mount', 'sh', '-c', prepare, 'sh']
 
-/** Where the rights of this process over networks come from; undefined when it has none. */
-export async function rightsOf(): Promise<string | undefined> {
-  if (process.getuid?.() !== 0) return undefined
-  // In a container root often lacks these rights.
-  if ((await refusalOf(['--net', '--mount', 'true'])) !== undefined) return undefined
-  return isInUserNamespace()
+interface Rights {
+  /** Where they come from; absent when there are none. */
+  readonly where?: string
+  /** Why root has none. */
+  readonly refusal?: string
+}
+
+/** The rights of this process over networks. */
+export async function rightsOf(): Promise<Rights> {
+  if (process.getuid?.() !== 0) return {}
+  // Root often lacks them in a container, and in a chroot whose root is no mount point.
+  const refusal = await refusalOf(['--net', '--mount', 'true'])
+  if (refusal !== undefined) return { refusal }
+  const where = isInUserNamespace()
     ? 'without root, in a user namespace'
     : 'in network namespaces, as root'
+  return { where }
 }
 
 export function isInUserNamespace(): boolean {
@@ -39,11 +50,15 @@ export function refusalOfUserNamespace(): Promise<string | undefined> {
 async function refusalOf(args: readonly string[]): Promise<string | undefined> {
   try {
     const { code, stderr } = await runCommand('unshare', args)
-    return code === 0 ? undefined : stderr.trim()
+    if (code === 0) return undefined
+    return firstLine(stderr.trim() || `unshare ended with ${code} and said nothing`)
   } catch (error) {
-    return error instanceof Error ? error.message : String(error)
+    return firstLine(messageOf(error))
   }
 }
+
+/** What a program said, as one line of a terminal and of the page. */
+const firstLine = (text: string) => printable(text.split('\n', 1)[0] ?? '').slice(0, 200)
 
 /**
  * Runs this program again with the same arguments, as root of a user namespace. The network stays
