@@ -10,18 +10,17 @@ export function showsColours({ isTTY }: Pick<NodeJS.WriteStream, 'isTTY'>): bool
 /**
  * Aborted by SIGTERM or SIGINT, so that the program can drain; on Windows by Ctrl-C, Ctrl-Break and
  * the end of the console, which Windows gives a few seconds. A second signal ends the process at
- * once.
+ * once. `more` are signals that stop one command only.
  */
-export function stopSignal(): AbortSignal {
+export function stopSignal(...more: readonly NodeJS.Signals[]): AbortSignal {
   const controller = new AbortController()
   const stop = () => {
     if (controller.signal.aborted) process.exit(1)
     controller.abort()
   }
-  process.on('SIGTERM', stop)
-  process.on('SIGINT', stop)
-  if (systemHere() === 'win32')
-    for (const name of ['SIGBREAK', 'SIGHUP'] as const) process.on(name, stop)
+  const ofSystem: NodeJS.Signals[] = systemHere() === 'win32' ? ['SIGBREAK', 'SIGHUP'] : []
+  const names = new Set<NodeJS.Signals>(['SIGTERM', 'SIGINT', ...ofSystem, ...more])
+  for (const name of names) process.on(name, stop)
   return controller.signal
 }
 

@@ -75,6 +75,26 @@ t.test('the playground leaves nothing behind after one or two Ctrl-C', { skip },
   }
 })
 
+t.test(
+  'a terminal that is closed ends the playground, which leaves nothing',
+  { skip },
+  async (t) => {
+    const before = folders()
+    // In a session of its own, as in a terminal: the signal also reaches the daemon.
+    const played = play(['--proxy-mode', 'nftables', '--port', '0'], ['setsid'])
+    await played.said(/answered by/)
+    process.kill(-played.pid, 'SIGHUP')
+    t.equal(await played.ended, 0, played.output())
+    await until('no namespace is left', () => namespacesOf(played.pid).length === 0)
+    t.same(
+      [...folders()].filter((name) => !before.has(name)),
+      [],
+      'no folder is left',
+    )
+    t.notMatch(played.output(), /log of the daemon/)
+  },
+)
+
 t.test('the playground uses the next port if its port is in use', { skip }, async (t) => {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')

@@ -63,7 +63,8 @@ export async function playHere(
     port,
     say,
   } as const
-  const signal = AbortSignal.any([stopSignal(), starterGone()])
+  // A terminal that is closed sends SIGHUP.
+  const signal = AbortSignal.any([stopSignal('SIGHUP'), starterGone()])
   if (!once) await playWithPage(play, signal)
   else if (!(await tour(play, signal))) process.exitCode = 1
   return true

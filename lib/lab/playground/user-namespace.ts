@@ -73,16 +73,16 @@ export async function runInUserNamespace(args: readonly string[]): Promise<numbe
     env: { ...process.env, [insideVariable]: '1' },
   })
   const passOn = (signal: NodeJS.Signals) => child.kill(signal)
-  process.on('SIGINT', passOn)
-  process.on('SIGTERM', passOn)
+  for (const name of passedOn) process.on(name, passOn)
   try {
     const [code] = (await once(child, 'exit')) as [number | null]
     return code ?? 1
   } finally {
-    process.off('SIGINT', passOn)
-    process.off('SIGTERM', passOn)
+    for (const name of passedOn) process.off(name, passOn)
   }
 }
+
+const passedOn = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 /** Aborted when the process that started this one inside a user namespace has ended. */
 export function starterGone(): AbortSignal {
