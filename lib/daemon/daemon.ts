@@ -82,7 +82,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     (inner) => objects.source.run(loggedSink(watched, log), inner),
     (inner) => followAddresses(tracker, sink, requests, inner),
     (inner) => followConfig(setup, reload, inner),
-    (inner) => freeStartMemory({ mode: setup.mode, allApplied: allApplied.signal }, inner),
+    (inner) => freeStartMemory({ allApplied: allApplied.signal }, inner),
     ...unlessDry(setup, [
       (inner) => observation.run(inner),
       (inner) => checks.run(inner),

@@ -1,6 +1,5 @@
 import { aborted, pause } from '../async.js'
-import { isProxyMode, type ModeName } from '../config/config.js'
-import { letNurseryGrow } from './engine.js'
+import type { ModeName } from '../config/config.js'
 import type { Log } from '../modes/mode.js'
 import type { StateUpdate } from '../state/tracker.js'
 import type { SyncListener } from '../sync/sync-round.js'
@@ -66,7 +65,6 @@ export function memoryWatch({ mode, log, limit }: MemoryWatchOptions): SyncListe
 const restMs = 500
 
 interface StartMemory {
-  readonly mode: ModeName
   /** Aborted once the rules of every family are in the kernel. */
   readonly allApplied: AbortSignal
   readonly restMs?: number
@@ -81,7 +79,6 @@ export async function freeStartMemory(start: StartMemory, signal: AbortSignal): 
   await pause(start.restMs ?? restMs, signal)
   if (signal.aborted) return
   await collectGarbage()
-  if (isProxyMode(start.mode)) letNurseryGrow()
 }
 
 /** The inspector is asked within this process, and opens no port. */

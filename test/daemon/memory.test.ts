@@ -45,7 +45,7 @@ t.test('without a memory limit nothing is said', async (t) => {
 t.test('memory for the start is freed after the first rules, not before', async (t) => {
   const stop = new AbortController()
   const allApplied = new AbortController()
-  const start = { mode: 'nftables', allApplied: allApplied.signal, restMs: 0 } as const
+  const start = { allApplied: allApplied.signal, restMs: 0 }
   let isDone = false
   const freeing = freeStartMemory(start, stop.signal).then(() => (isDone = true))
   let lists: object[] | undefined = Array.from({ length: 500_000 }, (_, index) => ({ index }))
