@@ -84,9 +84,8 @@ export class FamilyRules {
   }
 
   /** What the kernel holds while no sync runs; undefined if it is not known. */
-  async settled(): Promise<InForce | undefined> {
-    await this.#turns.idle()
-    return this.#known.value
+  settled(): Promise<InForce | undefined> {
+    return this.#known.settled()
   }
 
   get isKnown(): boolean {

@@ -12,7 +12,7 @@ import { DrainingServers } from './draining.js'
 import { compare, readKernel, type CompareOptions } from './kernel-view.js'
 import { deviceName } from './names.js'
 import type { IpvsPlan } from './plan.js'
-import { serverText } from './resource.js'
+import { addressId, serverText } from './resource.js'
 import type { Rules } from './rules.js'
 import { SchedulerFallback } from './scheduler-fallback.js'
 import { setBatch } from './set-batch.js'
@@ -185,7 +185,7 @@ export class IpvsApplier {
       failed: [
         ...failures,
         ...refused.map(({ ip, error }) => ({
-          key: plan.requests.get(`address ${ip}`)?.[0]?.owner ?? '',
+          key: plan.requests.get(addressId(ip))?.[0]?.owner ?? '',
           reason: error.message,
         })),
       ],

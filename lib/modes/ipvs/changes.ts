@@ -1,6 +1,7 @@
 import type { RealServer, ServerAddress, VirtualServer } from '../../kernel/ipvs.js'
 import type { IpvsPlan } from './plan.js'
 import {
+  addressId,
   isSameServer,
   resourceId,
   serverId,
@@ -81,20 +82,21 @@ export function changesOutside(
 ): Changes {
   const { added, changed, removed } = requests.since(others)
   const ids = new Set([...added, ...changed, ...removed].map(([id]) => id))
-  const isOutside = (id: string) => !ids.has(id)
-  const ofServer = ({ server }: { readonly server: ServerAddress }) => isOutside(serverId(server))
+  const outside = <T>(list: readonly T[], idOf: (item: T) => string) =>
+    list.filter((item) => !ids.has(idOf(item)))
+  const idOfReal = ({ server }: RealChange) => serverId(server)
   return {
-    addMembers: changes.addMembers.filter((member) => isOutside(resourceId(member))),
-    removeMembers: changes.removeMembers.filter((member) => isOutside(resourceId(member))),
+    addMembers: outside(changes.addMembers, resourceId),
+    removeMembers: outside(changes.removeMembers, resourceId),
     chains: changes.chains,
-    addServers: changes.addServers.filter((server) => isOutside(serverId(server))),
-    setServers: changes.setServers.filter((server) => isOutside(serverId(server))),
-    addReals: changes.addReals.filter(ofServer),
-    setReals: changes.setReals.filter(ofServer),
-    addAddresses: changes.addAddresses.filter((ip) => isOutside(`address ${ip}`)),
-    removeReals: changes.removeReals.filter(ofServer),
-    removeServers: changes.removeServers.filter((server) => isOutside(serverId(server))),
-    removeAddresses: changes.removeAddresses.filter((ip) => isOutside(`address ${ip}`)),
+    addServers: outside(changes.addServers, serverId),
+    setServers: outside(changes.setServers, serverId),
+    addReals: outside(changes.addReals, idOfReal),
+    setReals: outside(changes.setReals, idOfReal),
+    addAddresses: outside(changes.addAddresses, addressId),
+    removeReals: outside(changes.removeReals, idOfReal),
+    removeServers: outside(changes.removeServers, serverId),
+    removeAddresses: outside(changes.removeAddresses, addressId),
   }
 }
 

@@ -42,13 +42,17 @@ export function serverId({ ip, port, protocol }: Omit<ServerAddress, 'family'>):
   return `server ${ip} ${port} ${protocol}`
 }
 
+export function addressId(ip: string): string {
+  return `address ${ip}`
+}
+
 /** Two resources have the same id if the kernel can hold only one of them. */
 export function resourceId(resource: Resource): string {
   switch (resource.kind) {
     case 'server':
       return serverId(resource.server)
     case 'address':
-      return `address ${resource.ip}`
+      return addressId(resource.ip)
     case 'member':
       return `member ${resource.set} ${resource.member}`
   }
