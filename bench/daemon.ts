@@ -12,7 +12,7 @@ import type { BenchResult, BenchResults } from './support/results.js'
 
 const sizes = (process.env['BENCH_SERVICES'] ?? '1000,5000').split(',').map(Number)
 const changes = Number(process.env['BENCH_CHANGES'] ?? 30)
-const busySeconds = Number(process.env['BENCH_BUSY_SECONDS'] ?? 20)
+const busySeconds = Number(process.env['BENCH_BUSY_SECONDS'] ?? 60)
 const burstSeconds = Number(process.env['BENCH_BURST_SECONDS'] ?? 60)
 const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,userspace').split(',')
 

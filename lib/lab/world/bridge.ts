@@ -42,8 +42,10 @@ export async function forward(
   from: { readonly path: string } | { readonly host: string; readonly port: number },
   to: NetConnectOpts,
 ): Promise<Server> {
-  const server = createServer({ allowHalfOpen: true }, (client) => {
-    const target = connect({ ...to, allowHalfOpen: true })
+  // Nagle's algorithm would hold back the second of two small messages for 40 ms.
+  const options = { allowHalfOpen: true, noDelay: true }
+  const server = createServer(options, (client) => {
+    const target = connect({ ...to, ...options })
     client.pipe(target)
     target.pipe(client)
     // Either side may close at any moment; then the other side is closed, too.
