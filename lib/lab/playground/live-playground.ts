@@ -1,9 +1,9 @@
 import { pause } from '../../async.js'
+import { Commands } from './commands.js'
 import { Selection } from './selection.js'
 import { CounterReader } from './counter-reader.js'
 import { Learning } from './learning.js'
 import { ModeSwitch } from './mode-switch.js'
-import { ConfigError } from '../../errors.js'
 import { PodMarks } from './pod-marks.js'
 import { parseDaemonLine, Timeline } from './timeline.js'
 import { Programmed } from './programmed.js'
@@ -22,11 +22,6 @@ import type { PageSource } from '../../page/server.js'
 
 const watched = ['services', 'endpointslices.discovery.k8s.io', 'pods', 'deployments.apps'] as const
 const firstReplicas = 3
-const refusals = {
-  family: 'show another family: the playground sends over IPv4 only',
-  flows: 'filter the stream: only the page of a running proxy has one',
-} as const
-
 interface LivePlaygroundOptions {
   readonly modes: readonly [ModeName, ...ModeName[]]
   /** What cannot be shown here, and why; if absent, the limits of the cluster. */
@@ -45,6 +40,7 @@ export class LivePlayground implements PageSource {
   readonly #traffic: Traffic
   readonly #timeline: Timeline
   readonly #learning: Learning
+  readonly #commands: Commands
   readonly #counterReader: CounterReader
   readonly #shown: ShownService
   readonly #selection: Selection
@@ -53,7 +49,6 @@ export class LivePlayground implements PageSource {
   readonly #listeners = new Set<() => void>()
   readonly #stop = new AbortController()
   #isStale = true
-  #kubectl = 'kubectl get pods,services,endpointslices -o wide'
 
   constructor(cluster: LiveCluster, options: LivePlaygroundOptions) {
     this.#cluster = cluster
@@ -103,6 +98,7 @@ export class LivePlayground implements PageSource {
         return this.#programmed.state !== undefined
       },
     })
+    this.#commands = this.#obey()
   }
 
   /** Runs until the signal; the page is served meanwhile. */
@@ -164,7 +160,7 @@ export class LivePlayground implements PageSource {
       stream: null,
       timeline: this.#timeline.view,
       objects: this.#yaml.list(),
-      kubectl: this.#kubectl,
+      kubectl: this.#commands.kubectl,
       kubeconfig: this.#cluster.kubeconfig,
     }
   }
@@ -173,60 +169,8 @@ export class LivePlayground implements PageSource {
     return this.#yaml.read(line)
   }
 
-  async perform(command: PageCommand): Promise<void> {
-    switch (command.do) {
-      case 'mode':
-        return this.#use(command.mode)
-      case 'scheduler':
-        this.#switch.scheduler = command.scheduler
-        if (this.#switch.mode === 'ipvs') return this.#use('ipvs')
-        break
-      case 'select':
-        this.#kubectl = `kubectl ${this.#app.select(command.service)}`
-        break
-      case 'sender':
-        this.#selection.sendFrom(command.sender)
-        break
-      case 'target':
-        this.#selection.wanted = command.target
-        break
-      case 'family':
-      case 'flows':
-        throw new ConfigError(refusals[command.do])
-      case 'rules':
-        this.#shown.rules.show(command.mode, this.#switch.mode)
-        break
-      case 'compare':
-        this.#shown.comparison.show(command.modes)
-        break
-      case 'send':
-        return this.#send(command.count)
-      case 'continuous':
-        this.#traffic.setContinuous(command.on)
-        break
-      case 'clear':
-        this.#traffic.clear()
-        break
-      case 'lesson':
-      case 'predict':
-      case 'exercise':
-      case 'check':
-        await this.#learning.perform(command)
-        break
-      case 'marks':
-        return this.#marks.put(command.marks)
-      case 'apply':
-        this.#did(await this.#yaml.apply(command.yaml))
-        break
-      default:
-        this.#did(this.#app.change(command))
-    }
-    this.#refresh()
-  }
-
-  async #send(count: number): Promise<void> {
-    await this.#switch.settled()
-    await this.#traffic.send(count)
+  perform(command: PageCommand): Promise<void> {
+    return this.#commands.perform(command)
   }
 
   async #use(mode: string): Promise<void> {
@@ -279,9 +223,14 @@ export class LivePlayground implements PageSource {
     })
   }
 
-  #did(words: string): void {
-    this.#shown.rules.because(words)
-    this.#kubectl = `kubectl ${words}`
+  #obey(): Commands {
+    return new Commands({
+      ...{ app: this.#app, yaml: this.#yaml, marks: this.#marks, selection: this.#selection },
+      ...{ shown: this.#shown, modeSwitch: this.#switch, traffic: this.#traffic },
+      learning: this.#learning,
+      use: (mode) => this.#use(mode),
+      refresh: () => this.#refresh(),
+    })
   }
 
   #refresh(): void {
