@@ -52,10 +52,8 @@ export class Schedule {
       this.#due.add(entry)
       this.#begin()
     }
-    const entry: Entry = {
-      ...{ target, isFailing: reason !== undefined, reason },
-      ...{ streak: 0, isGone: false, turn: 0, begin },
-    }
+    const isFailing = reason !== undefined
+    const entry: Entry = { target, isFailing, reason, streak: 0, isGone: false, turn: 0, begin }
     this.#entries.set(target.id, entry)
     this.#plan(entry, this.#deps.random() * target.check.intervalMs)
   }
