@@ -51,6 +51,9 @@ export interface AnsweredRequest {
 
 const longestErrorText = 4096
 
+/** A page of 500 objects has a few MB; a server that ignores pages sends all objects at once. */
+const longestAnswer = 256 * 1024 * 1024
+
 /** As in kube-proxy's client, which sends an HTTP/2 ping and gives up after this time. */
 export const longestSignOfLifeMs = 15_000
 
@@ -217,9 +220,16 @@ export async function beginningOf(body: IncomingMessage, characters: number): Pr
   return text
 }
 
-/** Reads the whole body as JSON. */
+/** Reads the whole body as JSON. A body without an end would take all memory. */
 export async function readJson(body: AsyncIterable<Buffer>): Promise<unknown> {
   const chunks: Buffer[] = []
-  for await (const chunk of body) chunks.push(chunk)
+  let length = 0
+  for await (const chunk of body) {
+    length += chunk.length
+    if (length > longestAnswer) {
+      throw new SourceError(`read an answer: it is longer than ${longestAnswer} bytes`)
+    }
+    chunks.push(chunk)
+  }
   return JSON.parse(Buffer.concat(chunks).toString('utf8')) as unknown
 }

@@ -9,6 +9,7 @@ import { selfSigned } from '../../lib/lab/apiserver/certificate.js'
 import { createApiServer } from '../../lib/lab/apiserver/server.js'
 import { ApiClient } from '../../lib/sources/api-client.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
+import { readJson } from '../../lib/sources/api-client.js'
 import { readJsonLines } from '../../lib/sources/json-lines.js'
 
 const base64 = (text: string) => Buffer.from(text).toString('base64')
@@ -227,4 +228,14 @@ void t.test('event lines may be cut anywhere, and wrong lines are reported', asy
   t.same(lines, [{ a: 'ü' }], 'a character cut in two is whole again')
   await t.rejects(read('{"a":1}\noops\n'), /a line is not JSON/)
   await t.rejects(read(...Array<string>(40).fill('x'.repeat(1024 * 1024))), /longer than/)
+})
+
+t.test('an answer without an end is not kept for ever', async (t) => {
+  const piece = Buffer.alloc(16 * 1024 * 1024, ' ')
+  let pieces = 0
+  const body = function* () {
+    while (pieces++ < 1_000) yield piece
+  }
+  await t.rejects(readJson(Readable.from(body())), { message: /longer than \d+ bytes/ })
+  t.ok(pieces < 100, 'it is not read further')
 })
