@@ -23,7 +23,7 @@ export class SimulatedChecker implements Checker {
       return () => clearTimeout(started)
     }
     this.#schedule = new Schedule({
-      ...{ now, random, most: 256 },
+      ...{ now, random, most: 400 },
       turns: new Turns({ now, timer, turnMs: 50 }),
       probe: (target) => Promise.resolve(probe(target)),
       turned: (turn) => reported({ turns: [turn], counts: this.#schedule.takeCounts() }),

@@ -122,7 +122,8 @@ export class HealthChecks {
     }
     for (const { key: endpoint, ip, port } of endpoints) {
       if (checked.targets.has(endpoint) && !isOther) continue
-      const target = { id: `${id} ${endpoint}`, ip, port, check, reason: undefined }
+      const { namespace } = checked.port
+      const target = { id: `${id} ${endpoint}`, namespace, ip, port, check, reason: undefined }
       checked.targets.set(endpoint, target)
       this.#owners.set(target.id, { checked, endpoint })
       this.#checker.set({ ...target, reason: checked.failing.get(endpoint) })

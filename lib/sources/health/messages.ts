@@ -6,6 +6,8 @@ import type { EndpointCheck } from '../../state/endpoint-check.js'
 export interface CheckTarget {
   /** A unique text, made of service port and endpoint. */
   readonly id: string
+  /** The namespace of the Service. */
+  readonly namespace: string
   readonly ip: string
   readonly port: number
   readonly check: EndpointCheck

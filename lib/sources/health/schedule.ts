@@ -31,25 +31,31 @@ interface Entry {
  * Decides when each endpoint is checked, and what its answers mean. The first checks are spread
  * over an interval. Every interval is up to a fiftieth shorter, so that checks of many endpoints,
  * or of many nodes, that fall together once do not stay together. Checks above the limit wait for
- * their turn.
+ * their turn. One namespace has at most as many places as it leaves free, so thousands of endpoints
+ * that never answer do not hold up the checks of others.
  */
 export class Schedule {
   readonly #deps: ScheduleDeps
   readonly #entries = new Map<string, Entry>()
-  /** In order of the time at which they were due. */
-  readonly #due = new Set<Entry>()
-  #running = 0
+  /** By namespace, in order of the time at which they were due. */
+  readonly #due = new Map<string, Set<Entry>>()
+  /** How many checks run, by namespace. */
+  readonly #running = new Map<string, number>()
+  #free: number
   #counts = { good: 0, bad: 0, unknown: 0 }
 
   constructor(deps: ScheduleDeps) {
     this.#deps = deps
+    this.#free = deps.most
   }
 
   set(target: CheckTarget): void {
     const { reason } = target
     this.remove(target.id)
     const begin = () => {
-      this.#due.add(entry)
+      const { namespace } = target
+      const due = this.#due.get(namespace) ?? new Set()
+      this.#due.set(namespace, due.add(entry))
       this.#begin()
     }
     const isFailing = reason !== undefined
@@ -63,7 +69,7 @@ export class Schedule {
     if (!entry) return
     entry.isGone = true
     this.#deps.turns.cancel(entry.turn, entry.begin)
-    this.#due.delete(entry)
+    this.#due.get(entry.target.namespace)?.delete(entry)
     this.#entries.delete(id)
   }
 
@@ -79,24 +85,34 @@ export class Schedule {
   }
 
   #begin(): void {
-    for (const entry of this.#due) {
-      if (this.#running >= this.#deps.most) return
-      this.#due.delete(entry)
-      void this.#check(entry)
+    for (const [namespace, due] of this.#due) {
+      for (const entry of due) {
+        if ((this.#running.get(namespace) ?? 0) >= this.#free) break
+        due.delete(entry)
+        void this.#check(entry)
+      }
+      if (due.size === 0) this.#due.delete(namespace)
     }
+  }
+
+  #count(namespace: string, more: 1 | -1): void {
+    const running = (this.#running.get(namespace) ?? 0) + more
+    if (running === 0) this.#running.delete(namespace)
+    else this.#running.set(namespace, running)
+    this.#free -= more
   }
 
   async #check(entry: Entry): Promise<void> {
     const { now, random, probe } = this.#deps
-    const { intervalMs } = entry.target.check
+    const { namespace, check } = entry.target
     const began = now()
-    this.#running++
+    this.#count(namespace, 1)
     const outcome = await probe(entry.target)
-    this.#running--
+    this.#count(namespace, -1)
     this.#counts[outcome.kind]++
     if (!entry.isGone) {
       this.#account(entry, outcome)
-      const pause = intervalMs * (1 - random() / 50)
+      const pause = check.intervalMs * (1 - random() / 50)
       this.#plan(entry, Math.max(0, began + pause - now()))
     }
     this.#begin()

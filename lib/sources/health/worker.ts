@@ -10,8 +10,11 @@ import type { CheckReport, CheckTarget, TargetChanges, Turn } from './messages.j
 import type { Libc } from '../../kernel/sockets/libc.js'
 import type { Outcome } from './outcome.js'
 
-/** Enough for 10,000 endpoints of which a tenth never answers; few descriptors for any process. */
-const mostAtATime = 256
+/**
+ * One namespace may use half of them: enough for 10,000 endpoints of which a tenth never answers.
+ * They are few descriptors for any process.
+ */
+const mostAtATime = 400
 /**
  * The time between two turns, at which checks begin and are read: a wake-up costs more than a
  * check.

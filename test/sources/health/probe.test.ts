@@ -22,7 +22,8 @@ async function said(text: string, server: Server, timeout = '60s'): Promise<stri
   const check = endpointCheckOf({ ...options, 'health-check-interval': '60s' }, 'TCP')
   const address = server.address()
   if (!check || typeof address !== 'object' || !address) throw new Error('nothing to check')
-  const target = { id: '', ip: '127.0.0.1', port: address.port, check, reason: undefined }
+  const place = { ip: '127.0.0.1', port: address.port }
+  const target = { id: '', namespace: '', ...place, check, reason: undefined }
   const ways = check.kind === 'grpc' ? [probe] : [probe, polled.probe.bind(polled)]
   const words = new Set<string>()
   for (const way of ways) {
@@ -122,7 +123,8 @@ t.test('a check that begins beside others has all of its time', async (t) => {
   )
   const address = silent.address()
   if (!check || typeof address !== 'object' || !address) throw new Error('nothing to check')
-  const target = { id: '', ip: '127.0.0.1', port: address.port, check, reason: undefined }
+  const place = { ip: '127.0.0.1', port: address.port }
+  const target = { id: '', namespace: '', ...place, check, reason: undefined }
   const clock = { ms: 0 }
   const looks: (() => void)[] = []
   const probes = new PolledProbes({

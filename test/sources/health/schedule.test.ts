@@ -55,11 +55,11 @@ function played(most = 256) {
   return { schedule, turns, checks, pending, timers, round }
 }
 
-function target(id: string, reason?: string): CheckTarget {
+function target(id: string, reason?: string, namespace = 'default'): CheckTarget {
   const options = { 'health-check': 'tcp', 'health-check-interval': '10s' }
   const check = endpointCheckOf(options, 'TCP')
   if (!check) throw new Error('no check')
-  return { id, ip: '192.0.2.1', port: 1, check, reason }
+  return { id, namespace, ip: '192.0.2.1', port: 1, check, reason }
 }
 
 t.test('three failures in a row turn an endpoint, two good answers turn it back', async (t) => {
@@ -103,12 +103,27 @@ t.test('an interval is never longer than asked for, so fall x interval is a prom
 })
 
 t.test('checks above the limit wait for their turn, and all get one', async (t) => {
-  const { schedule, checks, round } = played(2)
+  const { schedule, checks, round } = played(4)
   for (const id of ['a', 'b', 'c', 'd', 'e']) schedule.set(target(id))
   await round('good')
   t.same(new Set(checks.map(({ id }) => id)).size, 4, 'two began, and two when these ended')
   await round('good')
   t.same([...new Set(checks.map(({ id }) => id))], ['a', 'b', 'c', 'd', 'e'])
+})
+
+t.test('a namespace whose endpoints never answer leaves places to others', (t) => {
+  const { schedule, checks, timers } = played(8)
+  for (let index = 0; index < 20; index++) schedule.set(target(`dark ${index}`))
+  for (const namespace of ['shop', 'bank']) {
+    schedule.set(target(namespace, undefined, namespace))
+    schedule.set(target(`${namespace} too`, undefined, namespace))
+  }
+  for (const timer of timers) timer.then()
+  t.same(
+    checks.map(({ id }) => id),
+    ['dark 0', 'dark 1', 'dark 2', 'dark 3', 'shop', 'shop too', 'bank'],
+  )
+  t.end()
 })
 
 t.test('an endpoint that left is neither checked nor told', async (t) => {
