@@ -198,7 +198,7 @@ async function conformance() {
 async function umlMachines() {
   const { umlSkip } = await import('../build/test/support/uml.js')
   const { machines, commandOf } = await import('../build/test/uml/parts.js')
-  return machines.map((machine) => {
+  return machines.map((machine, index) => {
     const name = `User Mode Linux, ${machine.name}`
     const run = async () => {
       if (umlSkip) {
@@ -209,7 +209,10 @@ async function umlMachines() {
       return readParts(machine.parts, (onLine) =>
         start(
           'env',
-          ['UML_SECONDS=3600', process.execPath, 'scripts/uml-run.mjs', commandOf(machine)],
+          [
+            ...['UML_SECONDS=3600', `UML_PROCESSOR=${index}`],
+            ...[process.execPath, 'scripts/uml-run.mjs', commandOf(machine)],
+          ],
           { onLine, timeoutSeconds: 3600 },
         ),
       )
