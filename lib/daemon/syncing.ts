@@ -7,7 +7,7 @@ import { CheckThread, type CheckThreadOptions } from '../sources/health/check-th
 import { HealthChecks } from '../sources/health/health-checks.js'
 import { objectObserver } from '../observe/object-observer.js'
 import { pause } from '../async.js'
-import { processorMs } from '../kernel/this-process.js'
+import { processorClock } from '../kernel/this-process.js'
 import { SyncLoop, type SyncIntervals } from '../sync/loop.js'
 import { Syncer } from '../sync/syncer.js'
 import { syncRound, type SyncListener } from '../sync/sync-round.js'
@@ -42,7 +42,7 @@ export function syncLoop({ config, deps, chosen }: Setup): SyncLoop {
   return new SyncLoop({
     ...syncIntervals(config, chosen),
     onError: (error) => deps.log.error({ err: error }, 'sync threw'),
-    processorMs,
+    processorMs: processorClock(),
   })
 }
 

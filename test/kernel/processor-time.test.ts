@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import { runCommand } from '../../lib/kernel/command.js'
-import { processorMs } from '../../lib/kernel/this-process.js'
+import { processorClock } from '../../lib/kernel/this-process.js'
 
 /**
  * A line of the kernel. The name may be any text; programs that have ended took 30 and 20 ticks.
@@ -13,6 +13,7 @@ const stat = '7 (a ) b) S 1 7 7 0 -1 4194304 900 800 0 0 500 400 30 20 20 0 1 0 
 t.test('the first thread in ns and the programs that have ended in ticks', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'processor-time-'))
   t.teardown(() => rmSync(folder, { recursive: true }))
+  const processorMs = processorClock(folder)
   for (const [schedstat, of, ms] of [
     ['7000000 2500000 12\n', stat, 507],
     ['0 0 0\n', stat, 500],
@@ -22,12 +23,13 @@ t.test('the first thread in ns and the programs that have ended in ticks', (t) =
   ] as const) {
     writeFileSync(join(folder, 'schedstat'), schedstat)
     writeFileSync(join(folder, 'stat'), of)
-    t.equal(processorMs(folder), ms, JSON.stringify([schedstat, of]))
+    t.equal(processorMs(), ms, JSON.stringify([schedstat, of]))
   }
-  t.equal(processorMs(join(folder, 'missing')), undefined)
+  t.equal(processorClock(join(folder, 'missing'))(), undefined)
   t.end()
 })
 
+const processorMs = processorClock()
 const skip = processorMs() === undefined && 'this kernel does not say'
 
 t.test('work counts, here and in programs; waiting does not', { skip }, async (t) => {
