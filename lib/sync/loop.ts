@@ -16,8 +16,14 @@ const pauseOfCost = 9
 /** A quiet time makes later pauses shorter by at most this. So one slow sync delays nobody. */
 const savedPauseMs = 200
 
-/** The longest pause, whatever a sync cost: no change waits longer for the next sync to begin. */
-const longestPauseMs = 1000
+/**
+ * A change that a sync has just missed waits for that sync, for the pause and for its own sync. No
+ * pause makes this longer, so a change is in the kernel within a second.
+ */
+const longestWaitMs = 900
+
+/** A pause of this length may follow even a sync that takes longer than the longest wait. */
+const alwaysAllowedMs = 250
 
 export interface SyncIntervals {
   /**
@@ -87,17 +93,19 @@ export class SyncLoop {
       const usedMs = (this.#processorMs() ?? Infinity) - (usedBefore ?? 0)
       ended = this.#clock.now()
       // The processor time may include a program that was started for something else and ends now.
-      const pauseMs = this.#pauseAfter(Math.min(usedMs, ended - started))
+      const durationMs = ended - started
+      const pauseMs = this.#pauseAfter(Math.min(usedMs, durationMs), durationMs)
       await this.#clock.sleep(pauseMs, signal)
       const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)
       await this.#wait(idleMs - pauseMs, signal)
     }
   }
 
-  #pauseAfter(costMs: number): number {
+  #pauseAfter(costMs: number, durationMs: number): number {
     const { minIntervalMs, maxIntervalMs } = this.#intervals
     if (minIntervalMs !== 'measured') return minIntervalMs
     const owedMs = this.#owedMs + pauseOfCost * Math.max(0, costMs)
+    const longestPauseMs = Math.max(longestWaitMs - 2 * durationMs, alwaysAllowedMs)
     this.#owedMs = Math.min(owedMs, longestPauseMs, maxIntervalMs)
     return Math.max(0, this.#owedMs)
   }
