@@ -37,8 +37,8 @@ export function benchmarksMarkdown(machine: Machine, reports: readonly AreaRepor
   return [
     '# Benchmarks\n',
     '<!-- Written by `npm run bench`; run it again rather than change it here. -->\n',
-    'One run of `npm run bench` on the machine below. Absolute numbers drift with the machine; ratios',
-    'do so much less. `npm run bench -- --peer NAME=COMMAND` measures any other proxy in the same run:\n',
+    'Results of `npm run bench` on the machine below; each part says when it ran. Absolute numbers',
+    'drift with the machine, also within a day; ratios do so much less. `npm run bench -- --peer NAME=COMMAND` measures any other proxy in the same run:\n',
     '```sh',
     "npm run bench -- daemon --peer 'go=/usr/local/bin/kube-proxy --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode {mode}'",
     '```\n',
