@@ -51,7 +51,7 @@ export interface AnsweredRequest {
 
 const longestErrorText = 4096
 
-/** A page of 500 objects has a few MB; a server that ignores pages sends all objects at once. */
+/** A page has 250 objects and a few MB; a server that ignores pages sends all objects at once. */
 const longestAnswer = 256 * 1024 * 1024
 
 /** As in kube-proxy's client, which sends an HTTP/2 ping and gives up after this time. */

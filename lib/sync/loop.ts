@@ -17,8 +17,8 @@ const pauseOfCost = 9
 const savedPauseMs = 200
 
 /**
- * A change that a sync has just missed waits for that sync, for the pause and for its own sync. No
- * pause makes this longer, so a change is in the kernel within a second.
+ * A change that a sync has just missed waits for that sync, for the pause and for its own sync. The
+ * pause never makes this longer, so a change is in the kernel within a second if syncs are quick.
  */
 const longestWaitMs = 900
 

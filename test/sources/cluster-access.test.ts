@@ -7,9 +7,8 @@ import { stringify } from 'yaml'
 import { ConfigError, SourceError } from '../../lib/errors.js'
 import { selfSigned } from '../../lib/lab/apiserver/certificate.js'
 import { createApiServer } from '../../lib/lab/apiserver/server.js'
-import { ApiClient } from '../../lib/sources/api-client.js'
+import { ApiClient, readJson } from '../../lib/sources/api-client.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
-import { readJson } from '../../lib/sources/api-client.js'
 import { readJsonLines } from '../../lib/sources/json-lines.js'
 
 const base64 = (text: string) => Buffer.from(text).toString('base64')

@@ -24,14 +24,15 @@ const programs = Object.fromEntries(
  * one processor is enough. To wake another one takes three times as long as a system call.
  * `UML_PROCESSOR` keeps machines that run at the same time apart.
  */
-function processor(): number | undefined {
+function processor(): number {
   const status = readFileSync('/proc/self/status', 'utf8')
   const allowed = (/^Cpus_allowed_list:\s*(.*)$/m.exec(status)?.[1] ?? '0').split(',')
   const processors = allowed.flatMap((range) => {
     const [first = 0, last = first] = range.split('-').map(Number)
     return Array.from({ length: last - first + 1 }, (_, index) => first + index)
   })
-  return processors[Number(process.env['UML_PROCESSOR'] ?? process.pid) % processors.length]
+  const turn = Number(process.env['UML_PROCESSOR'] ?? process.pid)
+  return processors[turn % processors.length] ?? 0
 }
 
 const machineOf = (memory: string): Machine => ({

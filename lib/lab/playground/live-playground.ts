@@ -22,6 +22,7 @@ import type { PageSource } from '../../page/server.js'
 
 const watched = ['services', 'endpointslices.discovery.k8s.io', 'pods', 'deployments.apps'] as const
 const firstReplicas = 3
+
 interface LivePlaygroundOptions {
   readonly modes: readonly [ModeName, ...ModeName[]]
   /** What cannot be shown here, and why; if absent, the limits of the cluster. */

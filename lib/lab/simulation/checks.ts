@@ -1,6 +1,6 @@
 import { aborted } from '../../async.js'
-import { Schedule } from '../../sources/health/schedule.js'
-import { Turns } from '../../sources/health/turns.js'
+import { mostAtATime, Schedule } from '../../sources/health/schedule.js'
+import { Turns, turnMs } from '../../sources/health/turns.js'
 import type { CheckReport, CheckTarget } from '../../sources/health/messages.js'
 import type { Checker } from '../../sources/health/health-checks.js'
 import type { Outcome } from '../../sources/health/outcome.js'
@@ -23,8 +23,8 @@ export class SimulatedChecker implements Checker {
       return () => clearTimeout(started)
     }
     this.#schedule = new Schedule({
-      ...{ now, random, most: 400 },
-      turns: new Turns({ now, timer, turnMs: 50 }),
+      ...{ now, random, most: mostAtATime },
+      turns: new Turns({ now, timer, turnMs }),
       probe: (target) => Promise.resolve(probe(target)),
       turned: (turn) => reported({ turns: [turn], counts: this.#schedule.takeCounts() }),
     })

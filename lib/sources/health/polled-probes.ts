@@ -10,8 +10,6 @@ import type { CheckTarget } from './messages.js'
 const mostIdle = 64
 /** An address of family AF_UNSPEC. To connect to it ends a connection. */
 const nobody = new Uint8Array(16)
-/** What connect and send say while the connection is being made. */
-const unfinished: ReadonlySet<number> = new Set([errno.EALREADY, errno.EINPROGRESS, errno.EAGAIN])
 
 interface Attempt {
   readonly target: CheckTarget
@@ -103,13 +101,13 @@ export class PolledProbes {
   #lookAt(attempt: Attempt): Outcome | undefined {
     const { target, fd, address } = attempt
     if (!attempt.isConnected) {
-      const isTcp = target.check.kind === 'tcp'
-      // A second call of connect tells how the first one ended; so does the first call of send.
-      const begun = isTcp ? this.#sockets.connect(fd, address) : this.#ask(attempt)
-      if (unfinished.has(-begun)) return undefined
-      if (begun < 0) return refusal(errnoName(begun))
+      // A second call of connect tells how the first one ended.
+      const connected = this.#sockets.connect(fd, address)
+      if (connected === -errno.EALREADY || connected === -errno.EINPROGRESS) return undefined
+      if (connected < 0) return refusal(errnoName(connected))
       attempt.isConnected = true
-      return isTcp ? good : undefined
+      if (target.check.kind === 'tcp') return good
+      return this.#ask(attempt)
     }
     const { address: at, bytes } = this.#buffer
     const count = this.#sockets.receive(fd, at, longestStatusLine - attempt.head.length)
@@ -120,11 +118,12 @@ export class PolledProbes {
     return httpAnswer(attempt.head)
   }
 
-  #ask({ target, fd }: Attempt): number {
+  #ask({ target, fd }: Attempt): Outcome | undefined {
     const { check, ip, port } = target
     const request = httpRequest(check.path, hostPort(ip, check.port ?? port))
     const length = this.#buffer.bytes.write(request, 'latin1')
-    return this.#sockets.send(fd, this.#buffer.address, length)
+    const sent = this.#sockets.send(fd, this.#buffer.address, length)
+    return sent < 0 ? refusal(errnoName(sent)) : undefined
   }
 
   #end(attempt: Attempt, outcome: Outcome): void {

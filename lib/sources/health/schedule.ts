@@ -2,6 +2,12 @@ import type { CheckCounts, CheckTarget, Turn } from './messages.js'
 import type { Outcome } from './outcome.js'
 import type { Turns } from './turns.js'
 
+/**
+ * How many checks run at a time. One namespace may use half of them: enough for 10,000 endpoints of
+ * which a tenth never answers. They are few descriptors for any process.
+ */
+export const mostAtATime = 400
+
 interface ScheduleDeps {
   readonly probe: (target: CheckTarget) => Promise<Outcome>
   readonly turned: (turn: Turn) => void
@@ -86,6 +92,7 @@ export class Schedule {
 
   #begin(): void {
     for (const [namespace, due] of this.#due) {
+      if (this.#free === 0) return
       for (const entry of due) {
         if ((this.#running.get(namespace) ?? 0) >= this.#free) break
         due.delete(entry)

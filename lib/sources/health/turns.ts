@@ -1,3 +1,9 @@
+/**
+ * The time between two turns, at which checks begin and are read: a wake-up costs more than a
+ * check.
+ */
+export const turnMs = 50
+
 interface TurnsDeps {
   /** Milliseconds of a clock that nobody can set. */
   readonly now: () => number

@@ -4,22 +4,12 @@
 import { parentPort } from 'node:worker_threads'
 import { PolledProbes } from './polled-probes.js'
 import { probe } from './probe.js'
-import { Schedule } from './schedule.js'
-import { Turns } from './turns.js'
+import { mostAtATime, Schedule } from './schedule.js'
+import { Turns, turnMs } from './turns.js'
 import type { CheckReport, CheckTarget, TargetChanges, Turn } from './messages.js'
 import type { Libc } from '../../kernel/sockets/libc.js'
 import type { Outcome } from './outcome.js'
 
-/**
- * One namespace may use half of them: enough for 10,000 endpoints of which a tenth never answers.
- * They are few descriptors for any process.
- */
-const mostAtATime = 400
-/**
- * The time between two turns, at which checks begin and are read: a wake-up costs more than a
- * check.
- */
-const turnMs = 50
 /** Endpoints that fail together, such as those of a dead node, are reported together. */
 const tellAfterMs = 20
 const countEveryMs = 1000
