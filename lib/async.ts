@@ -1,12 +1,40 @@
-import { setTimeout as delay } from 'node:timers/promises'
-
 /** The longest time of a timer, 24 days. A timer for more fires after 1 ms instead. */
 const longestTimerMs = 2 ** 31 - 1
 
-/** Resolves after `ms`, or at once when the signal comes; never rejects. */
-export async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  // An abort also ends the wait; the caller checks the signal next.
-  await delay(Math.min(ms, longestTimerMs), undefined, { signal }).catch(() => undefined)
+/** Ends a pause early. A ring while nobody waits ends the next pause at once. */
+export class Bell {
+  isRung = false
+  /** Called at a ring. One pause at a time listens. */
+  onRing: (() => void) | undefined
+
+  ring(): void {
+    this.isRung = true
+    this.onRing?.()
+  }
+
+  /** Forgets the rings until now. */
+  silence(): void {
+    this.isRung = false
+  }
+}
+
+/**
+ * Resolves after `ms`, or at once at the signal or when the bell rings; never rejects. Written by
+ * hand, because an aborted timer of Node makes an error with a stack trace, and waits are frequent.
+ */
+export function pause(ms: number, signal: AbortSignal, bell?: Bell): Promise<void> {
+  if (signal.aborted || bell?.isRung === true) return Promise.resolve()
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer)
+      signal.removeEventListener('abort', end)
+      if (bell) bell.onRing = undefined
+      resolve()
+    }
+    const timer = ms === Infinity ? undefined : setTimeout(end, Math.min(ms, longestTimerMs))
+    signal.addEventListener('abort', end)
+    if (bell) bell.onRing = end
+  })
 }
 
 /** Resolves once the signal is aborted; at once when it already is. */

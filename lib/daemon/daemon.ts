@@ -49,7 +49,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const metrics = metricsOf(setup)
   const counting = await flowCountingOf(setup, metrics)
   const observation = await observe(setup, { metrics, counting }, signal)
-  const loop = syncLoop(setup)
+  const loop = await syncLoop(setup)
   const requests = daemonRequests({ log, loop, observation }, metrics, counting)
 
   const mode = config.dryRun

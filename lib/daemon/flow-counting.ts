@@ -68,7 +68,8 @@ export async function flowCounting(setup: Setup, metrics: Metrics): Promise<Flow
     flows,
     podNames,
     started: (update) => flows.started(update),
-    synced: () => firstSync.abort(),
+    // A reason is given, because the default one is an error, which costs a stack trace.
+    synced: () => firstSync.abort('synced'),
     run: async (signal) => {
       await Promise.all([flows.run(signal), exporter?.run(aborted(firstSync.signal), signal)])
       await exporter?.end()

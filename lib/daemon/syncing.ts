@@ -7,7 +7,7 @@ import { CheckThread, type CheckThreadOptions } from '../sources/health/check-th
 import { HealthChecks } from '../sources/health/health-checks.js'
 import { objectObserver } from '../observe/object-observer.js'
 import { pause } from '../async.js'
-import { processorClock } from '../kernel/this-process.js'
+import { openProcessorClock } from '../kernel/processor-clock.js'
 import { SyncLoop, type SyncIntervals } from '../sync/loop.js'
 import { Syncer } from '../sync/syncer.js'
 import { syncRound, type SyncListener } from '../sync/sync-round.js'
@@ -38,11 +38,11 @@ export function syncIntervals(config: Config, { definition, mode }: ChosenMode):
   }
 }
 
-export function syncLoop({ config, deps, chosen }: Setup): SyncLoop {
+export async function syncLoop({ config, deps, chosen }: Setup): Promise<SyncLoop> {
   return new SyncLoop({
     ...syncIntervals(config, chosen),
     onError: (error) => deps.log.error({ err: error }, 'sync threw'),
-    processorMs: processorClock(),
+    processorMs: await openProcessorClock(),
   })
 }
 
@@ -107,7 +107,8 @@ export function syncing(parts: SyncingParts): () => Promise<boolean> {
       },
       listeners,
       applied: (state) => flows?.applied(state),
-      allApplied: () => allApplied.abort(),
+      // A reason is given, because the default one is an error, which costs a stack trace.
+      allApplied: () => allApplied.abort('applied'),
     })
 }
 

@@ -1,4 +1,4 @@
-import { pause } from '../async.js'
+import { Bell, pause } from '../async.js'
 import { watch, type FSWatcher } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
@@ -28,7 +28,7 @@ export async function followPath(
 ): Promise<void> {
   const { settleMs = 150, pollMs = 5000 } = options
   const watchers = new Map<string, FSWatcher>()
-  let wake = new AbortController()
+  const changed = new Bell()
   const follow = (folders: Iterable<string>) => {
     const wanted = new Set(folders)
     for (const [folder, watcher] of watchers) {
@@ -41,7 +41,7 @@ export async function followPath(
       // The folder of the path, /tmp for instance, may hold other files. They do not matter here.
       const only = folder === dirname(path) ? basename(path) : undefined
       const watcher = tryWatch(folder, (name) => {
-        if (concerns(name, only)) wake.abort()
+        if (concerns(name, only)) changed.ring()
       })
       if (watcher) watchers.set(folder, watcher)
       watcher?.on('error', () => {
@@ -55,7 +55,7 @@ export async function followPath(
   try {
     follow([dirname(path), path])
     while (!signal.aborted) {
-      wake = new AbortController()
+      changed.silence()
       const began = performance.now()
       // The scan fails when no file descriptors are left. The previous snapshot still holds then.
       const found = await scan(path, options.matches).catch(() => undefined)
@@ -68,8 +68,8 @@ export async function followPath(
       }
       // Scans take at most 2 % of the time, also of many files.
       const restMs = Math.max(pollMs, pollsPerScan * (performance.now() - began))
-      await pause(restMs, AbortSignal.any([signal, wake.signal]))
-      if (wake.signal.aborted) await pause(settleMs, signal)
+      await pause(restMs, signal, changed)
+      if (changed.isRung) await pause(settleMs, signal)
     }
   } finally {
     follow([])

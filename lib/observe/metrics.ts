@@ -140,9 +140,8 @@ export class Metrics implements Meter {
       return undefined
     }
     // prom-client throws on an unknown label, and a metric must never stop a sync.
-    const chosen = Object.fromEntries(
-      known.spec.labels.map((label) => [label, labels[label] ?? '']),
-    )
+    const chosen: Record<string, string> = {}
+    for (const label of known.spec.labels) chosen[label] = labels[label] ?? ''
     const isOfService = known.spec.labels.includes('service')
     return {
       metric: known.metric,

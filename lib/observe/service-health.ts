@@ -1,4 +1,4 @@
-import { aborted } from '../async.js'
+import { Bell, pause } from '../async.js'
 import type { Server } from 'node:http'
 import type { HealthCheck } from '../state/health-check-ports.js'
 import { familyOf, type IpFamily } from '../state/ip.js'
@@ -13,8 +13,8 @@ interface ServiceHealthOptions {
   readonly failed: (target: HealthCheck, message: string) => void
   readonly clients?: ClientConnections
   readonly retryMs: number
-  /** Resolves after `ms`, or at once when the signal comes; never rejects. */
-  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
+  /** Resolves after `ms`, or at once at the signal or when the bell rings; never rejects. */
+  readonly sleep: (ms: number, signal: AbortSignal, bell: Bell) => Promise<void>
 }
 
 interface Listener {
@@ -34,8 +34,7 @@ export class ServiceHealth {
   readonly #open = new Map<string, Listener>()
   /** By the same key: the last reason why a port could not be opened. */
   readonly #failures = new Map<string, string>()
-  /** Aborted by `set`; a new one for every round. */
-  #changed = new AbortController()
+  readonly #changed = new Bell()
 
   constructor(options: ServiceHealthOptions) {
     this.#options = options
@@ -48,19 +47,18 @@ export class ServiceHealth {
   set(targets: ReadonlyMap<string, HealthCheck>, addresses: readonly string[]): void {
     this.#targets = targets
     this.#addresses = addresses
-    this.#changed.abort()
+    this.#changed.ring()
   }
 
   /** Opens and closes ports as wanted until the signal, then closes all (L18). */
   async run(signal: AbortSignal): Promise<void> {
     const { retryMs, sleep } = this.#options
     while (!signal.aborted) {
-      this.#changed = new AbortController()
+      this.#changed.silence()
       const isComplete = await this.#reconcile()
-      const either = AbortSignal.any([signal, this.#changed.signal])
       // Ports that could not be opened are tried again.
-      if (isComplete) await aborted(either)
-      else await sleep(retryMs, either)
+      if (isComplete) await pause(Infinity, signal, this.#changed)
+      else await sleep(retryMs, signal, this.#changed)
     }
     await Promise.all([...this.#open.values()].map(({ server }) => close(server)))
     this.#open.clear()

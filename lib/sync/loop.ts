@@ -1,11 +1,11 @@
-import { pause } from '../async.js'
+import { Bell, pause } from '../async.js'
 
 /** A clock. Tests pass one that they advance by hand. */
 export interface Clock {
   /** Milliseconds of a clock that nobody can set. */
   now(): number
-  /** Resolves after `ms`, or at once when the signal is aborted; never rejects. */
-  sleep(ms: number, signal: AbortSignal): Promise<void>
+  /** Resolves after `ms`, or at once at the signal or when the bell rings; never rejects. */
+  sleep(ms: number, signal: AbortSignal, bell?: Bell): Promise<void>
 }
 
 export const systemClock: Clock = { now: () => performance.now(), sleep: pause }
@@ -51,8 +51,7 @@ export class SyncLoop {
   readonly #clock: Clock
   readonly #processorMs: () => number | undefined
   #intervals: SyncIntervals
-  #isRequested = false
-  #wake = new AbortController()
+  readonly #requested = new Bell()
   /** The pause that past syncs still need; negative if a quiet time makes later pauses shorter. */
   #owedMs = 0
 
@@ -70,10 +69,7 @@ export class SyncLoop {
 
   /** Requests a sync. Many requests before it starts make one sync (R12). */
   request(): void {
-    if (this.#isRequested) return
-    this.#isRequested = true
-    // A reason is given, because the default one is an error, which costs a stack trace.
-    this.#wake.abort('requested')
+    this.#requested.ring()
   }
 
   /**
@@ -81,10 +77,10 @@ export class SyncLoop {
    * finished. `sync` resolves to whether everything succeeded; a rejection counts as a failure.
    */
   async run(sync: () => Promise<boolean>, signal: AbortSignal): Promise<void> {
-    await this.#wait(Infinity, signal)
+    await this.#clock.sleep(Infinity, signal, this.#requested)
     let ended = this.#clock.now()
     while (!signal.aborted) {
-      this.#isRequested = false
+      this.#requested.silence()
       this.#owedMs = Math.max(this.#owedMs - (this.#clock.now() - ended), -savedPauseMs)
       const started = this.#clock.now()
       const usedBefore = this.#processorMs()
@@ -97,7 +93,7 @@ export class SyncLoop {
       const pauseMs = this.#pauseAfter(Math.min(usedMs, durationMs), durationMs)
       await this.#clock.sleep(pauseMs, signal)
       const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)
-      await this.#wait(idleMs - pauseMs, signal)
+      if (idleMs > pauseMs) await this.#clock.sleep(idleMs - pauseMs, signal, this.#requested)
     }
   }
 
@@ -116,17 +112,6 @@ export class SyncLoop {
     } catch (error) {
       this.#options.onError(error)
       return false
-    }
-  }
-
-  /** Waits for a request, but not longer than `ms`. */
-  async #wait(ms: number, signal: AbortSignal): Promise<void> {
-    this.#wake = new AbortController()
-    if (this.#isRequested || ms <= 0) return
-    const either = AbortSignal.any([signal, this.#wake.signal])
-    if (ms !== Infinity) await this.#clock.sleep(ms, either)
-    else if (!either.aborted) {
-      await new Promise((resolve) => either.addEventListener('abort', resolve, { once: true }))
     }
   }
 }

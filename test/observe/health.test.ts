@@ -312,9 +312,10 @@ t.test(
       isHealthy: () => healthy,
       retryMs: 5000,
       failed: ({ name }, message) => failures.push(`${name}: ${message}`),
-      sleep: (_ms, signal) =>
+      sleep: (_ms, signal, bell) =>
         new Promise((resolve) => {
           tick = resolve
+          bell.onRing = resolve
           signal.addEventListener('abort', () => resolve())
           slept()
         }),

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
 import { SyncLoop, type Clock } from '../../lib/sync/loop.js'
-import { together } from '../../lib/async.js'
+import { together, type Bell } from '../../lib/async.js'
 import { syncRound } from '../../lib/sync/sync-round.js'
 import { Tracker, type TrackerSettings } from '../../lib/state/tracker.js'
 import { Syncer } from '../../lib/sync/syncer.js'
@@ -18,20 +18,22 @@ class ManualClock implements Clock {
     return this.#now
   }
 
-  sleep(ms: number, signal: AbortSignal): Promise<void> {
+  sleep(ms: number, signal: AbortSignal, bell?: Bell): Promise<void> {
     return new Promise((resolve) => {
-      if (signal.aborted || ms <= 0) {
+      if (signal.aborted || ms <= 0 || bell?.isRung === true) {
         resolve()
         return
       }
       const wake = () => {
         signal.removeEventListener('abort', wake)
+        if (bell) bell.onRing = undefined
         this.#sleepers = this.#sleepers.filter((other) => other !== sleeper)
         resolve()
       }
       const sleeper = { at: this.#now + ms, wake }
       this.#sleepers.push(sleeper)
       signal.addEventListener('abort', wake)
+      if (bell) bell.onRing = wake
     })
   }
 
