@@ -31,7 +31,6 @@ await build({
   format: 'iife',
   platform: 'browser',
   target: 'es2022',
-  alias: { 'node:timers/promises': join(lib, 'lab/simulation/browser-timers.js') },
   // The bundle keeps no module of Node.js, because it uses nothing that imports one.
   external: ['node:*'],
   logLevel: 'warning',

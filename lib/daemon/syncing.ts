@@ -7,7 +7,7 @@ import { CheckThread, type CheckThreadOptions } from '../sources/health/check-th
 import { HealthChecks } from '../sources/health/health-checks.js'
 import { objectObserver } from '../observe/object-observer.js'
 import { pause } from '../async.js'
-import { openProcessorClock } from '../kernel/processor-clock.js'
+import { openProcessorClock } from '../kernel/this-process.js'
 import { SyncLoop, type SyncIntervals } from '../sync/loop.js'
 import { Syncer } from '../sync/syncer.js'
 import { syncRound, type SyncListener } from '../sync/sync-round.js'

@@ -22,3 +22,40 @@ function readLimits(): string {
     return ''
   }
 }
+
+/** CLOCK_THREAD_CPUTIME_ID of Linux. */
+const thisThread = 3
+/** RUSAGE_CHILDREN of Linux. */
+const endedPrograms = -1
+/** `struct rusage` has 18 numbers; the first four are seconds and microseconds of both times. */
+const usageNumbers = 18
+
+/**
+ * Tells the processor time that syncs have taken so far, in ms: of the thread that calls, and of the
+ * programs that this process started and that have ended. Undefined where the kernel does not tell
+ * it. Two system calls, because reading the same from /proc takes ten times as long, twice a sync.
+ */
+export async function openProcessorClock(): Promise<() => number | undefined> {
+  try {
+    const { default: koffi } = await import('koffi')
+    const library = koffi.load(null)
+    const clockOf = library.func('int clock_gettime(int, void *)')
+    const usageOf = library.func('int getrusage(int, void *)')
+    const Longs = koffi.sizeof('long') === 8 ? BigInt64Array : Int32Array
+    const time = new Longs(2)
+    const usage = new Longs(usageNumbers)
+    return () => {
+      if (clockOf(thisThread, time) !== 0 || usageOf(endedPrograms, usage) !== 0) return undefined
+      const [seconds = 0, nanoseconds = 0] = time
+      const [user = 0, userRest = 0, system = 0, systemRest = 0] = usage
+      return (
+        (Number(seconds) + Number(user) + Number(system)) * 1000 +
+        (Number(userRest) + Number(systemRest)) / 1000 +
+        Number(nanoseconds) / 1e6
+      )
+    }
+  } catch {
+    // Another operating system, or no koffi for this processor.
+    return () => undefined
+  }
+}

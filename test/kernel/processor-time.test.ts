@@ -1,6 +1,6 @@
 import t from 'tap'
 import { runCommand } from '../../lib/kernel/command.js'
-import { openProcessorClock } from '../../lib/kernel/processor-clock.js'
+import { openProcessorClock } from '../../lib/kernel/this-process.js'
 
 const processorMs = await openProcessorClock()
 const skip = processorMs() === undefined && 'this kernel does not say'

@@ -1,39 +1,34 @@
-import { syncBuiltinESMExports } from 'node:module'
-import promises from 'node:timers/promises'
-
 interface Sleeper {
   readonly until: number
   readonly wake: () => void
 }
 
 /**
- * Plays the time of this process for all that waits by `node:timers/promises`. Time passes only
- * when a test says so, so that a slow machine changes nothing.
+ * Plays the time of this process for all that waits by `setTimeout`. Time passes only when a test
+ * says so, so that a slow machine changes nothing.
  */
 export function playTime(): { pass(ms: number): Promise<void> } {
   let now = 0
   const sleepers = new Set<Sleeper>()
-  const sleep = (ms = 0, value?: unknown, { signal }: { signal?: AbortSignal } = {}) =>
-    new Promise<unknown>((resolve, reject) => {
-      const end = (settle: () => void) => {
-        sleepers.delete(sleeper)
-        signal?.removeEventListener('abort', onAbort)
-        settle()
-      }
-      const onAbort = () => end(() => reject(new Error('aborted')))
-      const sleeper = { until: now + ms, wake: () => end(() => resolve(value)) }
+  const { clearTimeout } = globalThis
+  Object.assign(globalThis, {
+    setTimeout: (wake: () => void, ms = 0): Sleeper => {
+      const sleeper = { until: now + ms, wake }
       sleepers.add(sleeper)
-      if (signal?.aborted) onAbort()
-      signal?.addEventListener('abort', onAbort, { once: true })
-    })
-  Object.assign(promises, { setTimeout: sleep })
-  // Modules that import the function by its name get this one too.
-  syncBuiltinESMExports()
+      return sleeper
+    },
+    // Some timers are older than this.
+    clearTimeout: (timer: Sleeper & NodeJS.Timeout) => {
+      if (!sleepers.delete(timer)) clearTimeout(timer)
+    },
+  })
   return {
     pass: async (ms) => {
       now += ms
       for (const sleeper of sleepers) {
-        if (sleeper.until <= now) sleeper.wake()
+        if (sleeper.until > now) continue
+        sleepers.delete(sleeper)
+        sleeper.wake()
       }
       await settled()
     },
