@@ -3,7 +3,7 @@ import { keysOf } from './key.js'
 
 const second = 1000
 const leastTime =
-  'Least time between two syncs; not set (in a file, 0): nine times what the last sync cost, at most 1s'
+  'Least time between two syncs; not set (in a file, 0): nine times what syncs cost, at most 1s'
 const choosing = keysOf('Mode')
 const iptables = keysOf('iptables')
 const nftables = keysOf('nftables')

@@ -10,7 +10,7 @@ export interface Clock {
 
 export const systemClock: Clock = { now: () => performance.now(), sleep: pause }
 
-/** The pause after a sync is nine times its cost, so syncs take at most a tenth of a core. */
+/** Pauses are nine times the cost of syncs, so syncs take at most a tenth of a core. */
 const pauseOfCost = 9
 
 /** A quiet time makes later pauses shorter by at most this. So one slow sync delays nobody. */
@@ -24,6 +24,9 @@ const longestWaitMs = 900
 
 /** A pause of this length may follow even a sync that takes longer than the longest wait. */
 const alwaysAllowedMs = 250
+
+/** Each sync counts for an eighth of the usual cost. */
+const weightOfLast = 1 / 8
 
 export interface SyncIntervals {
   /**
@@ -54,6 +57,8 @@ export class SyncLoop {
   readonly #requested = new Bell()
   /** The pause that past syncs still need; negative if a quiet time makes later pauses shorter. */
   #owedMs = 0
+  /** The cost of the last syncs; undefined before the first. */
+  #usualCostMs: number | undefined
 
   constructor(options: SyncLoopOptions) {
     this.#options = options
@@ -97,13 +102,19 @@ export class SyncLoop {
     }
   }
 
+  /**
+   * What one slow sync owes is spread over several pauses: a change that comes after it waits as
+   * long as others.
+   */
   #pauseAfter(costMs: number, durationMs: number): number {
     const { minIntervalMs, maxIntervalMs } = this.#intervals
     if (minIntervalMs !== 'measured') return minIntervalMs
-    const owedMs = this.#owedMs + pauseOfCost * Math.max(0, costMs)
+    const cost = Math.max(0, costMs)
+    const usual = this.#usualCostMs ?? cost
+    this.#usualCostMs = usual + (cost - usual) * weightOfLast
     const longestPauseMs = Math.max(longestWaitMs - 2 * durationMs, alwaysAllowedMs)
-    this.#owedMs = Math.min(owedMs, longestPauseMs, maxIntervalMs)
-    return Math.max(0, this.#owedMs)
+    this.#owedMs = Math.min(this.#owedMs + pauseOfCost * cost, longestPauseMs, maxIntervalMs)
+    return Math.max(0, Math.min(this.#owedMs, pauseOfCost * this.#usualCostMs))
   }
 
   async #syncOnce(sync: () => Promise<boolean>): Promise<boolean> {
