@@ -22,17 +22,17 @@ export class Bell {
  * Resolves after `ms`, or at once at the signal or when the bell rings; never rejects. Written by
  * hand, because an aborted timer of Node makes an error with a stack trace, and waits are frequent.
  */
-export function pause(ms: number, signal: AbortSignal, bell?: Bell): Promise<void> {
-  if (signal.aborted || bell?.isRung === true) return Promise.resolve()
+export function pause(ms: number, signal: AbortSignal | undefined, bell?: Bell): Promise<void> {
+  if (signal?.aborted === true || bell?.isRung === true) return Promise.resolve()
   return new Promise((resolve) => {
     const end = () => {
       clearTimeout(timer)
-      signal.removeEventListener('abort', end)
+      signal?.removeEventListener('abort', end)
       if (bell) bell.onRing = undefined
       resolve()
     }
     const timer = ms === Infinity ? undefined : setTimeout(end, Math.min(ms, longestTimerMs))
-    signal.addEventListener('abort', end)
+    signal?.addEventListener('abort', end)
     if (bell) bell.onRing = end
   })
 }

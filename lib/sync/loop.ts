@@ -4,11 +4,14 @@ import { Bell, pause } from '../async.js'
 export interface Clock {
   /** Milliseconds of a clock that nobody can set. */
   now(): number
-  /** Resolves after `ms`, or at once at the signal or when the bell rings; never rejects. */
-  sleep(ms: number, signal: AbortSignal, bell?: Bell): Promise<void>
+  /** Resolves after `ms`, or at once when the bell rings; never rejects. */
+  sleep(ms: number, bell: Bell): Promise<void>
 }
 
-export const systemClock: Clock = { now: () => performance.now(), sleep: pause }
+export const systemClock: Clock = {
+  now: () => performance.now(),
+  sleep: (ms, bell) => pause(ms, undefined, bell),
+}
 
 /** Pauses are nine times the cost of syncs, so syncs take at most a tenth of a core. */
 const pauseOfCost = 9
@@ -82,7 +85,15 @@ export class SyncLoop {
    * finished. `sync` resolves to whether everything succeeded; a rejection counts as a failure.
    */
   async run(sync: () => Promise<boolean>, signal: AbortSignal): Promise<void> {
-    await this.#clock.sleep(Infinity, signal, this.#requested)
+    if (signal.aborted) return
+    // One listener for all waits: adding and removing one costs as much as a wait.
+    const stopped = new Bell()
+    const stop = () => {
+      stopped.ring()
+      this.#requested.ring()
+    }
+    signal.addEventListener('abort', stop, { once: true })
+    await this.#clock.sleep(Infinity, this.#requested)
     let ended = this.#clock.now()
     while (!signal.aborted) {
       this.#requested.silence()
@@ -96,9 +107,9 @@ export class SyncLoop {
       // The processor time may include a program that was started for something else and ends now.
       const durationMs = ended - started
       const pauseMs = this.#pauseAfter(Math.min(usedMs, durationMs), durationMs)
-      await this.#clock.sleep(pauseMs, signal)
+      await this.#clock.sleep(pauseMs, stopped)
       const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)
-      if (idleMs > pauseMs) await this.#clock.sleep(idleMs - pauseMs, signal, this.#requested)
+      if (idleMs > pauseMs) await this.#clock.sleep(idleMs - pauseMs, this.#requested)
     }
   }
 

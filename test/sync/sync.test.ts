@@ -1,7 +1,7 @@
 import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
 import { SyncLoop, type Clock } from '../../lib/sync/loop.js'
-import { together, type Bell } from '../../lib/async.js'
+import { Bell, together } from '../../lib/async.js'
 import { syncRound } from '../../lib/sync/sync-round.js'
 import { Tracker, type TrackerSettings } from '../../lib/state/tracker.js'
 import { Syncer } from '../../lib/sync/syncer.js'
@@ -18,22 +18,20 @@ class ManualClock implements Clock {
     return this.#now
   }
 
-  sleep(ms: number, signal: AbortSignal, bell?: Bell): Promise<void> {
+  sleep(ms: number, bell: Bell): Promise<void> {
     return new Promise((resolve) => {
-      if (signal.aborted || ms <= 0 || bell?.isRung === true) {
+      if (ms <= 0 || bell.isRung) {
         resolve()
         return
       }
       const wake = () => {
-        signal.removeEventListener('abort', wake)
-        if (bell) bell.onRing = undefined
+        bell.onRing = undefined
         this.#sleepers = this.#sleepers.filter((other) => other !== sleeper)
         resolve()
       }
       const sleeper = { at: this.#now + ms, wake }
       this.#sleepers.push(sleeper)
-      signal.addEventListener('abort', wake)
-      if (bell) bell.onRing = wake
+      bell.onRing = wake
     })
   }
 
@@ -90,7 +88,7 @@ t.test(
 t.test('R03: the minimum interval starts at the end of a sync', async (t) => {
   const clocks: ManualClock[] = []
   const { loop, clock, starts, stop } = loopWith(async () => {
-    await clocks[0]?.sleep(3000, new AbortController().signal)
+    await clocks[0]?.sleep(3000, new Bell())
     return true
   })
   clocks.push(clock)
@@ -115,7 +113,7 @@ async function startsUnderLoad(
   const clocks: ManualClock[] = []
   const costs = [...costsMs]
   const { loop, clock, starts, stop } = loopWith(async () => {
-    await clocks[0]?.sleep(costs.shift() ?? 0, new AbortController().signal)
+    await clocks[0]?.sleep(costs.shift() ?? 0, new Bell())
     return true
   }, minIntervalMs)
   clocks.push(clock)
@@ -169,7 +167,7 @@ t.test(
     const clocks: ManualClock[] = []
     const costs = [20, 20, 20, 20, 1]
     const { loop, clock, starts, stop } = loopWith(async () => {
-      await clocks[0]?.sleep(costs.shift() ?? 0, new AbortController().signal)
+      await clocks[0]?.sleep(costs.shift() ?? 0, new Bell())
       return true
     }, 'measured')
     clocks.push(clock)
@@ -203,7 +201,7 @@ t.test('R03: a sync costs what processors work for it, not what it waits', async
   })
   const ended = loop.run(async () => {
     starts.push(clock.now())
-    await clock.sleep(60, new AbortController().signal)
+    await clock.sleep(60, new Bell())
     usedMs += 10
     return true
   }, stop.signal)
@@ -219,7 +217,7 @@ t.test('R03: a sync costs what processors work for it, not what it waits', async
 t.test('R04: a pause by cost never outlasts the maximum interval', async (t) => {
   const clocks: ManualClock[] = []
   const { loop, clock, starts, stop } = loopWith(async () => {
-    await clocks[0]?.sleep(200, new AbortController().signal)
+    await clocks[0]?.sleep(200, new Bell())
     return true
   }, 'measured')
   clocks.push(clock)
