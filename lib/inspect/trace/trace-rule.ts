@@ -2,6 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { readdir, readFile, readlink } from 'node:fs/promises'
 import { createInterface } from 'node:readline'
 import { setTimeout as delay } from 'node:timers/promises'
+import { aborted } from '../../async.js'
 import { KernelError } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
 import { parseTraceLine, type TraceEvent } from './events.js'
@@ -153,11 +154,4 @@ async function untilPresent(): Promise<void> {
     'unsupported',
     'follow packets: this nft or kernel cannot make a table that is removed with its owner; this needs nftables 1.0 and Linux 5.12',
   )
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve()
-    else signal.addEventListener('abort', () => resolve(), { once: true })
-  })
 }
