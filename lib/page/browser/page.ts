@@ -61,6 +61,32 @@ function show(view: View): void {
   if (performance.getEntriesByName('first-view').length === 0) performance.mark('first-view')
 }
 
+/** A press that lasts longer is not a click, or it ended outside the page. */
+const longestPressMs = 1000
+/** A finger's click comes some time after it is lifted. */
+const clickMs = 50
+
+/**
+ * Draws in the next frame, but not while a pointer is pressed: a button that moves away from under
+ * it gets no click.
+ */
+function atNextFrame(draw: () => void): () => void {
+  let frame = 0
+  let heldUntil = 0
+  const hold = (ms: number) => (heldUntil = performance.now() + ms)
+  document.addEventListener('pointerdown', () => hold(longestPressMs))
+  for (const end of ['pointerup', 'pointercancel'])
+    document.addEventListener(end, () => hold(clickMs))
+  const drawOrWait = () => {
+    const isHeld = performance.now() < heldUntil
+    frame = isHeld ? requestAnimationFrame(drawOrWait) : 0
+    if (!isHeld) draw()
+  }
+  return () => {
+    frame ||= requestAnimationFrame(drawOrWait)
+  }
+}
+
 /** Called once. */
 export function openPage(link: PageLink): void {
   useLink(link)
@@ -78,16 +104,15 @@ export function openPage(link: PageLink): void {
   }
   let hasBegun = false
   let isOpened = false
-  let frame = 0
+  const drawSoon = atNextFrame(() => {
+    if (!latest) return
+    show(latest)
+    if (isOpened) void writeScene(latest)
+  })
   link.follow(
     (view) => {
       latest = view
-      frame ||= requestAnimationFrame(() => {
-        frame = 0
-        if (!latest) return
-        show(latest)
-        if (isOpened) void writeScene(latest)
-      })
+      drawSoon()
       if (!link.isLocal || hasBegun || view.busy !== '') return
       hasBegun = true
       void openScene().then(() => (isOpened = true))

@@ -76,6 +76,60 @@ t.test('a click counts while the list of pods changes', { skip }, async (t) => {
   })
 })
 
+/**
+ * Clicks "not ready" of the first pod while a pointer stays pressed on the page. Returns what its row
+ * shows some time after the page got the change; then the pointer is released.
+ */
+const pressAndLook = `(async () => {
+  const press = () => document.dispatchEvent(new PointerEvent('pointerdown'))
+  const pressing = setInterval(press, 100)
+  press()
+  const row = document.querySelector('#pods li')
+  row.querySelector('[data-action=unready]').click()
+  const events = new EventSource('events')
+  await new Promise((resolve) => {
+    events.onmessage = ({ data }) => data.includes('"not ready"') && resolve()
+  })
+  events.close()
+  await new Promise((resolve) => setTimeout(resolve, 500))
+  const held = row.querySelector('.state').innerText
+  clearInterval(pressing)
+  document.dispatchEvent(new PointerEvent('pointerup'))
+  return held
+})()`
+
+/** Where each row of the list of pods begins, without and with the words for a change under way. */
+const placesOfRows = `(() => {
+  const places = () =>
+    [...document.querySelectorAll('#pods li')].map((row) => row.getBoundingClientRect().top)
+  const before = places()
+  const [header, pod] = [document.createElement('span'), document.createElement('span')]
+  header.textContent = 'the kernel does not have this yet'
+  pod.textContent = 'on its way to the kernel'
+  pod.className = 'pending'
+  document.getElementById('pending').append(header)
+  document.querySelector('#pods .where-is').append(pod)
+  const after = places()
+  header.remove()
+  pod.remove()
+  return [before, after]
+})()`
+
+t.test('no button moves away from under a pointer', { skip }, async (t) => {
+  await withOpenedPage(['iptables'], async ({ page, complaints }) => {
+    await page.locator('#pods .state.ready').nth(2).waitFor()
+    for (const width of [1280, 390]) {
+      await page.setViewportSize({ width, height: 900 })
+      const [before, after] = await page.evaluate<[number[], number[]]>(placesOfRows)
+      t.equal(before.length, 3)
+      t.same(after, before, `a change under way moves no row, ${width} pixels wide`)
+    }
+    t.equal(await page.evaluate(pressAndLook), 'ready', 'while pressed, the page stays as it is')
+    await page.locator('#pods .state.not-ready').waitFor()
+    t.same(complaints, [], 'no error in the console')
+  })
+})
+
 t.test('continuous requests go on until they are stopped', { skip }, async (t) => {
   await withOpenedPage(['iptables', 'nftables'], async (opened) => {
     const { page, see, press, complaints } = opened
