@@ -45,7 +45,7 @@ const hostile = [
   '\ud800 half a pair',
 ]
 
-t.test('a rule is one line in the order of iptables-save', async (t) => {
+t.test('a rule is one line in the order and the words of iptables-save', async (t) => {
   const text = rule({
     protocol: 'tcp',
     destination: '10.0.0.1/32',
@@ -58,9 +58,11 @@ t.test('a rule is one line in the order of iptables-save', async (t) => {
   t.equal(
     text,
     '! -s 10.1.0.0/16 -d 10.0.0.1/32 -p tcp -m comment --comment "default/web:http cluster IP" ' +
-      '-m tcp --dport 80 -m statistic --mode random --probability 0.3333333333 ' +
+      '-m tcp --dport 80 -m statistic --mode random --probability 0.33333333349 ' +
       '-j DNAT --to-destination [fd00::1]:80',
   )
+  const commented = rule({ source: '10.0.0.0/8', comment: 'default/web:http', jump: 'RETURN' })
+  t.equal(commented.text, '-s 10.0.0.0/8 -m comment --comment "default/web:http" -j RETURN')
 })
 
 t.test('any comment stays one argument of one line', async (t) => {

@@ -2,12 +2,17 @@
 
 const maxArgumentLength = 1000
 
+/** Arguments that iptables-restore reads without quotes. */
+const plainArgument = /^[A-Za-z0-9_.,:/=+@%[\]-]+$/
+/** A text that iptables-save prints without quotes. */
+const plainText = /^[A-Za-z0-9_-]+$/
+
 /**
  * One argument as iptables-restore reads it: in quotes where needed, with quotes and backslashes
  * escaped. A line break cannot be quoted there, so it is refused.
  */
-export function quoteArgument(argument: string): string {
-  if (/^[A-Za-z0-9_.,:/=+@%[\]-]+$/.test(argument)) return argument
+export function quoteArgument(argument: string, plain = plainArgument): string {
+  if (plain.test(argument)) return argument
 
   if (/[\u0000-\u001f\u007f]/.test(argument) || argument.length > maxArgumentLength) {
     throw new RangeError(
@@ -16,6 +21,15 @@ export function quoteArgument(argument: string): string {
   }
   if (argument === '!') return argument
   return `"${argument.replace(/[\\"]/g, '\\$&')}"`
+}
+
+/** All arguments of a rule, in quotes where iptables-save prints quotes. */
+export function quoteArguments(args: readonly string[]): string {
+  return args
+    .map((argument, index) =>
+      quoteArgument(argument, freeText.has(args[index - 1] ?? '') ? plainText : plainArgument),
+    )
+    .join(' ')
 }
 
 /** The inverse of quoting: one line of iptables-save as arguments. */

@@ -28,6 +28,11 @@ export function markIsNot(value: number, mask = value): Match {
   return { name: 'mark', args: ['!', '--mark', `${hex(value)}/${hex(mask)}`] }
 }
 
+/** The kernel counts in parts of 2^31, and iptables-save prints 11 digits of them. */
+function asSaved(probability: number): string {
+  return (Math.round(probability * 2 ** 31) / 2 ** 31).toFixed(11)
+}
+
 /** True for this share of all packets. */
 export function randomly(probability: number): Match {
   if (!(probability > 0 && probability <= 1)) {
@@ -35,7 +40,7 @@ export function randomly(probability: number): Match {
   }
   return {
     name: 'statistic',
-    args: ['--mode', 'random', '--probability', probability.toFixed(10)],
+    args: ['--mode', 'random', '--probability', asSaved(probability)],
   }
 }
 

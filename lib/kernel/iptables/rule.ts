@@ -1,4 +1,4 @@
-import { quoteArgument, splitArguments } from './arguments.js'
+import { quoteArguments, splitArguments } from './arguments.js'
 
 /**
  * Rules as values. A rule is built from typed parts, every part is checked or quoted, and the
@@ -51,7 +51,7 @@ export class Rule {
   readonly text: string
 
   constructor(args: readonly string[]) {
-    this.text = args.map(quoteArgument).join(' ')
+    this.text = quoteArguments(args)
   }
 
   get args(): readonly string[] {

@@ -19,10 +19,10 @@ interface OwnChain {
 /** A chain with rules of many Services, in any order. */
 interface SharedChain {
   isThere: boolean
-  /** By canonical form: the rules that were not read yet. */
-  readonly missing: Map<string, { readonly text: string; count: number }>
-  /** By canonical form: the texts of rules that should not be there. */
-  readonly surplus: Map<string, string>
+  /** By text: how many of each rule were not read yet. */
+  readonly missing: Map<string, number>
+  /** The texts that no such rule has. One may be a rule that iptables prints in other words. */
+  readonly others: string[]
   last: string | undefined
 }
 
@@ -41,23 +41,24 @@ const servicesAtOnce = 100
  */
 export class Verification implements SavedVisitor {
   readonly #content: Content
-  readonly #own = new Map<string, OwnChain>()
-  readonly #shared = new Map<string, SharedChain>()
+  readonly #own = new ChainMap<OwnChain>()
+  readonly #shared = new ChainMap<SharedChain>()
   /** Our rules in foreign chains. Other rules there are ignored. */
-  readonly #elsewhere = new Map<string, Rule[]>()
+  readonly #elsewhere = new ChainMap<Rule[]>()
 
   constructor(content: Content, usesLocalnet: boolean) {
     this.#content = content
     for (const one of content.fixed.chains) this.#addOwn(one, undefined)
-    for (const id of dispatchChains.map(idOf)) {
-      const nothing = { missing: new Map(), surplus: new Map(), last: undefined }
-      this.#shared.set(id, { isThere: false, ...nothing })
+    for (const place of dispatchChains) {
+      const nothing = { missing: new Map(), others: [], last: undefined }
+      this.#shared.set(place, { isThere: false, ...nothing })
     }
     for (const placed of tailOf(content)) this.#expectShared(placed)
     for (const { table, from, rule } of usesLocalnet ? [...jumps, ...kubeletJumps] : jumps) {
-      this.#addElsewhere(idOf({ table, chain: from }), rule)
+      this.#addElsewhere({ table, chain: from }, rule)
     }
-    if (usesLocalnet) this.#addElsewhere(`filter ${chains.kubeletFirewall}`, localnetGuard)
+    const kubelet: ChainPlace = { table: 'filter', chain: chains.kubeletFirewall }
+    if (usesLocalnet) this.#addElsewhere(kubelet, localnetGuard)
   }
 
   /** Call it before anything is read. Syncs go on meanwhile, so it takes its time. */
@@ -70,20 +71,18 @@ export class Verification implements SavedVisitor {
     }
   }
 
-  chain(table: Table, name: string): void {
-    const id = idOf({ table, chain: name })
-    const known = this.#own.get(id) ?? this.#shared.get(id)
+  chain(table: Table, chain: string): void {
+    const known = this.#own.get(table, chain) ?? this.#shared.get(table, chain)
     if (known) known.isThere = true
   }
 
   rule(table: Table, chain: string, saved: string): void {
-    const id = idOf({ table, chain })
-    const own = this.#own.get(id)
-    const shared = this.#shared.get(id)
+    const own = this.#own.get(table, chain)
+    const shared = own ? undefined : this.#shared.get(table, chain)
     if (own) readOwn(own, saved)
     else if (shared) readShared(shared, saved)
     else {
-      const wanted = this.#elsewhere.get(id)
+      const wanted = this.#elsewhere.get(table, chain)
       const found = wanted?.findIndex((rule) => isSameRule(saved, rule.text)) ?? -1
       if (found >= 0) wanted?.splice(found, 1)
     }
@@ -95,45 +94,41 @@ export class Verification implements SavedVisitor {
    */
   differences(after: Content): ChainDifference[] {
     const out: ChainDifference[] = []
-    for (const [id, own] of this.#own) {
+    for (const [id, own] of this.#own.entries()) {
       const what = this.#isSettled(own, after) ? differenceOf(own) : undefined
       if (what !== undefined) out.push({ chain: id, what, fingerprint: what })
     }
     const { gone, come } = sharedChanges(this.#content, after)
-    for (const [id, shared] of this.#shared) {
-      const hasCome = (key: string) => come.has(formOf(id, key))
-      const missing = [...shared.missing]
-        .filter(([key]) => !gone.has(formOf(id, key)) || hasCome(key))
-        .map(([, { text }]) => text)
-      const surplus = [...shared.surplus].filter(([key]) => !hasCome(key)).map(([, text]) => text)
-      const what = sharedDifference(shared, { missing, surplus, tail: this.#tailOf(id, after) })
-      const fingerprint = [...missing.sort(), '', ...surplus.sort()].join('\n')
+    for (const [id, shared] of this.#shared.entries()) {
+      const { missing, surplus } = inOtherWords(shared)
+      const hasCome = ([key]: readonly [string, string]) => come.has(formOf(id, key))
+      const hasGone = ([key]: readonly [string, string]) => gone.has(formOf(id, key))
+      const lacks = missing.filter((rule) => !hasGone(rule) || hasCome(rule)).map(textOf)
+      const isMore = surplus.filter((rule) => !hasCome(rule)).map(textOf)
+      const seen = { missing: lacks, surplus: isMore, tail: this.#tailOf(id, after) }
+      const what = sharedDifference(shared, seen)
+      const fingerprint = [...lacks.sort(), '', ...isMore.sort()].join('\n')
       if (what !== undefined) out.push({ chain: id, what, fingerprint })
     }
-    for (const [id, [rule]] of this.#elsewhere) {
+    for (const [id, [rule]] of this.#elsewhere.entries()) {
       if (rule) out.push({ chain: id, what: `lacks ${rule.text}`, fingerprint: rule.text })
     }
     return out
   }
 
   #addOwn(one: ChainRules, owner: string | undefined): void {
-    const own = { one, owner, isThere: false, read: 0, difference: undefined }
-    this.#own.set(idOf(one), own)
+    this.#own.set(one, { one, owner, isThere: false, read: 0, difference: undefined })
   }
 
-  #expectShared(placed: DispatchRule): void {
-    const missing = this.#shared.get(idOf(placed))?.missing
-    const { text } = placed.rule
-    const key = canonicalRule(text)
-    const known = missing?.get(key)
-    if (known) known.count++
-    else missing?.set(key, { text, count: 1 })
+  #expectShared({ table, chain, rule: { text } }: DispatchRule): void {
+    const missing = this.#shared.get(table, chain)?.missing
+    missing?.set(text, (missing.get(text) ?? 0) + 1)
   }
 
-  #addElsewhere(id: string, rule: Rule): void {
-    const rules = this.#elsewhere.get(id)
+  #addElsewhere(place: ChainPlace, rule: Rule): void {
+    const rules = this.#elsewhere.get(place.table, place.chain)
     if (rules) rules.push(rule)
-    else this.#elsewhere.set(id, [rule])
+    else this.#elsewhere.set(place, [rule])
   }
 
   #isSettled({ owner }: OwnChain, after: Content): boolean {
@@ -156,11 +151,35 @@ function readOwn(own: OwnChain, saved: string): void {
 }
 
 function readShared(shared: SharedChain, saved: string): void {
-  const key = canonicalRule(saved)
   shared.last = saved
-  const wanted = shared.missing.get(key)
-  if (!wanted) shared.surplus.set(key, saved)
-  else if (--wanted.count === 0) shared.missing.delete(key)
+  const count = shared.missing.get(saved)
+  if (count === undefined) shared.others.push(saved)
+  else if (count === 1) shared.missing.delete(saved)
+  else shared.missing.set(saved, count - 1)
+}
+
+/** A rule by its canonical form. */
+type Formed = readonly [form: string, text: string]
+
+const textOf = ([, text]: Formed) => text
+
+/** What is left when a rule is also found in the other words that iptables may print. */
+function inOtherWords({ missing, others }: SharedChain): {
+  readonly missing: readonly Formed[]
+  readonly surplus: readonly Formed[]
+} {
+  const surplus = new Map<string, string[]>()
+  for (const text of others) {
+    const form = canonicalRule(text)
+    surplus.set(form, [...(surplus.get(form) ?? []), text])
+  }
+  const wanted = [...missing].flatMap(([text, count]) =>
+    Array.from({ length: count }, (): Formed => [canonicalRule(text), text]),
+  )
+  return {
+    missing: wanted.filter(([form]) => surplus.get(form)?.pop() === undefined),
+    surplus: [...surplus].flatMap(([form, texts]) => texts.map((text): Formed => [form, text])),
+  }
 }
 
 function differenceOf({ one, isThere, read, difference }: OwnChain): string | undefined {
@@ -208,6 +227,30 @@ function tailOf({ fixed }: Content): DispatchRule[] {
   return fixed.tail.map((rule) => ({ table: 'nat', chain: chains.services, rule }))
 }
 
-function idOf({ table, chain }: { readonly table: Table; readonly chain: string }): string {
+type ChainPlace = Pick<ChainRules, 'table' | 'chain'>
+
+function idOf({ table, chain }: ChainPlace): string {
   return `${table} ${chain}`
+}
+
+/** Something about each chain. Finding it makes no new text, because a kernel has many rules. */
+class ChainMap<T> {
+  readonly #tables = new Map<Table, Map<string, T>>()
+
+  get(table: Table, chain: string): T | undefined {
+    return this.#tables.get(table)?.get(chain)
+  }
+
+  set({ table, chain }: ChainPlace, value: T): void {
+    const known = this.#tables.get(table)
+    if (known) known.set(chain, value)
+    else this.#tables.set(table, new Map([[chain, value]]))
+  }
+
+  /** With the table and the name of each chain. */
+  *entries(): Iterable<readonly [string, T]> {
+    for (const [table, chains] of this.#tables) {
+      for (const [chain, value] of chains) yield [idOf({ table, chain }), value]
+    }
+  }
 }
