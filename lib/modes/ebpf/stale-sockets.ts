@@ -3,7 +3,7 @@ import { pause, Turns } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import type { BpfMap } from '../../kernel/bpf/map.js'
 import { inNamespacesOf, mayEnterNamespaces } from '../../kernel/network-namespaces.js'
-import { destroysSockets, UdpSockets, type UdpSocket } from '../../kernel/udp-sockets.js'
+import { destroysSockets, ListedSockets, type ListedSocket } from '../../kernel/listed-sockets.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Log } from '../mode.js'
 import type { SocketsApplied } from './apply.js'
@@ -125,8 +125,8 @@ export class StaleSockets {
 
   #endAll(
     stale: readonly Noted[],
-    there: ReadonlyMap<bigint, UdpSocket>,
-    sockets: Pick<UdpSockets, 'destroy'>,
+    there: ReadonlyMap<bigint, ListedSocket>,
+    sockets: Pick<ListedSockets, 'destroy'>,
   ): number {
     let ended = 0
     for (const noted of stale) {
@@ -142,8 +142,8 @@ export class StaleSockets {
 
 type VisitSockets = (
   namespace: bigint,
-  there: ReadonlyMap<bigint, UdpSocket>,
-  sockets: UdpSockets,
+  there: ReadonlyMap<bigint, ListedSocket>,
+  sockets: ListedSockets,
 ) => void
 
 /** Visits the UDP sockets of the network namespaces that these are in, by their cookies. */
@@ -154,10 +154,10 @@ async function visitSockets(
   const all = [...new Set(noted.map(({ namespace }) => namespace))]
   for (let from = 0; from < all.length; from += atOnce) {
     const some = new Set(all.slice(from, from + atOnce))
-    const opened = inNamespacesOf(some, () => new UdpSockets())
+    const opened = inNamespacesOf(some, () => new ListedSockets('UDP'))
     try {
       for (const [namespace, sockets] of opened) {
-        const there = new Map<bigint, UdpSocket>()
+        const there = new Map<bigint, ListedSocket>()
         for (const family of ['IPv4', 'IPv6'] as const) {
           for (const socket of await sockets.list(family)) there.set(socket.cookie, socket)
         }
@@ -170,7 +170,7 @@ async function visitSockets(
 }
 
 /** An IPv6 socket has the address of an IPv4 peer in the last four bytes. */
-function isConnectedTo({ peer, peerPort }: UdpSocket, { address, port }: Noted): boolean {
+function isConnectedTo({ peer, peerPort }: ListedSocket, { address, port }: Noted): boolean {
   return peerPort === port && peer.subarray(peer.length - address.length).equals(address)
 }
 

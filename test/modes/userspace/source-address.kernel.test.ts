@@ -2,7 +2,7 @@
 import { mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { runCommand } from '../../../lib/kernel/command.js'
 import { joinNetworkNamespace } from '../../../lib/lab/world/namespaces.js'
 import { addressOf, families } from '../../../lib/lab/world/topology.js'
@@ -56,6 +56,26 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
       }
     }
     return [...new Set(seen)]
+  }
+
+  let nextPort = 33_000
+  /** Ports from which the client has just asked the Service, and who answered. */
+  const usedPorts = async () => {
+    const used = []
+    for (const family of families) {
+      const fromPort = nextPort++
+      const answer = await flow({ protocol: 'TCP', host: clusterIps[family], fromPort })
+      used.push({ family, fromPort, backend: answer?.backend ?? '' })
+    }
+    return used
+  }
+  /** The client asks the same endpoints from the same ports, without the Service. */
+  const reuse = async (t: Test, used: Awaited<ReturnType<typeof usedPorts>>) => {
+    for (const { family, fromPort, backend } of used) {
+      const host = addressOf(backend === 'pod-1' ? 'pod-1' : 'pod-4', family)
+      const answer = await flow({ protocol: 'TCP', host, fromPort, timeoutMs: 2500 })
+      t.match(answer, { outcome: 'reply', backend }, `${family} from port ${fromPort}`)
+    }
   }
 
   await t.test('a killed process leads no packet astray', async (t) => {
@@ -123,9 +143,18 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
     write('keep')
     const hiding = await start('hide')
     t.same(await sources(), ['kept'])
+    const used = await usedPorts()
     await hiding.end('SIGKILL')
     t.equal((await kubeProxy('cleanup')).code, 0)
     t.equal(await leftBehind(), clean)
+    await reuse(t, used)
+  })
+
+  await t.test('after it has ended, a client may use the same ports to an endpoint', async (t) => {
+    const keeping = await start('keep')
+    const used = await usedPorts()
+    await keeping.end('SIGTERM')
+    await reuse(t, used)
   })
 })
 

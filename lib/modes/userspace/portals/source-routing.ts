@@ -6,6 +6,7 @@ import {
   type Iptables,
   type RestoreOptions,
 } from '../../../kernel/iptables.js'
+import { forgetEndedSockets } from './ended-sockets.js'
 import { kernelError } from '../../../kernel/command.js'
 import type { Routes } from '../../../kernel/routes.js'
 import { loadLibc } from '../../../kernel/sockets/libc.js'
@@ -96,14 +97,19 @@ export class SourceRouting {
     this.#routes ??= await openRoutes()
     this.#routes.undivert(this.#family, sourceDiversion)
     this.#iptables ??= await this.#open()
-    if (!(await this.#iptables.hasAny(hooks.map(({ chain }) => ['mangle', chain])))) return
-    const present = await readChains(this.#iptables)
+    await this.#removeRules(this.#iptables)
+    await forgetEndedSockets(this.#family, this.#routes)
+  }
+
+  async #removeRules(iptables: Iptables): Promise<void> {
+    if (!(await iptables.hasAny(hooks.map(({ chain }) => ['mangle', chain])))) return
+    const present = await readChains(iptables)
     const batch = new Batch()
     removeJumps(batch, present)
     for (const { chain } of hooks) {
       if (present.has(chain)) batch.chain('mangle', chain).deleteChain('mangle', chain)
     }
-    await this.#iptables.restore(batch)
+    await iptables.restore(batch)
   }
 
   close(): void {

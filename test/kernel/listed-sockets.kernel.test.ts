@@ -4,7 +4,7 @@ import { rmSync, writeFileSync } from 'node:fs'
 import t from 'tap'
 import { networkCookie } from '../../lib/kernel/bpf/network-cookie.js'
 import { inNamespacesOf, mayEnterNamespaces } from '../../lib/kernel/network-namespaces.js'
-import { destroysSockets, UdpSockets } from '../../lib/kernel/udp-sockets.js'
+import { destroysSockets, ListedSockets } from '../../lib/kernel/listed-sockets.js'
 import { createNetns, netnsSkip } from '../support/netns.js'
 
 const skip = netnsSkip || (destroysSockets() ? false : 'this kernel does not destroy sockets')
@@ -20,7 +20,7 @@ t.test(
   'a UDP socket is listed with its peer, and ends when it is destroyed',
   { skip },
   async (t) => {
-    const sockets = new UdpSockets()
+    const sockets = new ListedSockets('UDP')
     t.teardown(() => sockets.close())
     for (const [family, host, peer] of [
       ['IPv4', '127.0.0.1', '7f000001'],

@@ -9,15 +9,25 @@ const socketDiagnosis = 4
 const byFamily = 20
 const destroySocket = 21
 const everyState = 0xffffffff
+/**
+ * Bits of the states TIME-WAIT and FIN-WAIT-2: connections whose end the peer has confirmed. The
+ * kernel keeps them for a minute.
+ */
+export const endedStates = (1 << 6) | (1 << 5)
 /** `struct inet_diag_sockid`: ports, addresses, interface, cookie. */
 const idBytes = 48
 const idAt = 4
+const inodeAt = 68
 const requestBytes = 56
 const requestIdAt = 8
 
-/** A UDP socket of one network namespace, as the kernel lists it. */
-export interface UdpSocket {
+/** A socket of one network namespace, as the kernel lists it. */
+export interface ListedSocket {
   readonly cookie: bigint
+  /** False for a socket that only the kernel keeps. */
+  readonly isOpen: boolean
+  /** 4 or 16 bytes, in network order. */
+  readonly own: Buffer
   /** 4 or 16 bytes, in network order. */
   readonly peer: Buffer
   readonly peerPort: number
@@ -26,33 +36,35 @@ export interface UdpSocket {
   readonly id: Buffer
 }
 
-/** The UDP sockets of the network namespace in which this object was made. */
-export class UdpSockets {
+/** The sockets of a protocol in the network namespace in which this object was made. */
+export class ListedSockets {
+  readonly #protocol: 'TCP' | 'UDP'
   readonly #channel: NetlinkChannel
 
-  constructor(open: () => NetlinkChannel = () => openChannel(socketDiagnosis)) {
+  constructor(protocol: 'TCP' | 'UDP', open = () => openChannel(socketDiagnosis)) {
+    this.#protocol = protocol
     this.#channel = open()
   }
 
-  list(family: IpFamily): Promise<readonly UdpSocket[]> {
+  list(family: IpFamily, states = everyState): Promise<readonly ListedSocket[]> {
     const request = new MessageWriter(128).message(byFamily, flags.dump, (message) => {
-      message.fixed(requestFor(family))
+      message.fixed(requestFor(family, this.#protocol, states))
     })
     return this.#channel.dump(request, {
-      action: `list the UDP sockets of ${family}`,
+      action: `list the ${this.#protocol} sockets of ${family}`,
       parse: ({ payload }) => readSocket(family, payload),
     })
   }
 
   /** Destroys a socket; its user gets ECONNABORTED. False when the socket is gone already. */
-  destroy({ family, id }: UdpSocket): boolean {
+  destroy({ family, id }: Pick<ListedSocket, 'family' | 'id'>): boolean {
     const request = new MessageWriter(128).message(destroySocket, flags.ack, (message) => {
-      const bytes = requestFor(family)
+      const bytes = requestFor(family, this.#protocol, everyState)
       bytes.set(id, requestIdAt)
       message.fixed(bytes)
     })
     try {
-      this.#channel.request(request, 'destroy a UDP socket')
+      this.#channel.request(request, `destroy a ${this.#protocol} socket`)
       return true
     } catch (error) {
       if (error instanceof KernelError && error.kind === 'not-found') return false
@@ -70,12 +82,9 @@ export class UdpSockets {
  * it.
  */
 export function destroysSockets(): boolean {
-  const sockets = new UdpSockets()
+  const sockets = new ListedSockets('UDP')
   try {
-    sockets.destroy({
-      ...{ cookie: 0n, peer: Buffer.alloc(4), peerPort: 0, family: 'IPv4' },
-      id: Buffer.alloc(idBytes),
-    })
+    sockets.destroy({ family: 'IPv4', id: Buffer.alloc(idBytes) })
     return true
   } catch {
     return false
@@ -84,22 +93,25 @@ export function destroysSockets(): boolean {
   }
 }
 
-function requestFor(family: IpFamily): Buffer {
+function requestFor(family: IpFamily, protocol: 'TCP' | 'UDP', states: number): Buffer {
   const bytes = Buffer.alloc(requestBytes)
   bytes.writeUInt8(addressFamilies[family], 0)
-  bytes.writeUInt8(protocolNumbers.UDP, 1)
-  bytes.writeUInt32LE(everyState, 4)
+  bytes.writeUInt8(protocolNumbers[protocol], 1)
+  bytes.writeUInt32LE(states, 4)
   return bytes
 }
 
-function readSocket(family: IpFamily, payload: Buffer): UdpSocket | undefined {
-  if (payload.length < idAt + idBytes) return undefined
+function readSocket(family: IpFamily, payload: Buffer): ListedSocket | undefined {
+  if (payload.length < inodeAt + 4) return undefined
   const id = Buffer.from(payload.subarray(idAt, idAt + idBytes))
+  const addressBytes = family === 'IPv4' ? 4 : 16
   return {
     family,
     id,
+    isOpen: payload.readUInt32LE(inodeAt) !== 0,
+    own: id.subarray(4, 4 + addressBytes),
     peerPort: id.readUInt16BE(2),
-    peer: id.subarray(20, family === 'IPv4' ? 24 : 36),
+    peer: id.subarray(20, 20 + addressBytes),
     cookie: id.readBigUInt64LE(40),
   }
 }
