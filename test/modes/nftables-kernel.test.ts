@@ -384,6 +384,7 @@ void t.test(
           watch: (handlers) =>
             watchCommits({
               tables: [{ family: 'ip', name: 'kube-proxy' }],
+              port: nfTables.port(),
               generation: () => nfTables.generation(),
               ...handlers,
             }),

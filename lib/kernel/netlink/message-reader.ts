@@ -7,6 +7,8 @@ export interface Message {
   readonly type: number
   readonly flags: number
   readonly sequence: number
+  /** The socket that the message answers, or that asked for the change it tells of. */
+  readonly port: number
   /** The bytes after the netlink header: a view into a buffer that the next receive overwrites. */
   readonly payload: Buffer
 }
@@ -42,6 +44,7 @@ export function forEachMessage(datagram: Buffer, visit: (message: Message) => vo
       type: readU16(datagram, at + 4),
       flags: readU16(datagram, at + 6),
       sequence: readU32(datagram, at + 8),
+      port: readU32(datagram, at + 12),
       payload: datagram.subarray(at + headerBytes, at + length),
     })
     at += aligned(length)

@@ -11,13 +11,13 @@ import { families, generationId, genericBytes, isTablesMessage, messages } from 
 const group = 7
 const everyMs = 500
 const tableAttribute = 1
-/** The numbers of this many own commits are kept. Events arrive within a look or two. */
-const ownMax = 4096
 /** The events of so many commands overflow a socket, and cost more than the transaction. */
 const largeCommit = 1000
 
 interface CommitWatchOptions {
   readonly tables: readonly TableRef[]
+  /** The netlink port of the socket that writes our transactions. Their events carry it. */
+  readonly port: number
   /** Counts the transactions of the namespace, see NfTables. */
   readonly generation: () => number
   /** Somebody else's transaction touched one of the tables. */
@@ -28,41 +28,31 @@ interface CommitWatchOptions {
 }
 
 export interface CommitWatch {
-  /** Runs a transaction of ours, of so many commands, and recognises its events as our own. */
+  /** Runs a transaction of ours, of so many commands. */
   around<T>(commit: () => Promise<T>, commands: number): Promise<T>
   run(signal: AbortSignal): Promise<void>
 }
 
 /**
- * Tells foreign transactions from our own without listing anything. The kernel numbers transactions
- * (generations), and each event carries the lower half of its transaction's number. Our own numbers
- * are those that came up while we were committing.
+ * Tells foreign transactions from our own without listing anything: each event carries the port of
+ * the socket that wrote the transaction. The kernel counts transactions, so where events were lost,
+ * the count tells whether one of them was foreign.
  */
 export function watchCommits(options: CommitWatchOptions): CommitWatch {
-  const own = new Set<number>()
-  // The newest generation about which everything is known.
-  let known = options.generation()
+  // As many transactions are ours, or were seen.
+  let accounted = options.generation()
   let reported = -1
 
-  const onMessage = ({ type, payload }: Message) => {
-    if (!isTablesMessage(type)) return
+  const onMessage = ({ type, port, payload }: Message) => {
+    if (!isTablesMessage(type) || port === options.port) return
     if (type === messages.newGeneration) {
-      known = Math.max(known, generationOf(payload))
+      accounted++
       return
     }
     const id = payload.readUInt16BE(2)
-    if (own.has(id) || id === reported || !concerns(payload, options.tables)) return
+    if (id === reported || !concerns(payload, options.tables)) return
     reported = id
     options.onForeign()
-  }
-
-  /** Undefined while the kernel refuses to tell: rights may be taken away and given back. */
-  const generation = () => {
-    try {
-      return options.generation()
-    } catch {
-      return undefined
-    }
   }
 
   const subscription = subscribe(protocols.netfilter, {
@@ -70,38 +60,45 @@ export function watchCommits(options: CommitWatchOptions): CommitWatch {
     everyMs,
     onMessage,
     onOverrun: () => {
-      // A large transaction of ours overflows the socket: harmless if nobody else committed.
-      const now = generation()
-      if (now !== known) options.onUnclear()
-      known = now ?? known
+      // Transactions of ours overflow the socket: harmless if nobody else committed.
+      const now = ifTold(options.generation)
+      if (now !== accounted) options.onUnclear()
+      accounted = now ?? accounted
     },
     ...(options.openPipe ? { openPipe: options.openPipe } : {}),
   })
 
   return {
     async around(commit, commands) {
+      if (commands < largeCommit) {
+        const result = await commit()
+        if (commands > 0) accounted++
+        return result
+      }
       const before = options.generation()
+      let ours = 0
       try {
-        return await (commands < largeCommit ? commit() : subscription.deaf(commit))
+        const result = await subscription.deaf(commit)
+        ours = 1
+        return result
       } finally {
-        // A commit of others before this look makes another number. A later one is an event.
-        const after = options.generation()
-        if (after === before + 1) remember(own, after & 0xffff)
-        else if (after !== before) options.onUnclear()
-        // If others committed before us, their events are not read yet.
-        if (before === known) known = after
+        const commits = options.generation() - before
+        accounted += commits
+        // One of others had no event either.
+        if (commits > ours) options.onUnclear()
       }
     },
     run: (signal) => subscription.run(signal),
   }
 }
 
-function remember(own: Set<number>, id: number): void {
-  own.delete(id)
-  own.add(id)
-  if (own.size <= ownMax) return
-  const [oldest] = own
-  if (oldest !== undefined) own.delete(oldest)
+/** Undefined while the kernel refuses to tell: rights may be taken away and given back. */
+function ifTold(generation: () => number): number | undefined {
+  try {
+    return generation()
+  } catch {
+    return undefined
+  }
 }
 
 function concerns(payload: Buffer, tables: readonly TableRef[]): boolean {
@@ -113,15 +110,21 @@ function concerns(payload: Buffer, tables: readonly TableRef[]): boolean {
 
 /** The number of transactions in this network namespace so far, ours and foreign. Lists nothing. */
 export function readGeneration(channel: NetlinkChannel): number {
-  const writer = new MessageWriter(32).message(messages.getGeneration, 0, (message) =>
-    message.fixed(Uint8Array.of(0, 0, 0, 0)),
-  )
-  const [reply] = channel.request(writer, 'ask nf_tables for its generation')
-  const id = reply && attributesOf(reply.payload, genericBytes).get(generationId)
+  const id = attributesOf(askGeneration(channel).payload, genericBytes).get(generationId)
   if (!id) throw new KernelError('unsupported', 'ask nf_tables for its generation: no answer')
   return id.readUInt32BE(0)
 }
 
-function generationOf(payload: Buffer): number {
-  return attributesOf(payload, genericBytes).get(generationId)?.readUInt32BE() ?? -1
+/** The port of the socket on which a channel sends its transactions. */
+export function portOf(channel: NetlinkChannel): number {
+  return askGeneration(channel).port
+}
+
+function askGeneration(channel: NetlinkChannel): Message {
+  const writer = new MessageWriter(32).message(messages.getGeneration, 0, (message) =>
+    message.fixed(Uint8Array.of(0, 0, 0, 0)),
+  )
+  const [reply] = channel.request(writer, 'ask nf_tables for its generation')
+  if (!reply) throw new KernelError('unsupported', 'ask nf_tables for its generation: no answer')
+  return reply
 }

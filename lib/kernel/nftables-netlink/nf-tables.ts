@@ -7,7 +7,7 @@ import type { Command, Transaction } from '../nftables/model.js'
 import type { RulesetWriter } from '../nftables/nft.js'
 import type { RulesetReader } from '../nftables/reader.js'
 import { transactionText } from '../nftables/text.js'
-import { readGeneration } from './commit-watch.js'
+import { portOf, readGeneration } from './commit-watch.js'
 import { TableReader } from './table-reader.js'
 import { uniqueSetNames, writeTransaction, type NameSet } from './transaction-writer.js'
 
@@ -42,6 +42,11 @@ export class NfTables implements RulesetWriter {
    */
   generation(): number {
     return readGeneration(this.#channel)
+  }
+
+  /** What tells the events of our transactions from those of others. */
+  port(): number {
+    return portOf(this.#channel)
   }
 
   close(): void {

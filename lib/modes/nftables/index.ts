@@ -174,7 +174,12 @@ function guardOf(
     ...deps,
     reader: netlink.reader,
     watch: (handlers) =>
-      watchCommits({ tables, generation: () => netlink.generation(), ...handlers }),
+      watchCommits({
+        tables,
+        port: netlink.port(),
+        generation: () => netlink.generation(),
+        ...handlers,
+      }),
     tickMs: verifyTickMs,
   })
 }
