@@ -1,4 +1,3 @@
-/* eslint-disable @typescript-eslint/no-unsafe-class-instance-assignment -- the library's own documentation passes literals */
 import { setTimeout as delay } from 'node:timers/promises'
 import {
   CoreV1Api,
