@@ -168,6 +168,7 @@ export class Observation {
       ),
       this.#services.run(signal),
       this.#systemd?.run(signal),
+      this.endpoints.run(signal),
       events.run?.(signal),
     ])
   }
