@@ -4,7 +4,13 @@ import { removalAnnotation } from '../state/connection-annotations.js'
 import type { DetectLocal } from '../state/node-view.js'
 import type { IpFamily } from '../state/ip.js'
 import type { TrackerSettings } from '../state/tracker.js'
-import { proxyAnnotations, type Unsupported } from '../state/unsupported.js'
+import {
+  proxyAnnotations,
+  unsupportedInMode,
+  unsupportedWithoutRules,
+  type Unsupported,
+} from '../state/unsupported.js'
+
 import type { Substitute, Substitutes } from '../state/balance.js'
 
 /** The part of the configuration that the tracker needs. */
@@ -21,7 +27,7 @@ export function trackerSettings(
     // The userspace proxy opens a connection of its own, which the node translates like any other.
     translatesOnce: !isProxyMode(mode),
     substitutes: substitutesOf(mode),
-    unsupported: unsupportedIn(mode),
+    unsupported: unsupportedIn(mode, config),
     endpointRules: { allowsLoopback: isEnabled(config.featureGates, 'AllowLoopbackEndpoints') },
     allowsExternalIps: isEnabled(config.featureGates, 'AllowServiceExternalIPs'),
   }
@@ -33,12 +39,23 @@ export function nodePortAddresses(config: Config, mode: ProxyMode): readonly str
   return unset && (mode === 'nftables' || mode === 'ebpf') ? ['primary'] : config.nodePortAddresses
 }
 
-/** The annotations of Services that a mode does not support; undefined when it supports all. */
-export function unsupportedIn(mode: ProxyMode): Unsupported | undefined {
-  if (mode === '' || mode === 'auto' || isProxyMode(mode)) return undefined
+/** The annotations of Services that cannot take effect in a mode. */
+export function unsupportedIn(
+  mode: ProxyMode,
+  { userspace }: Pick<Config, 'userspace'>,
+): readonly Unsupported[] {
+  if (mode === '' || mode === 'auto') return []
+  if (mode === 'winuserspace')
+    return unsupportedWithoutRules("the client's address cannot be kept on Windows")
+  if (mode === 'userspace') {
+    if (userspace.portals !== 'addresses') return []
+    return unsupportedWithoutRules(
+      "the client's address cannot be kept with --userspace-portals=addresses",
+    )
+  }
   // IPVS has its own table of connections.
   const more = mode === 'ipvs' ? [removalAnnotation] : []
-  return { mode, annotations: [...proxyAnnotations, ...more] }
+  return unsupportedInMode(mode, [...proxyAnnotations, ...more])
 }
 
 function detectLocal(config: Config): DetectLocal {

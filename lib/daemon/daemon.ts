@@ -1,4 +1,4 @@
-import { apiEvents, logEvents } from '../observe/events.js'
+import { ApiEvents, logEvents } from '../observe/events.js'
 import { DaemonRequests } from './daemon-requests.js'
 import { followConfig } from './reload.js'
 import { dryMode } from '../modes/dry-mode.js'
@@ -48,7 +48,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
 
   const metrics = metricsOf(setup)
   const counting = await flowCountingOf(setup, metrics)
-  const observation = await observe(setup, { metrics, counting }, signal)
+  const observation = await observe(setup, { metrics, counting })
   const loop = await syncLoop(setup)
   const requests = daemonRequests({ log, loop, observation }, metrics, counting)
 
@@ -139,7 +139,6 @@ function metricsOf({ config, mode }: Setup): Metrics {
 async function observe(
   setup: Setup,
   { metrics, counting }: { readonly metrics: Metrics; readonly counting: FlowCounting | undefined },
-  signal: AbortSignal,
 ): Promise<Observation> {
   const { config, deps, nodeName, chosen, objects } = setup
   const { log } = deps
@@ -157,7 +156,10 @@ async function observe(
     events:
       client === undefined || config.dryRun
         ? logEvents(log)
-        : apiEvents({ post: (path, body) => client.create(path, body, signal), nodeName, log }),
+        : new ApiEvents({
+            post: (path, body, signal) => client.create(path, body, signal),
+            ...{ nodeName, log, meter: metrics },
+          }),
   })
   client?.onAnswer((request) => observation.answered(request))
   return observation

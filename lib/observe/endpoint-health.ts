@@ -1,46 +1,42 @@
 import { checkText } from '../state/endpoint-check.js'
-import { keyOf, portNameOf } from '../state/names.js'
+import { portNameOf } from '../state/names.js'
+import { HealthEvents, type HealthEventsOptions } from './health-events.js'
+import { mostNamed } from './health-note.js'
 import type { EndpointFailure } from '../state/endpoint-health.js'
 import type { EndpointTurn, HealthListener, PortHealth } from '../sources/health/health-checks.js'
-import type { EventRecorder } from './events.js'
 import type { Log, Meter } from '../modes/mode.js'
 import type { StatusLine } from './mode-status.js'
 
-interface EndpointHealthOptions {
+interface EndpointHealthOptions extends HealthEventsOptions {
   readonly log: Log
   readonly meter: Meter
-  readonly events: EventRecorder
-  /** Milliseconds of a clock that nobody can set. */
-  readonly now: () => number
 }
-
-/** An endpoint that fails and works by turns must not use up the Events of others. */
-const eventEveryMs = 60_000
-/** How many endpoints one line names. */
-const mostNamed = 5
 
 /** Turns the results of endpoint checks into log lines, metrics, Events and health answers. */
 export class EndpointHealth implements HealthListener {
   readonly #options: EndpointHealthOptions
   readonly #ports = new Map<string, PortHealth>()
-  /** When the last Event of a Service was recorded. */
-  readonly #toldAt = new Map<string, number>()
-  /** What no Event has told yet, because the last one is less than a minute old. */
-  readonly #untold = new Map<string, Untold>()
+  readonly #events: HealthEvents
 
   constructor(options: EndpointHealthOptions) {
     this.#options = options
+    this.#events = new HealthEvents(options)
+  }
+
+  /** Records Events until the signal. */
+  run(signal: AbortSignal): Promise<void> {
+    return this.#events.run(signal)
   }
 
   followed(key: string, health: PortHealth | undefined): void {
     const { meter } = this.#options
     const before = this.#ports.get(key)
+    this.#events.followed(before, health)
     if (health) {
       this.#ports.set(key, health)
       this.#gauge(health)
     } else if (before) {
       this.#ports.delete(key)
-      for (const to of directions) this.#untold.delete(`${key} ${to}`)
       this.#gauge({ ...before, checked: 0, failing: new Map() })
       meter.forget(labelsOf(before))
     }
@@ -61,18 +57,14 @@ export class EndpointHealth implements HealthListener {
       const counts = { count: its.length, failing: health.failing.size, checked: health.checked }
       if (to === 'failing') log.warn({ ...fields, ...counts }, 'endpoints fail their health check')
       else log.info({ ...fields, ...counts }, 'endpoints pass their health check again')
-      this.#record(health, to, its)
     }
+    this.#events.turned(health, turns)
     this.#gauge(health)
   }
 
   counted(counts: Readonly<Record<string, number>>): void {
     for (const [outcome, count] of Object.entries(counts)) {
       if (count > 0) this.#options.meter.count('health_checks_total', { outcome }, count)
-    }
-    // This comes once a second, so it needs no timer of its own.
-    for (const { health, to } of [...this.#untold.values()]) {
-      this.#record(this.#ports.get(idOf(health)) ?? health, to, [])
     }
   }
 
@@ -112,65 +104,9 @@ export class EndpointHealth implements HealthListener {
     meter.gauge('endpoints_checked', labels, health.checked)
     meter.gauge('endpoints_failing', labels, health.failing.size)
   }
-
-  /**
-   * Endpoints of a node that dies fail one after the other, as their checks are spread. So what
-   * comes within a minute of an Event is told together after it, unless it has changed back.
-   */
-  #record(health: PortHealth, to: Direction, turns: readonly EndpointTurn[]): void {
-    const { now } = this.#options
-    const { namespace, name } = health.port
-    const id = `${idOf(health)} ${to}`
-    const waiting = this.#untold.get(id)?.turns ?? new Map<string, EndpointTurn>()
-    for (const turn of turns) waiting.set(turn.endpoint, turn)
-    const service = `${namespace}/${name} ${to}`
-    const last = this.#toldAt.get(service)
-    if (last !== undefined && now() - last < eventEveryMs) {
-      this.#untold.set(id, { health, to, turns: waiting })
-      return
-    }
-    this.#untold.delete(id)
-    const its = [...waiting.values()].filter(
-      ({ endpoint }) => health.failing.has(endpoint) === (to === 'failing'),
-    )
-    if (its.length === 0) return
-    if (this.#toldAt.size >= 1000) this.#toldAt.clear()
-    this.#toldAt.set(service, now())
-    this.#tell(health, to, its)
-  }
-
-  #tell(health: PortHealth, to: Direction, turns: readonly EndpointTurn[]): void {
-    const { namespace, name } = health.port
-    const named = turns
-      .slice(0, mostNamed)
-      .map(({ endpoint, reason }) => (reason === undefined ? endpoint : `${endpoint} (${reason})`))
-    const more = turns.length > named.length ? ` and ${turns.length - named.length} more` : ''
-    const works = health.checked - health.failing.size
-    const verb = to === 'failing' ? 'fail' : 'pass again'
-    this.#options.events.record({
-      type: to === 'failing' ? 'Warning' : 'Normal',
-      reason: to === 'failing' ? 'EndpointFailing' : 'EndpointWorking',
-      action: 'Check',
-      note: `health check ${checkText(health.check)} from this node: ${named.join(', ')}${more} ${verb}; ${works} of ${health.checked} endpoints work`,
-      regarding: { kind: 'Service', namespace, name },
-    })
-  }
 }
 
 const directions = ['failing', 'working'] as const
-type Direction = (typeof directions)[number]
-
-interface Untold {
-  readonly health: PortHealth
-  readonly to: Direction
-  /** By `Endpoint.key`. */
-  readonly turns: Map<string, EndpointTurn>
-}
-
-/** The key of {@link HealthListener.followed}. */
-function idOf({ family, port }: PortHealth): string {
-  return `${family} ${keyOf(port)}`
-}
 
 function labelsOf({ port, family }: PortHealth) {
   return { service: portNameOf(port), protocol: port.protocol, ip_family: family }

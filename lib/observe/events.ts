@@ -1,6 +1,8 @@
 import { randomBytes } from 'node:crypto'
+import { Bell, pause } from '../async.js'
 import { messageOf } from '../errors.js'
-import type { Log } from '../modes/mode.js'
+import { EventLanes } from './event-lanes.js'
+import type { Log, Meter } from '../modes/mode.js'
 
 /** The object that an Event regards. */
 interface EventTarget {
@@ -23,6 +25,8 @@ export interface ProxyEvent {
 /** Records Events on objects. Never fails, never waits. */
 export interface EventRecorder {
   record(event: ProxyEvent): void
+  /** Sends what is recorded, until the signal. */
+  run?(signal: AbortSignal): Promise<void>
 }
 
 /**
@@ -38,11 +42,13 @@ export function logEvents(log: Log): EventRecorder {
 
 interface ApiEventsOptions {
   /** Creates an object; rejects when that fails. */
-  readonly post: (path: string, body: object) => Promise<void>
+  readonly post: (path: string, body: object, signal: AbortSignal) => Promise<void>
   readonly nodeName: string
   readonly log: Log
+  readonly meter: Pick<Meter, 'count'>
   /** Milliseconds of a clock that nobody can set. */
   readonly now?: () => number
+  readonly sleep?: typeof pause
   /** How many Events may be sent at once, and how many more each minute. */
   readonly burst?: number
   readonly perMinute?: number
@@ -58,49 +64,103 @@ const apiVersions: Readonly<Record<EventTarget['kind'], string>> = {
 /** The API refuses a longer note. */
 const longestNote = 1024
 
+/** Reasons of Events about what an object asks for. A start may give thousands of them. */
+const complaints: ReadonlySet<string> = new Set([
+  'MalformedObject',
+  'PartLeftOut',
+  'BalancedOtherwise',
+  'NotInThisMode',
+])
+
 /**
- * Writes events.k8s.io/v1 Events (EV06). Each is sent once. Beyond the rate they are only logged, so
- * that they do not add to the load of a cluster in trouble.
+ * These tell how an object is now, so a newer one takes the place of one that waits. Others tell
+ * one of several things about it.
  */
-export function apiEvents(options: ApiEventsOptions): EventRecorder {
-  const { log, nodeName, post, now = () => performance.now(), burst = 25, perMinute = 12 } = options
-  let tokens = burst
-  let refilledAt = now()
-  /** Events are sent one at a time, so that a burst of them opens one connection. */
-  let last = Promise.resolve()
-  let waiting = 0
-  const allows = () => {
-    const time = now()
-    tokens = Math.min(burst, tokens + ((time - refilledAt) / 60_000) * perMinute)
-    refilledAt = time
-    if (tokens < 1 || waiting >= burst) return false
-    tokens--
-    return true
+const newestCounts: ReadonlySet<string> = new Set([
+  'EndpointFailing',
+  'EndpointWorking',
+  'MalformedObject',
+])
+
+/**
+ * Writes events.k8s.io/v1 Events (EV06). Each is sent once. Beyond the rate they wait, so that they
+ * do not add to the load of a cluster in trouble.
+ */
+export class ApiEvents implements EventRecorder {
+  readonly #options: Required<ApiEventsOptions>
+  readonly #waiting = new EventLanes<EventBody>()
+  #tokens: number
+  #refilledAt: number
+  readonly #bell = new Bell()
+  #isFull = false
+
+  constructor(options: ApiEventsOptions) {
+    const defaults = { now: () => performance.now(), sleep: pause, burst: 25, perMinute: 12 }
+    this.#options = { ...defaults, ...options }
+    this.#tokens = this.#options.burst
+    this.#refilledAt = this.#options.now()
   }
-  return {
-    record(event) {
-      const { namespace, name } = event.regarding
-      if (!allows()) {
-        log.debug({ event: event.reason, namespace, name }, 'too many events, this one is not sent')
-        return
+
+  record(event: ProxyEvent): void {
+    const { reason, regarding } = event
+    const body = bodyOf(event, this.#options.nodeName, new Date())
+    const { kind, namespace, name } = regarding
+    const fact = newestCounts.has(reason) ? '' : body.note
+    const key = JSON.stringify([kind, namespace, name, reason, fact])
+    const lane = complaints.has(reason) ? 'complaints' : 'news'
+    if (!this.#waiting.put(lane, key, body)) this.#leaveOut(event)
+    this.#bell.ring()
+  }
+
+  /** Events are sent one at a time, so that a burst of them opens one connection. */
+  async run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const ms = this.#waiting.isEmpty ? Infinity : this.#msUntilToken()
+      if (ms > 0) {
+        await this.#options.sleep(ms, signal, this.#bell)
+        this.#bell.silence()
+        continue
       }
-      const body = bodyOf(event, nodeName, new Date())
-      // The namespace of a malformed object may contain half a character, which cannot be encoded.
-      const inPath = encodeURIComponent(Buffer.from(body.metadata.namespace).toString())
-      const path = `/apis/events.k8s.io/v1/namespaces/${inPath}/events`
-      waiting++
-      last = last
-        .then(() => post(path, body))
-        .catch((error: unknown) => {
-          const fields = { event: event.reason, namespace, name, error: messageOf(error) }
-          log.debug(fields, 'Event not sent')
-        })
-        .finally(() => {
-          waiting--
-        })
-    },
+      this.#tokens--
+      const body = this.#waiting.take()
+      if (body) await this.#post(body, signal)
+      if (this.#waiting.isEmpty) this.#isFull = false
+    }
+  }
+
+  #msUntilToken(): number {
+    const { now, burst, perMinute } = this.#options
+    const time = now()
+    const perMs = perMinute / 60_000
+    this.#tokens = Math.min(burst, this.#tokens + (time - this.#refilledAt) * perMs)
+    this.#refilledAt = time
+    return this.#tokens >= 1 ? 0 : Math.ceil((1 - this.#tokens) / perMs)
+  }
+
+  async #post(body: EventBody, signal: AbortSignal): Promise<void> {
+    const { post, log } = this.#options
+    // The namespace of a malformed object may contain half a character, which cannot be encoded.
+    const inPath = encodeURIComponent(Buffer.from(body.metadata.namespace).toString())
+    try {
+      await post(`/apis/events.k8s.io/v1/namespaces/${inPath}/events`, body, signal)
+    } catch (error) {
+      const { namespace = '', name } = body.regarding
+      const fields = { event: body.reason, namespace, name, error: messageOf(error) }
+      log.debug(fields, 'Event not sent')
+    }
+  }
+
+  #leaveOut({ reason, regarding: { namespace, name } }: ProxyEvent): void {
+    const { log, meter } = this.#options
+    meter.count('events_left_out_total', {})
+    if (this.#isFull) return
+    this.#isFull = true
+    const text = 'too many Events wait to be sent; more are left out until there is room'
+    log.warn({ event: reason, namespace, name }, text)
   }
 }
+
+type EventBody = ReturnType<typeof bodyOf>
 
 function bodyOf(event: ProxyEvent, nodeName: string, time: Date) {
   const { kind, namespace, name } = event.regarding

@@ -72,6 +72,12 @@ export const ownMetrics: readonly MetricSpec[] = [
     help: 'Objects that were skipped because they are malformed',
   },
   {
+    name: 'events_left_out_total',
+    type: 'counter',
+    labels: [],
+    help: 'Events that were not sent to the API server, because 1,000 others were waiting for their turn',
+  },
+  {
     name: 'health_checks_total',
     type: 'counter',
     labels: ['outcome'],

@@ -27,7 +27,7 @@ export function objectObserver({ log, meter, observation, now }: ObjectObserverO
       observation.malformed(kind, identity, reason)
     },
     warned: (kind: ObjectKind, { namespace, name }: Identity, warning: string) => {
-      log.warn({ kind, namespace, name, warning }, 'part of an object is left out')
+      log.warn({ kind, namespace, name, warning }, 'part of an object has no effect')
       observation.warned(kind, { namespace, name }, warning)
     },
     nodeChanged: (node: NodeObject | undefined) => observation.nodeChanged(node),

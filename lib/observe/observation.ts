@@ -3,6 +3,7 @@ import type { Identity, NodeObject } from '../state/objects.js'
 import type { AnsweredRequest } from '../sources/api-client.js'
 import type { ObjectKind } from '../sources/source.js'
 import type { SyncReport } from '../sync/syncer.js'
+import type { ServiceWarning } from '../state/service-warnings.js'
 import type { StateUpdate } from '../state/tracker.js'
 import type { IpFamily } from '../state/ip.js'
 import type { ServiceFailure } from '../modes/mode.js'
@@ -33,6 +34,14 @@ interface ObservationOptions extends Omit<
 }
 
 const retryMs = 5000
+
+/** What the log says where an Event has its reason. */
+const logTexts: Readonly<Record<ServiceWarning['event'], string>> = {
+  AddressInUse: 'an address of a Service is not served',
+  EndpointLeadsBack: 'an endpoint of a Service is not used',
+  BalancedOtherwise: 'endpoints are chosen in another way than a Service asks for',
+  NotInThisMode: 'an annotation of a Service cannot take effect here',
+}
 
 /** The health answers, the metrics pages and Events. The daemon tells it what happens. */
 export class Observation {
@@ -109,10 +118,7 @@ export class Observation {
   /** A sync of this update starts; health-check ports change at once, without the mode. */
   started({ states, healthChecks, warnings }: StateUpdate): void {
     for (const { service, event, warning } of warnings) {
-      this.#options.log.warn(
-        { kind: 'Service', ...service, warning },
-        'part of an object is left out',
-      )
+      this.#options.log.warn({ kind: 'Service', ...service, warning }, logTexts[event])
       this.#warnAbout('Service', service, event, warning)
     }
     const addresses = states.flatMap(({ family, node }) =>
@@ -141,7 +147,7 @@ export class Observation {
     if (identity.name !== '') this.#warnAbout(kind, identity, 'MalformedObject', reason)
   }
 
-  /** A part of an object was left out; the rest is used. */
+  /** A part of an object has no effect; the rest is used. */
   warned(kind: ObjectKind, identity: Identity, warning: string): void {
     this.#warnAbout(kind, identity, 'PartLeftOut', warning)
   }
@@ -168,6 +174,8 @@ export class Observation {
       ),
       this.#services.run(signal),
       this.#systemd?.run(signal),
+      this.endpoints.run(signal),
+      events.run?.(signal),
     ])
   }
 

@@ -14,7 +14,7 @@ interface SinkListener {
   changed(kind: ObjectKind, isComplete: boolean): void
   /** An object cannot be used; its last good version stays in use. */
   malformed(kind: ObjectKind, identity: Identity, reason: string): void
-  /** A part of an object is left out; the rest is used. */
+  /** A part of an object has no effect; the rest is used. */
   warned(kind: ObjectKind, identity: Identity, warning: string): void
   /** The object of this node came, changed or went. */
   nodeChanged(node: NodeObject | undefined): void

@@ -26,7 +26,8 @@ export interface EndpointCheck {
 
 type What = Pick<EndpointCheck, 'kind' | 'path' | 'port'>
 
-const whatAnnotation: Annotation<What> = {
+/** Asks for checks; the others say how. */
+export const whatAnnotation: Annotation<What> = {
   name: 'health-check',
   valid: 'tcp[:PORT], http:/PATH[:PORT] or grpc[:PORT]',
   parse: (text) => {

@@ -7,35 +7,14 @@ import {
   readPortName,
   readProtocol,
 } from './parse-object.js'
-import { annotationProblem, optionPrefix, type Annotation } from './annotations.js'
-import { balanceAnnotation, weightAnnotation } from './balance.js'
-import { checkAnnotations } from './endpoint-check.js'
-import {
-  firstByteAnnotation,
-  keepAliveAnnotation,
-  maxConnectionsAnnotation,
-  proxyProtocolAnnotation,
-  removalAnnotation,
-  sourceAddressAnnotation,
-} from './connection-annotations.js'
+import { annotationWarnings } from './annotation-warnings.js'
+import { optionPrefix } from './annotations.js'
 import { printable } from './printable.js'
 import type { Parsed, ServiceObject, ServicePortObject } from './objects.js'
 
 const proxyNameLabel = 'service.kubernetes.io/service-proxy-name'
 /** Enough for long lists of names. */
 const maxOptionLength = 4096
-/** The annotations whose values are checked here, for every mode. */
-const annotations: readonly Annotation<unknown>[] = [
-  balanceAnnotation,
-  weightAnnotation,
-  proxyProtocolAnnotation,
-  sourceAddressAnnotation,
-  ...checkAnnotations,
-  removalAnnotation,
-  maxConnectionsAnnotation,
-  keepAliveAnnotation,
-  firstByteAnnotation,
-]
 const defaultAffinitySeconds = 10_800
 const maxAffinitySeconds = 86_400
 
@@ -69,7 +48,7 @@ export function parseService(raw: unknown): Parsed<ServiceObject> {
       healthCheckNodePort: readHealthCheckNodePort(spec, warnings),
       options: readOptions(metadata, warnings),
     }
-    warnings.push(...annotations.flatMap((each) => annotationProblem(value.options, each) ?? []))
+    warnings.push(...annotationWarnings(value.options))
     return { outcome: 'accepted', value, warnings }
   } catch (error) {
     if (!(error instanceof MalformedObject)) throw error

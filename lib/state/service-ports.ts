@@ -26,7 +26,7 @@ interface ServicePortContext {
   /** What the mode does instead of a balance that it cannot do. */
   readonly substitutes: Substitutes
   /** The annotations that the mode cannot do. */
-  readonly unsupported: Unsupported | undefined
+  readonly unsupported: readonly Unsupported[]
   /** The id of another Service that has this address and port as its own. */
   readonly ownerOf: (ip: string, port: ServicePortObject) => string | undefined
   /** The id of a Service whose ClusterIP and port are an endpoint's, if the mode cannot use it. */

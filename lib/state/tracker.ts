@@ -32,7 +32,7 @@ export interface TrackerSettings extends NodeSettings {
   /** What the mode does instead of values of `kube-proxy-ts/balance` that it cannot do. */
   readonly substitutes?: Substitutes
   /** The annotations that the mode cannot do. */
-  readonly unsupported?: Unsupported | undefined
+  readonly unsupported?: readonly Unsupported[]
   /** Which addresses are refused as endpoints. */
   readonly endpointRules?: EndpointRules
 }
@@ -211,7 +211,7 @@ export class Tracker {
       zone: this.#node?.zone,
       allowsExternalIps: this.#settings.allowsExternalIps,
       substitutes: this.#settings.substitutes ?? {},
-      unsupported: this.#settings.unsupported,
+      unsupported: this.#settings.unsupported ?? [],
       failing: (port: ServicePortName) => this.#failing.of(port),
     }
     const leadsTo = this.#settings.translatesOnce

@@ -1,8 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import t from 'tap'
+import t, { type Test } from 'tap'
+import { pause } from '../../lib/async.js'
 import { createApiServer } from '../../lib/lab/apiserver/server.js'
 import { textAt, type JsonObject } from '../../lib/lab/apiserver/json.js'
-import { apiEvents, type ProxyEvent } from '../../lib/observe/events.js'
+import { ApiEvents, type ProxyEvent } from '../../lib/observe/events.js'
 import { ApiClient } from '../../lib/sources/api-client.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
 
@@ -32,10 +33,14 @@ void t.test('EV01 EV06: events reach the API in the group events.k8s.io', async 
   })
   const access = await openCluster({ kubeconfig: '', master: await api.listening() })
   const client = new ApiClient(access, 'test')
-  const events = apiEvents({
-    post: (path, body) => client.create(path, body, controller.signal),
-    nodeName: 'node-1',
-    log: recorder().log,
+  const events = new ApiEvents({
+    post: (path, body, signal) => client.create(path, body, signal),
+    ...{ nodeName: 'node-1', log: recorder().log, meter: { count: () => undefined } },
+  })
+  const sending = events.run(controller.signal)
+  t.teardown(async () => {
+    controller.abort()
+    await sending
   })
   events.record(starting)
   events.record({
@@ -61,47 +66,120 @@ void t.test('EV01 EV06: events reach the API in the group events.k8s.io', async 
   t.equal(textAt(service, 'message').length, 1024)
 })
 
-void t.test('a refused event is logged and dropped, and too many are not sent', async (t) => {
-  const sent: JsonObject[] = []
-  let time = 0
+/** Events that go into a list, at times that pass as fast as somebody waits. */
+function fakeApi(t: Test, rate: { readonly burst: number; readonly perMinute: number }) {
+  const sent: { note: string; reason: string; minute: number }[] = []
   const { lines, log } = recorder()
-  const events = apiEvents({
+  const counted: string[] = []
+  const controller = new AbortController()
+  let time = 0
+  const api = { post: (): Promise<void> => Promise.resolve() }
+  const events = new ApiEvents({
     post: (_path, body) => {
-      sent.push(body as JsonObject)
-      return Promise.reject(new Error('no right to do so'))
+      const note = textAt(body as JsonObject, 'note')
+      const reason = textAt(body as JsonObject, 'reason')
+      sent.push({ note, reason, minute: time / 60_000 })
+      return api.post()
     },
-    nodeName: 'node-1',
-    log,
-    now: () => time,
-    burst: 3,
-    perMinute: 2,
+    ...{ nodeName: 'node-1', log, ...rate, now: () => time },
+    meter: { count: (name) => void counted.push(name) },
+    sleep: (ms, signal, bell) => {
+      if (ms === Infinity) return pause(ms, signal, bell)
+      time += ms
+      return Promise.resolve()
+    },
   })
-  for (let count = 0; count < 5; count++) events.record(starting)
-  while (lines.length < 5) await delay(1)
-  t.equal(sent.length, 3)
+  const start = () => {
+    const running = events.run(controller.signal)
+    t.teardown(() => {
+      controller.abort()
+      return running
+    })
+  }
+  const add = (reason: string, note: string, name = 'web') =>
+    events.record({
+      ...{ type: 'Warning', reason, action: 'Sync', note },
+      regarding: { kind: 'Service', namespace: 'shop', name },
+    })
+  const count = async (wanted: number) => {
+    while (sent.length < wanted) await delay(1)
+  }
+  return { api, sent, lines, counted, start, add, count }
+}
+
+void t.test('a refused event is logged and dropped', async (t) => {
+  const { api, sent, lines, start, add, count } = fakeApi(t, { burst: 9, perMinute: 1 })
+  api.post = () => Promise.reject(new Error('no right to do so'))
+  start()
+  for (const note of ['a', 'b', 'c']) add('AddressInUse', note)
+  await count(3)
+  await delay(1)
   t.equal(lines.filter((line) => line.includes('no right to do so')).length, 3)
-  t.equal(lines.filter((line) => line.includes('too many events')).length, 2)
-  time = 30_000
-  events.record(starting)
-  events.record(starting)
-  while (lines.length < 7) await delay(1)
-  t.equal(sent.length, 4, 'two a minute come back')
+  t.equal(sent.length, 3)
 })
 
-void t.test(
-  'events are sent one after the other, and do not pile up if the server hangs',
-  async (t) => {
-    const ends: (() => void)[] = []
-    const { lines, log } = recorder()
-    const post = () => new Promise<void>((resolve) => ends.push(resolve))
-    const events = apiEvents({ post, nodeName: 'n', log, burst: 2, perMinute: 1e9, now: Date.now })
-    for (let count = 0; count < 4; count++) {
-      events.record(starting)
-      await delay(1)
-    }
-    t.equal(ends.length, 1, 'the second waits for the first')
-    t.equal(lines.filter((line) => line.includes('too many events')).length, 2)
-    ends[0]?.()
-    while (ends.length < 2) await delay(1)
-  },
-)
+void t.test('what is beyond the rate waits, and none of it is lost', async (t) => {
+  const { sent, lines, start, add, count } = fakeApi(t, { burst: 25, perMinute: 12 })
+  start()
+  for (let index = 0; index < 83; index++) add('PartLeftOut', `annotation ${index}`)
+  await count(83)
+  t.same(
+    sent.map(({ note }) => note),
+    Array.from({ length: 83 }, (_, index) => `annotation ${index}`),
+  )
+  t.equal(sent.filter(({ minute }) => minute === 0).length, 25)
+  const last = sent.at(-1)?.minute ?? 0
+  t.ok(last > 4.8 && last < 4.9, `58 at 12 a minute, the last after ${last} minutes`)
+  t.same(lines, [])
+})
+
+void t.test('complaints about objects do not keep an endpoint that fails waiting', async (t) => {
+  const { sent, start, add, count } = fakeApi(t, { burst: 2, perMinute: 1 })
+  for (let index = 0; index < 10; index++) add('PartLeftOut', `annotation ${index}`)
+  for (const name of ['a', 'b', 'c']) add('EndpointFailing', name, name)
+  start()
+  await count(13)
+  const order = sent.map(({ reason, note }) => (reason === 'PartLeftOut' ? '.' : note)).join('')
+  t.equal(order, 'a.b.c........', 'they take turns')
+})
+
+void t.test('the newest state of a Service takes the place of one that waits', async (t) => {
+  const { sent, start, add, count } = fakeApi(t, { burst: 2, perMinute: 1 })
+  add('EndpointFailing', '9 of 10 work')
+  add('EndpointFailing', '9 of 9 work', 'other')
+  add('EndpointFailing', '8 of 10 work')
+  add('PartLeftOut', 'one fault')
+  add('PartLeftOut', 'another fault')
+  add('PartLeftOut', 'one fault')
+  add('AddressInUse', 'the end')
+  start()
+  await count(5)
+  const notes = ['8 of 10 work', 'one fault', '9 of 9 work', 'another fault', 'the end']
+  t.same(
+    sent.map(({ note }) => note),
+    notes,
+  )
+})
+
+void t.test('a server that hangs gets one event, and at most 1000 of a lane wait', async (t) => {
+  const { api, sent, lines, counted, start, add, count } = fakeApi(t, { burst: 1, perMinute: 1 })
+  let answer: () => void = () => undefined
+  api.post = () => new Promise((resolve) => (answer = resolve))
+  start()
+  add('PartLeftOut', 'first')
+  await count(1)
+  for (let index = 0; index < 1005; index++) add('PartLeftOut', `annotation ${index}`)
+  add('EndpointFailing', 'has room of its own')
+  t.equal(sent.length, 1, 'the second waits for the first')
+  t.equal(lines.filter((line) => line.startsWith('too many Events wait')).length, 1)
+  t.same(
+    counted,
+    Array.from({ length: 5 }, () => 'events_left_out_total'),
+  )
+  api.post = () => Promise.resolve()
+  answer()
+  await count(1002)
+  await delay(1)
+  t.equal(sent.length, 1002)
+  t.equal(sent[1]?.note, 'has room of its own')
+})

@@ -6,7 +6,7 @@ import { understand } from '../../lib/inspect/explain/question.js'
 import { explanationText } from '../../lib/inspect/explain/text.js'
 import { modeLoaders, modeNames } from '../../lib/modes/registry.js'
 import type { ModeName } from '../../lib/config/config.js'
-import { apiEvents } from '../../lib/observe/events.js'
+import { ApiEvents } from '../../lib/observe/events.js'
 import { formatLine } from '../../lib/observe/log-text.js'
 import { Metrics } from '../../lib/observe/metrics.js'
 import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
@@ -297,12 +297,15 @@ t.test('a hostile text is part of one line of the log, as JSON and as text', (t)
 t.test('an Event about a hostile name is one object at a path of its own', async (t) => {
   const posted: { path: string; body: object }[] = []
   const nothing = () => undefined
-  const events = apiEvents({
+  const events = new ApiEvents({
     post: async (path, body) => void posted.push({ path, body }),
     nodeName: 'node-1',
     log: { debug: nothing, info: nothing, warn: nothing, error: nothing },
+    meter: { count: nothing },
     burst: 1000,
   })
+  const controller = new AbortController()
+  const running = events.run(controller.signal)
   for (const text of nasty) {
     events.record({
       type: 'Warning',
@@ -314,6 +317,8 @@ t.test('an Event about a hostile name is one object at a path of its own', async
   }
   for (let tries = 0; tries < 100 && posted.length < nasty.length; tries++)
     await new Promise((resolve) => setImmediate(resolve))
+  controller.abort()
+  await running
   t.equal(posted.length, nasty.length)
   for (const { path, body } of posted) {
     t.ok(JSON.stringify(body).length < 8000)

@@ -3,7 +3,9 @@ import t from 'tap'
 import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../../lib/state/parse-service.js'
 import { Tracker } from '../../lib/state/tracker.js'
-import { unsupportedIn, substitutesOf } from '../../lib/config/tracker-settings.js'
+import { configWith } from '../../lib/config/load.js'
+import { optionLines } from '../../lib/inspect/explain/option-lines.js'
+import { substitutesOf, trackerSettings, unsupportedIn } from '../../lib/config/tracker-settings.js'
 import { balanceText, choiceOf, type Substitutes } from '../../lib/state/balance.js'
 import { textsOf } from '../support/corpus.js'
 import { endpoint, rawService, rawSlice, plainNode } from './objects.js'
@@ -12,13 +14,17 @@ import { endpoint, rawService, rawSlice, plainNode } from './objects.js'
 
 const substitutes: Substitutes = { maglev: { used: 'source-hash', why: 'no tables here' } }
 
-function trackerWith(annotations: object, slices: readonly object[] = [rawSlice()]) {
+function trackerWith(
+  annotations: object,
+  slices: readonly object[] = [rawSlice()],
+  unsupported = unsupportedIn('ipvs', configWith({})),
+) {
   const tracker = new Tracker({
     ...plainNode,
     nodeName: 'node-1',
     detectLocal: { mode: 'ClusterCIDR', cidrs: [] },
     substitutes,
-    unsupported: unsupportedIn('ipvs'),
+    unsupported,
   })
   const put = (changed: object) => {
     const parsed = parseService(rawService({ annotations: changed, spec: { ports } }))
@@ -112,10 +118,31 @@ t.test(
       world.put({ 'kube-proxy-ts/source-address': word })
       t.equal(world.tracker.take().warnings.length, count, `endpoints see clients: ${word}`)
     }
-    t.equal(unsupportedIn('userspace'), undefined)
-    t.notMatch(unsupportedIn('nftables')?.annotations, [{ name: 'on-endpoint-removal' }])
+    t.same(unsupportedIn('userspace', configWith({})), [])
+    const names = unsupportedIn('nftables', configWith({})).map(({ annotation }) => annotation.name)
+    t.ok(names.includes('keep-alive') && !names.includes('on-endpoint-removal'))
   },
 )
+
+t.test("where listeners have the addresses of Services, no client's address is kept", async (t) => {
+  const addresses = configWith({ 'userspace.portals': 'addresses' })
+  for (const [mode, config, why] of [
+    ['userspace', addresses, 'with --userspace-portals=addresses'],
+    ['winuserspace', configWith({}), 'on Windows'],
+  ] as const) {
+    const node = { nodeName: 'node-1', families: ['IPv4'] } as const
+    const { unsupported } = trackerSettings(config, mode, node)
+    const world = trackerWith({ 'kube-proxy-ts/source-address': 'keep' }, [], unsupported)
+    const warning = `annotation kube-proxy-ts/source-address: keep has no effect, because the client's address cannot be kept ${why}`
+    const { service, update } = only(world)
+    t.match(update.warnings, [{ event: 'NotInThisMode', warning }])
+    t.same(optionLines(service, mode), ['', `The ${warning}.`], 'explain says it, too')
+    for (const word of ['hide', 'auto']) {
+      world.put({ 'kube-proxy-ts/source-address': word, 'kube-proxy-ts/max-connections': '9' })
+      t.same(world.tracker.take().warnings, [], word)
+    }
+  }
+})
 
 t.test('ipvs mode has a Maglev of its own, and says that it is another', async (t) => {
   const choice = choiceOf('maglev', substitutesOf('ipvs'))

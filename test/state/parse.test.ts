@@ -257,7 +257,11 @@ t.test('options come from our annotations only, and long ones are left out', asy
     'kube-proxy-ts/c': 3,
   }
   const parsed = parseService(rawService({ annotations }))
-  t.match(warnings(parsed), [/^annotation "kube-proxy-ts\/b": longer than 4096 characters/])
+  t.match(warnings(parsed), [
+    /^annotation "kube-proxy-ts\/b": longer than 4096 characters/,
+    /^annotation "kube-proxy-ts\/a" has no effect, because nothing has this name/,
+    /^annotation "kube-proxy-ts\/longest" has no effect/,
+  ])
   t.same(accepted(parsed).options, {
     a: 'x',
     longest: 'z'.repeat(4096),

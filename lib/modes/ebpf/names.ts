@@ -1,3 +1,4 @@
+import { modeAnnotations } from '../../state/known-annotations.js'
 import type { Place } from '../../kernel/place.js'
 
 /** Names of what this mode puts into the kernel. */
@@ -31,7 +32,7 @@ export const mapNames = {
 export const pinFolders = { own: 'kube-proxy-ts', network: 'netns-', version: 'v1' } as const
 
 /** The annotation `kube-proxy-ts/sockets: "off"` leaves a Service to the packet path. */
-export const optOut = { option: 'sockets', value: 'off' } as const
+export const optOut = { option: modeAnnotations.ebpfSockets, value: 'off' } as const
 
 /** The names of other proxies' socket programs, which translate the same addresses. */
 export const otherProxies: readonly {

@@ -1,5 +1,6 @@
 import type { IpSet } from '../../kernel/ipset.js'
 import { schedulerFlag } from '../../kernel/ipvs/messages.js'
+import { modeAnnotations } from '../../state/known-annotations.js'
 import type { Balance } from '../../state/balance.js'
 import type { IpFamily } from '../../state/ip.js'
 
@@ -145,4 +146,4 @@ export interface SchedulerChoice {
 }
 
 /** The annotation `kube-proxy-ts/ipvs-scheduler` of a Service. */
-export const schedulerOption = 'ipvs-scheduler'
+export const schedulerOption = modeAnnotations.ipvsScheduler

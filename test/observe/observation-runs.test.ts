@@ -1,0 +1,41 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import t from 'tap'
+import { configWith } from '../../lib/config/load.js'
+import { RunningConfig } from '../../lib/config/running.js'
+import { ApiEvents } from '../../lib/observe/events.js'
+import { createLogger } from '../../lib/observe/logger.js'
+import { Metrics } from '../../lib/observe/metrics.js'
+import { Observation } from '../../lib/observe/observation.js'
+import { endpointCheckOf } from '../../lib/state/endpoint-check.js'
+import type { PortHealth } from '../../lib/sources/health/health-checks.js'
+
+t.test('a failing endpoint becomes an Event that is sent', async (t) => {
+  const sent: string[] = []
+  const log = createLogger({
+    ...{ format: 'json', verbosity: 0, isTerminal: false, write: () => undefined },
+  })
+  const config = configWith({ healthzBindAddress: '', metricsBindAddress: '' })
+  const metrics = new Metrics({ mode: 'iptables', process: false })
+  const post = async (_path: string, body: object) => void sent.push(JSON.stringify(body))
+  const observation = new Observation({
+    ...{ running: new RunningConfig({ config, origins: new Map() }), metrics, log },
+    ...{ mode: 'iptables', nodeName: 'n1', version: '', startedAt: 0, families: ['IPv4'] },
+    ...{ syncPeriodMs: 30_000, expectsNode: false },
+    events: new ApiEvents({ post, nodeName: 'n1', log, meter: metrics }),
+  })
+  const stop = new AbortController()
+  const running = observation.run(stop.signal)
+  const check = endpointCheckOf({ 'health-check': 'tcp' }, 'TCP')
+  if (!check) throw new Error('no check')
+  const health: PortHealth = {
+    port: { namespace: 'shop', name: 'web', port: 'http', protocol: 'TCP' },
+    ...{ family: 'IPv4', check, checked: 2, failing: new Map([['a', 'refused']]) },
+  }
+  observation.endpoints.followed('IPv4 shop/web:http/TCP', health)
+  observation.endpoints.turned(health, [{ endpoint: 'a', reason: 'refused' }])
+  while (sent.length < 2) await delay(5)
+  t.match(sent[0], /"reason":"Starting"/)
+  t.match(sent[1], /: a \(refused\) fails; 1 of 2 endpoints works"/)
+  stop.abort()
+  await running
+})
