@@ -191,6 +191,53 @@ t.test('explain names what the mode cannot do, and what the proxy does', async (
   t.match((await asked('userspace', 'dns')).stdout, /Datagrams have no PROXY header, because v1/)
 })
 
+t.test('explain tells of checks, and what happens when an endpoint leaves', async (t) => {
+  const annotations = {
+    'kube-proxy-ts/health-check': 'http:/ready',
+    'kube-proxy-ts/health-check-interval': '2s',
+    'kube-proxy-ts/health-check-last': 'remove',
+    'kube-proxy-ts/on-endpoint-removal': 'reset-after=30s',
+  }
+  const ports = [
+    { name: 'web', port: 80 },
+    { name: 'dns', port: 53, protocol: 'UDP' },
+  ]
+  const service = (name: string, more: object) => ({
+    ...{ apiVersion: 'v1', kind: 'Service', metadata: { name, annotations: more } },
+    spec: { clusterIP: '10.96.0.9', ports },
+  })
+  const keeps = { 'kube-proxy-ts/on-endpoint-removal': 'keep' }
+  const folder = t.testdir({
+    'busy.json': JSON.stringify(service('busy', annotations)),
+    'calm.json': JSON.stringify(service('calm', keeps)),
+  })
+  const asked = async (target: string, mode: string) => {
+    const of = ['--mode', mode, '--manifests', folder, '--node', 'n']
+    return (await runCommand(process.execPath, [program, 'explain', target, ...of])).stdout
+  }
+  const forgets = 'The kernel forgets connections 30s after their endpoint left'
+  const texts = {
+    userspace: 'Connections are reset 30s after their endpoint left',
+    ...{ iptables: forgets, nftables: forgets },
+    ebpf: 'The kernel forgets connections of other machines 30s after their endpoint left',
+  }
+  for (const [mode, text] of Object.entries(texts)) {
+    const told = await asked('busy:web', mode)
+    t.match(told, `${text} (annotation kube-proxy-ts/on-endpoint-removal).`)
+    t.match(
+      told,
+      'Endpoints are checked by http:/ready every 2s, and left out after failing 3 times in a row; if all fail, none is used (annotation kube-proxy-ts/health-check).',
+    )
+  }
+  t.notMatch(await asked('busy:web', 'ipvs'), /endpoint left/)
+  const udp = await asked('busy:dns', 'userspace')
+  t.match(udp, 'Endpoints are not checked: checks use TCP, and this names no port for them')
+  t.notMatch(udp, /endpoint left/, 'datagrams belong to no connection')
+  const calm = await asked('calm:web', 'nftables')
+  t.match(calm, 'Connections go on when their endpoint leaves (annotation')
+  t.notMatch(calm, /checked/)
+})
+
 t.test('explain does not promise the client to pods of one bridge', async (t) => {
   const sight = async (...flags: string[]) => (await explain('web', ...flags)).stdout
   const hidden =
