@@ -3,6 +3,7 @@ import { annotate, LiveCheck } from '../inspect/explain/live.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
 import { answerOf, explainQuestion, judged } from '../inspect/explain/answer.js'
+import { onBridgesHere } from '../inspect/explain/bridges.js'
 import { explainPacket } from '../inspect/explain/explain.js'
 import { explanationText, type Explanation } from '../inspect/explain/text.js'
 import { modeMeant } from '../modes/systems.js'
@@ -87,12 +88,13 @@ async function explained(
   const { state, packet } = question
   const definition: ModeDefinition | undefined = asksKernel ? await modeLoaders[mode]() : undefined
   const config = (await definition?.settle?.(wanted, state.family)) ?? wanted
-  const planned = explainQuestion(question, { ...seen, config })
-  if (!definition) return planned
+  const asked = explainQuestion(question, { ...seen, config })
+  if (!definition) return asked
+  const planned = { ...asked, ways: await onBridgesHere(asked.ways) }
   try {
     const check = new LiveCheck(await definition.differences(state, config))
     const lacks = check.lacks.bind(check)
-    const live = explainPacket(mode, state, config, packet, lacks)
+    const live = await onBridgesHere(explainPacket(mode, state, config, packet, lacks))
     return { ...planned, ways: annotate(planned.ways, check), live }
   } catch (error) {
     // This is no failure, because the plan can be explained without the kernel.

@@ -241,7 +241,7 @@ t.test('explain tells of checks, and what happens when an endpoint leaves', asyn
 t.test('explain does not promise the client to pods of one bridge', async (t) => {
   const sight = async (...flags: string[]) => (await explain('web', ...flags)).stdout
   const hidden =
-    /sent to 10\.244\.1\.11:8080, which sees the sender, or this node if both are on one/
+    /sent to 10\.244\.1\.11:8080, which sees the sender \(this node, if they share a bridge\)\n/
   t.match(await sight('--mode', 'userspace'), hidden)
   t.notMatch(await sight('--mode', 'userspace', '--from', 'outside'), /bridge/)
   t.notMatch(await sight('--mode', 'nftables'), /bridge/)
