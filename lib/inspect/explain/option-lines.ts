@@ -25,6 +25,11 @@ export function optionLines(service: DesiredService, mode: ModeName): readonly s
   return lines.length > 0 ? ['', ...lines] : []
 }
 
+/** What {@link optionLines} says of annotations that the mode cannot do. */
+export function lackingTexts({ balance, unsupported = [] }: DesiredService): readonly string[] {
+  return [...(balance?.why === undefined ? [] : [balanceText(balance)]), ...unsupported]
+}
+
 const seconds = (ms: number) => `${ms / 1000}s`
 
 const by = (name: string) => `(annotation ${optionPrefix}${name})`
