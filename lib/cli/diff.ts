@@ -24,7 +24,13 @@ async function diff(flags: NodeFlags & OutputFlags): Promise<void> {
     throw error instanceof SourceError ? new ConfigError(error.message, { cause: error }) : error
   })
   const { mode, config, states, warnings } = seen
-  for (const warning of warnings) process.stderr.write(`${warning}\n`)
+  // They are about what Services ask for, not about the kernel, so all of them would hide the rest.
+  if (warnings.length > 0) {
+    const count = warnings.length === 1 ? '1 warning' : `${warnings.length} warnings`
+    process.stderr.write(
+      `${count} about objects; \`kube-proxy explain SERVICE\` shows those of one\n`,
+    )
+  }
   const definition: ModeDefinition = await modeLoaders[mode]()
   const families: FamilyDifferences[] = []
   for (const state of states) {

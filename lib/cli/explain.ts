@@ -1,9 +1,11 @@
 import { Option, type Command } from 'commander'
 import { annotate, LiveCheck } from '../inspect/explain/live.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
-import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
+import { addOutputOptions, isData, printed, type OutputFlags } from './shared-options.js'
 import { answerOf, explainQuestion, judged } from '../inspect/explain/answer.js'
+import { onBridgesHere } from '../inspect/explain/bridges.js'
 import { explainPacket } from '../inspect/explain/explain.js'
+import { lackingTexts } from '../inspect/explain/option-lines.js'
 import { explanationText, type Explanation } from '../inspect/explain/text.js'
 import { modeMeant } from '../modes/systems.js'
 import { modeLoaders } from '../modes/registry.js'
@@ -65,9 +67,7 @@ export async function explainSeen(
 ): Promise<void> {
   const protocol = protocols.find((name) => name === flags.protocol)
   const question = understand({ target, from: flags.from, protocol }, seen.states)
-  const service = typeof question === 'string' ? undefined : question.service?.name
-  const warnings = service ? seen.warningsFor(service.namespace, service.name) : seen.warnings
-  for (const warning of warnings) process.stderr.write(`${warning}\n`)
+  warn(question, seen, flags)
   if (typeof question === 'string') throw new ConfigError(question)
   const explanation = await explained(question, seen, asksKernel)
   process.stdout.write(
@@ -76,6 +76,17 @@ export async function explainSeen(
       text: explanationText(question, explanation),
     }),
   )
+}
+
+/** Prints the warnings about the Service, without those that the text says anyway. */
+function warn(question: Question | string, seen: SeenNode, flags: OutputFlags): void {
+  const service = typeof question === 'string' ? undefined : question.service
+  const { namespace = '', name = '' } = service?.name ?? {}
+  const warnings = service ? seen.warningsFor(namespace, name) : seen.warnings
+  const said = service && !isData(flags) ? lackingTexts(service) : []
+  for (const warning of warnings) {
+    if (!said.some((text) => warning.includes(text))) process.stderr.write(`${warning}\n`)
+  }
 }
 
 async function explained(
@@ -87,12 +98,13 @@ async function explained(
   const { state, packet } = question
   const definition: ModeDefinition | undefined = asksKernel ? await modeLoaders[mode]() : undefined
   const config = (await definition?.settle?.(wanted, state.family)) ?? wanted
-  const planned = explainQuestion(question, { ...seen, config })
-  if (!definition) return planned
+  const asked = explainQuestion(question, { ...seen, config })
+  if (!definition) return asked
+  const planned = { ...asked, ways: await onBridgesHere(asked.ways) }
   try {
     const check = new LiveCheck(await definition.differences(state, config))
     const lacks = check.lacks.bind(check)
-    const live = explainPacket(mode, state, config, packet, lacks)
+    const live = await onBridgesHere(explainPacket(mode, state, config, packet, lacks))
     return { ...planned, ways: annotate(planned.ways, check), live }
   } catch (error) {
     // This is no failure, because the plan can be explained without the kernel.

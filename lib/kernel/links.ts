@@ -5,7 +5,7 @@ import { addressBytes, addressFamilies, addressText } from './addresses.js'
 import type { AddressFailure } from './link-addresses.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { kernelErrorOf } from './netlink/failure.js'
-import { attributesOf, readI32, readU32 } from './netlink/message-reader.js'
+import { attributesOf, readI32, readString, readU32 } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import { flags, protocols } from './netlink/protocol.js'
 import { linkAttribute, routeTo } from './routes.js'
@@ -85,6 +85,22 @@ export class Links {
       if (error instanceof KernelError && error.kind === 'not-found') return false
       throw error
     }
+  }
+
+  /** The kinds of all devices, such as `bridge`. Physical devices have none. */
+  async kinds(): Promise<ReadonlySet<string>> {
+    const request = new MessageWriter(64).message(verb.getLink, flags.dump, (writer) =>
+      writer.fixed(new Uint8Array(linkHeaderBytes)),
+    )
+    const kinds = await this.#channel.dump(request, {
+      action: 'list devices',
+      parse: ({ payload }) => {
+        const info = attributesOf(payload, linkHeaderBytes).get(linkAttribute.info)
+        const kind = info && attributesOf(info).get(linkAttribute.kind)
+        return kind && readString(kind)
+      },
+    })
+    return new Set(kinds)
   }
 
   /**

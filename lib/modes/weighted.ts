@@ -1,9 +1,10 @@
+import type { Balance } from '../state/balance.js'
 import type { Endpoint } from '../state/desired-state.js'
 
 type Weighted = Pick<Endpoint, 'weight'>
 
 /** The weights to use: an endpoint of weight 0 gets nothing, unless all have it. */
-export function usedWeights(endpoints: readonly Weighted[]): readonly number[] {
+function usedWeights(endpoints: readonly Weighted[]): readonly number[] {
   const isAllZero = endpoints.every(({ weight }) => weight === 0)
   return endpoints.map(({ weight }) => (isAllZero ? 1 : weight))
 }
@@ -36,6 +37,16 @@ export function firstOf<T extends Weighted>(endpoints: readonly T[]): T | undefi
     (best, endpoint) => (best && best.weight >= endpoint.weight ? best : endpoint),
     undefined,
   )
+}
+
+/** Weights that say the same as the word: 0 gets nothing, and with `first` the largest gets all. */
+export function weightsFor(
+  word: Balance | undefined,
+  endpoints: readonly Weighted[],
+): readonly number[] {
+  if (word === 'weighted') return usedWeights(endpoints)
+  const first = word === 'first' ? firstOf(endpoints) : undefined
+  return endpoints.map((each) => (each === first ? 2 : 1))
 }
 
 const mostPlaces = 1000

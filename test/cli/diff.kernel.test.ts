@@ -210,6 +210,30 @@ t.test(
   },
 )
 
+t.test('diff counts what is wrong with objects, and names the differences', { skip }, async (t) => {
+  const service = (name: string, ip: string) => ({
+    ...{ apiVersion: 'v1', kind: 'Service' },
+    metadata: {
+      name,
+      annotations: { 'kube-proxy-ts/balance': 'odd', 'kube-proxy-ts/weight': '?' },
+    },
+    spec: { clusterIP: ip, ports: [{ port: 80 }] },
+  })
+  const slice = {
+    ...{ apiVersion: 'discovery.k8s.io/v1', kind: 'EndpointSlice', addressType: 'IPv4' },
+    metadata: { name: 'web-1', labels: { 'kubernetes.io/service-name': 'web' } },
+    ...{ ports: [{ name: '', port: 80 }], endpoints: [{ addresses: ['10.244.1.2'] }] },
+  }
+  const one = t.testdir({
+    'slice.json': JSON.stringify(slice),
+    'web.json': JSON.stringify(service('web', '10.96.0.20')),
+    'other.json': JSON.stringify(service('other', '10.96.0.21')),
+  })
+  const { code, stderr } = await kubeProxy('diff', '--mode', 'nftables', '--manifests', one)
+  t.equal(code, 1)
+  t.match(stderr, /^\d warnings about objects; `kube-proxy explain SERVICE` shows those of one\n$/)
+})
+
 t.test('diff ends with exit code 2 and advice if it cannot compare', { skip }, async (t) => {
   const none = await kubeProxy('diff')
   t.equal(none.code, 2)

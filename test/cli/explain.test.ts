@@ -63,7 +63,8 @@ t.test('explain warns about the Service it was asked about, not about others', a
     'odd.json': JSON.stringify({ ...malformed, metadata: { ...malformed.metadata, name: 'odd' } }),
   })
   const warned = async (target: string) => {
-    const argv = [program, 'explain', target, '--manifests', folder, '--mode', 'nftables']
+    const of = ['--manifests', folder, '--mode', 'nftables', '--json']
+    const argv = [program, 'explain', target, ...of]
     const { stderr } = await runCommand(process.execPath, argv)
     return stderr.match(/^(?:Service|EndpointSlice) [^ :]+/gm)?.sort()
   }
@@ -140,13 +141,13 @@ t.test('explain says how endpoints are chosen, and what a mode uses instead', as
   const instead =
     /balance: least-connections is not what this mode does: rules of the kernel do not count connections; random is used/
   t.match(rules.stdout, instead)
-  t.match(rules.stderr, instead, 'as a warning, too, as in the log and the Event')
+  t.notMatch(rules.stderr, instead, 'once is enough')
   t.match(rules.stderr, /kube-proxy-ts\/weight: "a=b" has no effect; valid: NAME=WEIGHT/)
   const sockets = await asked('ebpf')
   t.match(sockets.stdout, /least-connections is what connections get that are translated at their/)
   t.match(sockets.stdout, /one of 2 endpoints by chance: of two, the one at which fewer conn/)
   t.match(
-    sockets.stderr,
+    sockets.stdout,
     /for packets random is used: rules of the kernel do not count connections/,
   )
   const own = await asked('userspace')
@@ -172,15 +173,17 @@ t.test('explain names what the mode cannot do, and what the proxy does', async (
     },
   }
   const folder = t.testdir({ 'busy.json': JSON.stringify(service) })
-  const asked = async (mode: string, port = 'web') => {
-    const of = ['--mode', mode, '--manifests', folder, '--node', 'n']
+  const asked = async (mode: string, port = 'web', ...more: string[]) => {
+    const of = ['--mode', mode, '--manifests', folder, '--node', 'n', ...more]
     return runCommand(process.execPath, [program, 'explain', `busy:${port}`, ...of])
   }
   const rules = await asked('iptables')
   const unsupported =
     /max-connections: 7 has no effect, because iptables mode cannot do it; only userspace/
   t.match(rules.stdout, unsupported)
-  t.match(rules.stderr, unsupported, 'as a warning, too, as in the log and the Event')
+  t.notMatch(rules.stderr, unsupported, 'once is enough')
+  const data = await asked('iptables', 'web', '--json')
+  t.match(data.stderr, unsupported, 'data has no such lines')
   t.notMatch(rules.stdout, /silent for/)
   const own = await asked('userspace')
   t.match(own.stdout, /At most 7 connections from here to each endpoint/)
@@ -191,10 +194,57 @@ t.test('explain names what the mode cannot do, and what the proxy does', async (
   t.match((await asked('userspace', 'dns')).stdout, /Datagrams have no PROXY header, because v1/)
 })
 
+t.test('explain tells of checks, and what happens when an endpoint leaves', async (t) => {
+  const annotations = {
+    'kube-proxy-ts/health-check': 'http:/ready',
+    'kube-proxy-ts/health-check-interval': '2s',
+    'kube-proxy-ts/health-check-last': 'remove',
+    'kube-proxy-ts/on-endpoint-removal': 'reset-after=30s',
+  }
+  const ports = [
+    { name: 'web', port: 80 },
+    { name: 'dns', port: 53, protocol: 'UDP' },
+  ]
+  const service = (name: string, more: object) => ({
+    ...{ apiVersion: 'v1', kind: 'Service', metadata: { name, annotations: more } },
+    spec: { clusterIP: '10.96.0.9', ports },
+  })
+  const keeps = { 'kube-proxy-ts/on-endpoint-removal': 'keep' }
+  const folder = t.testdir({
+    'busy.json': JSON.stringify(service('busy', annotations)),
+    'calm.json': JSON.stringify(service('calm', keeps)),
+  })
+  const asked = async (target: string, mode: string) => {
+    const of = ['--mode', mode, '--manifests', folder, '--node', 'n']
+    return (await runCommand(process.execPath, [program, 'explain', target, ...of])).stdout
+  }
+  const forgets = 'The kernel forgets connections 30s after their endpoint left'
+  const texts = {
+    userspace: 'Connections are reset 30s after their endpoint left',
+    ...{ iptables: forgets, nftables: forgets },
+    ebpf: 'The kernel forgets connections of other machines 30s after their endpoint left',
+  }
+  for (const [mode, text] of Object.entries(texts)) {
+    const told = await asked('busy:web', mode)
+    t.match(told, `${text} (annotation kube-proxy-ts/on-endpoint-removal).`)
+    t.match(
+      told,
+      'Endpoints are checked by http:/ready every 2s, and left out after failing 3 times in a row; if all fail, none is used (annotation kube-proxy-ts/health-check).',
+    )
+  }
+  t.notMatch(await asked('busy:web', 'ipvs'), /endpoint left/)
+  const udp = await asked('busy:dns', 'userspace')
+  t.match(udp, 'Endpoints are not checked: checks use TCP, and this names no port for them')
+  t.notMatch(udp, /endpoint left/, 'datagrams belong to no connection')
+  const calm = await asked('calm:web', 'nftables')
+  t.match(calm, 'Connections go on when their endpoint leaves (annotation')
+  t.notMatch(calm, /checked/)
+})
+
 t.test('explain does not promise the client to pods of one bridge', async (t) => {
   const sight = async (...flags: string[]) => (await explain('web', ...flags)).stdout
   const hidden =
-    /sent to 10\.244\.1\.11:8080, which sees the sender, or this node if both are on one/
+    /sent to 10\.244\.1\.11:8080, which sees the sender \(this node, if they share a bridge\)\n/
   t.match(await sight('--mode', 'userspace'), hidden)
   t.notMatch(await sight('--mode', 'userspace', '--from', 'outside'), /bridge/)
   t.notMatch(await sight('--mode', 'nftables'), /bridge/)

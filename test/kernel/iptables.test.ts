@@ -187,6 +187,31 @@ t.test('IT48: the backend with the rules is chosen, after the hint of kubelet', 
   t.equal(opened.capabilities.backend, 'nft', 'the backend is what the program says it is')
 })
 
+t.test('IT48: where the tables cannot be listed, the hint of kubelet is looked for', async (t) => {
+  const run: Run = (file, args) => {
+    const isHint = file === 'iptables-legacy-save' && args.join(' ') === '-t mangle'
+    const stdout = isHint ? '*mangle\n:KUBE-IPTABLES-HINT - [0:0]\n' : ''
+    const code = file === 'iptables-legacy-save' && args.length === 0 ? 1 : 0
+    return Promise.resolve({ code, stdout, stderr: '' })
+  }
+  t.equal(await backendInUse(run), 'legacy')
+})
+
+const legacySkip = netnsSkip || programSkip('iptables-legacy')
+t.test('IT48: to look for the backend makes no table', { skip: legacySkip }, async (t) => {
+  const netns = createNetns('iptables-lib-look')
+  t.teardown(() => netns.remove())
+  const run: Run = (file, args, options) =>
+    runProgram('ip', ['netns', 'exec', netns.name, file, ...args], options)
+  const tables = () => netns.exec('sh', '-c', 'cat /proc/net/ip*_tables_names').trim()
+  t.equal(await backendInUse(run), undefined)
+  t.equal(tables(), '')
+  netns.exec('iptables-legacy', '-t', 'nat', '-N', 'OLD')
+  netns.exec('iptables-legacy', '-t', 'nat', '-A', 'OLD')
+  t.equal(await backendInUse(run), 'legacy')
+  t.equal(tables(), 'nat', 'and no other')
+})
+
 t.test('a program stays with its backend, and does not read every rule again', async (t) => {
   const asked: string[] = []
   const saves: Partial<Record<string, string>> = { 'iptables-legacy-save': '-A a\n' }

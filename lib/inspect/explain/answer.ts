@@ -23,8 +23,7 @@ export function explainQuestion(question: Question, node: AskedNode): Explanatio
     ? endpointReasons(service, {
         family: state.family,
         slices: slicesOf(service.name.namespace, service.name.name),
-        nodeName,
-        zone,
+        ...{ nodeName, zone, mode, config },
       })
     : []
   const ways = explainPacket(mode, state, config, packet)

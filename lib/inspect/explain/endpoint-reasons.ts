@@ -1,4 +1,5 @@
 import { hostPort } from '../../state/ip.js'
+import { idleEndpoints, type Balancer } from './idle-endpoints.js'
 import type { DesiredService } from '../../state/desired-state.js'
 import type { EndpointSliceObject, SliceEndpointObject } from '../../state/objects.js'
 import type { IpFamily } from '../../state/ip.js'
@@ -10,7 +11,7 @@ export interface EndpointReason {
   readonly reason: string
 }
 
-interface EndpointsSeen {
+interface EndpointsSeen extends Balancer {
   readonly family: IpFamily
   readonly slices: readonly EndpointSliceObject[]
   readonly nodeName: string
@@ -20,8 +21,9 @@ interface EndpointsSeen {
 /** Every endpoint of a Service, and why this node uses it or not (E01-E17). */
 export function endpointReasons(
   service: DesiredService,
-  { family, slices, nodeName, zone }: EndpointsSeen,
+  { family, slices, nodeName, zone, ...balancer }: EndpointsSeen,
 ): readonly EndpointReason[] {
+  const idle = idleEndpoints(service, balancer)
   const reasons = new Map<string, EndpointReason>()
   for (const slice of slices) {
     const port = slice.ports.find(
@@ -37,7 +39,10 @@ export function endpointReasons(
             : `its EndpointSlice ${slice.name} has no port of this name and protocol`
       const known = reasons.get(key)
       if (known?.isUsed === true) continue
-      reasons.set(key, reasonOf(service, { endpoint, key, left, nodeName, zone }))
+      reasons.set(
+        key,
+        reasonOf(service, { endpoint, key, left, nodeName, zone, idle: idle.get(key) }),
+      )
     }
   }
   return [...reasons.values()].sort((a, b) =>
@@ -49,12 +54,14 @@ interface Candidate {
   readonly endpoint: SliceEndpointObject
   readonly key: string
   readonly left: string | undefined
+  /** Why it gets nothing although it could be used. */
+  readonly idle: string | undefined
   readonly nodeName: string
   readonly zone: string | undefined
 }
 
 function reasonOf(service: DesiredService, candidate: Candidate): EndpointReason {
-  const { endpoint, key, left, nodeName } = candidate
+  const { endpoint, key, left, nodeName, idle } = candidate
   const out = (reason: string) => ({ key, isUsed: false, reason })
   if (left !== undefined) return out(left)
   const loop = service.unusableEndpoints.find((each) => each.key === key)
@@ -75,7 +82,7 @@ function reasonOf(service: DesiredService, candidate: Candidate): EndpointReason
     const health =
       failure === undefined ? [] : [`fails its health check (${failure}), but no other is left`]
     const reason = [state, place, ...health, ...limits(service, key)].join(', ')
-    return { key, isUsed: true, reason }
+    return idle === undefined ? { key, isUsed: true, reason } : out(`${idle}; ${reason}`)
   }
   if (terminating && !serving) return out(`terminating, and no longer serving, ${place}`)
   if (!ready && !terminating) return out(`not ready, ${place}`)

@@ -137,7 +137,7 @@ export function viaListener(
   return chancesOf(endpoints, word, way.packet.source).map((chance) => {
     const { ip, port, key } = chance.endpoint
     const seen = sight(chance.endpoint)
-    const how = seen.isMasqueraded ? 'of its own' : keptText(seen)
+    const how = seen.isMasqueraded ? 'of its own' : "with the client's address"
     const why = `${service}: endpoint ${key} ${chance.why}; this node makes a connection ${how} to it`
     return finished(
       way,
@@ -150,11 +150,6 @@ export function viaListener(
       },
     )
   })
-}
-
-function keptText({ isHiddenOnBridge }: Sight): string {
-  const text = "with the client's address"
-  return isHiddenOnBridge ? `${text} (or with its own, between pods of one bridge)` : text
 }
 
 function finished(way: Way, hop: Way['hops'][number], change: Partial<Way>): Way {

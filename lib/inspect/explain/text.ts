@@ -125,9 +125,8 @@ export function verdictOf({ end, packet, isAnsweredPast }: Way): string {
 function sightText({ isMasqueraded, isHiddenOnBridge }: Packet): string {
   if (isMasqueraded) return 'which sees an address of this node as the sender'
   if (isHiddenOnBridge === undefined) return 'which sees the sender'
-  const filtered = 'where net.bridge.bridge-nf-call-iptables is 1, '
-  const where = isHiddenOnBridge === 'always' ? '' : filtered
-  return `which sees the sender, or this node ${where}if both are on one bridge`
+  const filtered = isHiddenOnBridge === 'always' ? '' : ' with bridge-nf-call-iptables=1'
+  return `which sees the sender (this node, if they share a bridge${filtered})`
 }
 
 function endpointLines(portName: string, endpoints: readonly EndpointReason[]): readonly string[] {

@@ -128,25 +128,32 @@ export async function backendInUse(
   run: Run,
   families: readonly Family[] = ['IPv4', 'IPv6'],
 ): Promise<Backend | undefined> {
-  const rules = { nft: 0, legacy: 0 }
-  const saved = async (family: Family, backend: Backend, args: readonly string[]) => {
+  const saved = async (family: Family, backend: Backend, args: readonly string[] = []) => {
     try {
-      return (await run(programsOf(family, backend).save, args, { timeoutMs: 10_000 })).stdout
+      return await run(programsOf(family, backend).save, args, { timeoutMs: 10_000 })
     } catch {
-      return ''
+      return { code: 1, stdout: '' }
     }
   }
+  const mangle = ['-t', 'mangle'] as const
   // nft comes first, because kubelet writes its hint with the node's own backend only.
-  for (const backend of ['nft', 'legacy'] as const) {
-    for (const family of families) {
-      if (hintChain.test(await saved(family, backend, ['-t', 'mangle']))) return backend
-    }
+  for (const family of families) {
+    if (hintChain.test((await saved(family, 'nft', mangle)).stdout)) return 'nft'
   }
-  for (const backend of ['nft', 'legacy'] as const) {
-    for (const family of families) {
-      rules[backend] += (await saved(family, backend, [])).match(/^-/gm)?.length ?? 0
-    }
+  const rules = { nft: 0, legacy: 0 }
+  for (const family of families) {
+    // The legacy program makes the table that it is asked for; without a name it reads what there
+    // is. Root alone may see what there is.
+    const all = await saved(family, 'legacy')
+    const { stdout } = all.code === 0 ? all : await saved(family, 'legacy', mangle)
+    if (hintChain.test(stdout)) return 'legacy'
+    rules.legacy += countRules(stdout)
   }
+  for (const family of families) rules.nft += countRules((await saved(family, 'nft')).stdout)
   if (rules.nft === rules.legacy) return undefined
   return rules.legacy > rules.nft ? 'legacy' : 'nft'
+}
+
+function countRules(text: string): number {
+  return text.match(/^-/gm)?.length ?? 0
 }

@@ -10,7 +10,7 @@ import {
   type SetName,
   weightless,
 } from './names.js'
-import { firstOf, usedWeights } from '../weighted.js'
+import { weightsFor } from '../weighted.js'
 import { resourceId, type RealServer, type Resource } from './resource.js'
 import type { ServicePart, VirtualServer } from './resource.js'
 
@@ -121,22 +121,16 @@ function realsFor(
 
 /**
  * Without `kube-proxy-ts/balance`, or with a scheduler of its own, endpoints keep their weights.
+ * `fo` takes any server of the largest weight, so with the word `first` only one gets it.
  */
-function weightsOf(service: DesiredService, endpoints: readonly Endpoint[]): readonly number[] {
-  const word = ownScheduler(service) === undefined ? service.balance?.used : undefined
-  switch (word) {
-    case undefined:
-      return endpoints.map(({ weight }) => weight)
-    case 'weighted':
-      return usedWeights(endpoints)
-    case 'first': {
-      // `fo` takes any server of the largest weight, so only the first endpoint gets it.
-      const first = firstOf(endpoints)
-      return endpoints.map((each) => (each === first ? 2 : 1))
-    }
-    default:
-      return endpoints.map(() => 1)
-  }
+export function weightsOf(
+  service: DesiredService,
+  endpoints: readonly Endpoint[],
+): readonly number[] {
+  const { balance } = service
+  return balance && ownScheduler(service) === undefined
+    ? weightsFor(balance.used, endpoints)
+    : endpoints.map(({ weight }) => weight)
 }
 
 function kindOf(service: DesiredService, facts: PartFacts): Omit<VirtualServer, 'ip' | 'port'> {
@@ -149,7 +143,10 @@ function kindOf(service: DesiredService, facts: PartFacts): Omit<VirtualServer, 
 }
 
 /** The annotation of this mode counts more than the annotation of all modes. */
-function schedulerOf(service: DesiredService, facts: PartFacts): SchedulerChoice {
+export function schedulerOf(
+  service: DesiredService,
+  facts: Pick<PartFacts, 'scheduler'>,
+): SchedulerChoice {
   const own = ownScheduler(service)
   const asked = service.balance ? schedulerFor[service.balance.used] : undefined
   if (own === undefined && asked) return asked

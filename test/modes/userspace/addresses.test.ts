@@ -345,7 +345,9 @@ t.test('a process without rights serves Services on 127.0.0.0/8', { skip }, (t) 
     const flags = ['--proxy-mode', 'userspace', '--userspace-source-address', 'keep']
     const keeping = runProxy(world, [...flags, '--manifests', folder], undefined, withoutRights)
     await stopping(keeping, async () => {
-      await until('a refusal', () => /"level":"error".*CAP_NET_ADMIN/.test(keeping.output()))
+      await until('a refusal', () =>
+        /--userspace-source-address=keep: .*CAP_NET_ADMIN/.test(keeping.output()),
+      )
       t.notMatch(keeping.output(), /iptables cannot be used|SyncProxyRules complete/)
     })
   }),

@@ -2,9 +2,15 @@
  * When the mode prepares the kernel to keep the address of clients, and what it logs on failure.
  */
 import t from 'tap'
+import { defaultConfig } from '../../../lib/config/load.js'
 import { KernelError } from '../../../lib/errors.js'
+import type { Run } from '../../../lib/kernel/iptables.js'
 import { SourceSwitch } from '../../../lib/modes/userspace/datapath/source-keeper.js'
+import { openPortals } from '../../../lib/modes/userspace/portals/open-portals.js'
+import { userspaceSettings, type UserspaceSettings } from '../../../lib/modes/userspace/settings.js'
 import { SourceKeeping } from '../../../lib/modes/userspace/portals/source-keeping.js'
+
+const settings = userspaceSettings(defaultConfig())
 
 function keeping(options: { isRequired?: boolean; fails?: KernelError } = {}) {
   const state = { fails: options.fails, done: [] as string[], log: [] as string[] }
@@ -57,7 +63,31 @@ t.test('US81: a node that cannot do it says so once', async (t) => {
   t.equal(state.log.length, 1)
   await made.tidy()
   t.same(state.done.slice(1), ['remove', 'close'])
-  await t.rejects(keeping({ fails: denied, isRequired: true }).made.use(), denied)
+  await t.rejects(keeping({ fails: denied, isRequired: true }).made.use(), {
+    ...{ kind: 'denied', message: `--userspace-source-address=keep: no rights; ${advice}` },
+  })
+})
+
+const advice =
+  'keep needs iptables and CAP_NET_ADMIN, and the proxy does not start without: choose auto or hide if it should'
+
+t.test('US81: a proxy that does not start without iptables names the flag', async (t) => {
+  const note = () => undefined
+  const log = { debug: note, info: note, warn: note, error: note }
+  const run: Run = () => Promise.resolve({ code: 4, stdout: '', stderr: 'Permission denied' })
+  const opened = (
+    sourceAddress: UserspaceSettings['sourceAddress'],
+    portals: 'auto' | 'iptables',
+  ) => openPortals({ ...settings, sourceAddress, portals }, ['IPv4'], { log, run })
+  const refusal = {
+    kind: 'denied',
+    message: /^--userspace-source-address=keep: try IPv4 iptables: /,
+  }
+  await t.rejects(opened('keep', 'auto'), refusal)
+  await t.rejects(opened('keep', 'auto'), { message: new RegExp(`${advice}$`) })
+  await t.rejects(opened('keep', 'iptables'), refusal)
+  await t.rejects(opened('hide', 'iptables'), { message: /^try IPv4 iptables: / })
+  await t.resolves(opened('hide', 'auto'), 'addresses of this machine')
 })
 
 t.test('US81: what passes is tried again', async (t) => {

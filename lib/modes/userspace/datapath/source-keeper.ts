@@ -98,7 +98,7 @@ function cellOf(family: IpFamily): number {
 }
 
 /** Whether iptables sees packets within a bridge. Then its pods may answer each other directly. */
-function filtersBridges(): boolean {
+export function filtersBridges(): boolean {
   const file = '/proc/sys/net/bridge/bridge-nf-call-iptables'
   return existsSync(file) && readFileSync(file, 'utf8').trim() === '1'
 }

@@ -79,8 +79,8 @@ async function openFamily(
       })
     } catch (error) {
       // With listeners on addresses, endpoints never see the address of a client.
-      const isRequired = settings.portals === 'iptables' || settings.sourceAddress === 'keep'
-      if (isRequired || !isMissing(error)) throw error
+      if (isMissing(error) && settings.sourceAddress === 'keep') throw notKeepable(error)
+      if (!isMissing(error) || settings.portals === 'iptables') throw error
       log.warn(
         { family, reason: messageOf(error) },
         'iptables cannot be used: Services are served at addresses of this machine, to its programs ' +
@@ -208,6 +208,15 @@ export async function settledPortals(
     const isDenied = error instanceof KernelError && error.kind === 'denied'
     return isMissing(error) && !isDenied ? 'addresses' : 'iptables'
   }
+}
+
+/** The error of a node that must keep the addresses of clients, and cannot. */
+export function notKeepable(cause: unknown): KernelError {
+  const kind = cause instanceof KernelError ? cause.kind : 'failed'
+  const text =
+    `--userspace-source-address=keep: ${messageOf(cause)}; keep needs iptables and ` +
+    `CAP_NET_ADMIN, and the proxy does not start without: choose auto or hide if it should`
+  return new KernelError(kind, text, { cause })
 }
 
 /** Whether iptables will never work here. A lock that is held, or a time-out, is soon over. */

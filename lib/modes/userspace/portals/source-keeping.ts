@@ -2,7 +2,7 @@ import { messageOf } from '../../../errors.js'
 import type { IpFamily } from '../../../state/ip.js'
 import type { SourceSwitch } from '../datapath/source-keeper.js'
 import type { Log } from '../../mode.js'
-import { isMissing } from './open-portals.js'
+import { isMissing, notKeepable } from './open-portals.js'
 import type { SourceRouting } from './source-routing.js'
 
 interface SourceKeepingOptions {
@@ -33,7 +33,7 @@ export class SourceKeeping {
     try {
       await routing.ensure()
     } catch (error) {
-      if (isRequired) throw error
+      if (isRequired) throw notKeepable(error)
       if (isMissing(error)) this.#state = 'impossible'
       this.#warn(error, 'endpoints see this node as their client, as its address cannot be kept')
       return
