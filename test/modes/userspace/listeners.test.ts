@@ -181,7 +181,10 @@ function createListeners(
 
 async function ask(port: number): Promise<string> {
   const socket = connect({ host, port })
-  const [data] = (await once(socket, 'data')) as [Buffer]
+  const closed = once(socket, 'close').then(() => {
+    throw new Error(`port ${port}: closed without an answer`)
+  })
+  const [data] = (await Promise.race([once(socket, 'data'), closed])) as [Buffer]
   socket.destroy()
   return data.toString()
 }
