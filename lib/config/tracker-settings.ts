@@ -10,7 +10,6 @@ import {
   unsupportedWithoutRules,
   type Unsupported,
 } from '../state/unsupported.js'
-
 import type { Substitute, Substitutes } from '../state/balance.js'
 
 /** The part of the configuration that the tracker needs. */

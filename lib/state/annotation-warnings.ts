@@ -2,6 +2,7 @@ import { annotationProblem, optionPrefix, readAnnotation, type Options } from '.
 import { balanceAnnotation, weightAnnotation } from './balance.js'
 import { checkAnnotations, whatAnnotation } from './endpoint-check.js'
 import { annotationNames, checkedAnnotations, modeAnnotations } from './known-annotations.js'
+import { nearest } from './nearest.js'
 import { show } from './json.js'
 import { printable } from './printable.js'
 
@@ -13,14 +14,15 @@ export function annotationWarnings(options: Options): readonly string[] {
   return [
     ...checkedAnnotations.flatMap((each) => annotationProblem(options, each) ?? []),
     ...unknownNames(options),
-    ...idle(options),
+    ...idleChecks(options),
+    ...idleWeight(options),
   ]
 }
 
 function unknownNames(options: Options): readonly string[] {
   const unknown = Object.keys(options).filter((name) => !annotationNames.includes(name))
   const texts = unknown.slice(0, mostUnknown).map((name) => {
-    const near = nearestName(name)
+    const near = nearest(name, annotationNames)
     const hint =
       near === undefined
         ? `the names are ${annotationNames.join(', ')}`
@@ -35,11 +37,7 @@ function unknownNames(options: Options): readonly string[] {
   ]
 }
 
-/** Annotations that only say how another one works, which is missing. */
-function idle(options: Options): readonly string[] {
-  return [...idleChecks(options), ...idleWeight(options)]
-}
-
+/** Annotations that only say how checks work, and none is asked for. */
 function idleChecks(options: Options): readonly string[] {
   const has = ({ name }: { readonly name: string }) => options[name] !== undefined
   if (has(whatAnnotation)) return []
@@ -61,30 +59,4 @@ function idleWeight(options: Options): readonly string[] {
   return [
     `annotation ${optionPrefix}${weightAnnotation.name} has no effect without ${optionPrefix}${balanceAnnotation.name}: weighted (in ipvs mode: or a scheduler that looks at weights)`,
   ]
-}
-
-/** The known name that differs by the fewest letters, if these are few. */
-function nearestName(text: string): string | undefined {
-  if (text.length > longestCompared) return undefined
-  const found = annotationNames
-    .map((name) => ({ name, distance: distanceOf(text.toLowerCase(), name) }))
-    .reduce((best, each) => (each.distance < best.distance ? each : best))
-  return found.distance <= Math.max(1, text.length / 4) ? found.name : undefined
-}
-
-/** No known name is nearly as long. */
-const longestCompared = 40
-
-/** How many letters have to be added, left out or changed (Levenshtein). */
-function distanceOf(from: string, to: string): number {
-  let row = Array.from({ length: to.length + 1 }, (_, index) => index)
-  for (let index = 0; index < from.length; index++) {
-    const next = [index + 1]
-    for (let at = 0; at < to.length; at++) {
-      const changed = (row[at] ?? 0) + (from[index] === to[at] ? 0 : 1)
-      next.push(Math.min(changed, (row[at + 1] ?? 0) + 1, (next[at] ?? 0) + 1))
-    }
-    row = next
-  }
-  return row[to.length] ?? 0
 }

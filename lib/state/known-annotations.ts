@@ -1,26 +1,16 @@
 import { balanceAnnotation, weightAnnotation } from './balance.js'
 import { checkAnnotations } from './endpoint-check.js'
-import {
-  firstByteAnnotation,
-  keepAliveAnnotation,
-  maxConnectionsAnnotation,
-  proxyProtocolAnnotation,
-  removalAnnotation,
-  sourceAddressAnnotation,
-} from './connection-annotations.js'
+import { proxyAnnotations } from './unsupported.js'
+import { removalAnnotation } from './connection-annotations.js'
 import type { Annotation } from './annotations.js'
 
 /** The annotations of a Service whose values are checked for every mode. */
 export const checkedAnnotations: readonly Annotation<unknown>[] = [
   balanceAnnotation,
   weightAnnotation,
-  proxyProtocolAnnotation,
-  sourceAddressAnnotation,
   ...checkAnnotations,
+  ...proxyAnnotations,
   removalAnnotation,
-  maxConnectionsAnnotation,
-  keepAliveAnnotation,
-  firstByteAnnotation,
 ]
 
 /** The annotations of a Service that one mode reads by itself. */

@@ -14,7 +14,8 @@ import {
   vmoduleKind,
   type Kind,
 } from '../../lib/config/kinds.js'
-import { nearest, originText, quote } from '../../lib/config/settings.js'
+import { originText, quote } from '../../lib/config/settings.js'
+import { nearest } from '../../lib/state/nearest.js'
 import { formatDuration, parseDuration } from '../../lib/config/duration.js'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { actionFlags, normalizeArguments, parseFlags } from '../../lib/config/flags.js'
