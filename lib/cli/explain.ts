@@ -3,7 +3,7 @@ import { annotate, LiveCheck } from '../inspect/explain/live.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { addOutputOptions, isData, printed, type OutputFlags } from './shared-options.js'
 import { answerOf, explainQuestion, judged } from '../inspect/explain/answer.js'
-import { onBridgesHere } from '../inspect/explain/bridges.js'
+import { bridgesHere, onBridgesHere } from '../inspect/explain/bridges.js'
 import { explainPacket } from '../inspect/explain/explain.js'
 import { lackingTexts } from '../inspect/explain/option-lines.js'
 import { explanationText, type Explanation } from '../inspect/explain/text.js'
@@ -100,11 +100,13 @@ async function explained(
   const config = (await definition?.settle?.(wanted, state.family)) ?? wanted
   const asked = explainQuestion(question, { ...seen, config })
   if (!definition) return asked
-  const planned = { ...asked, ways: await onBridgesHere(asked.ways) }
+  const bridges = bridgesHere()
+  const planned = { ...asked, ways: await onBridgesHere(asked.ways, bridges) }
   try {
     const check = new LiveCheck(await definition.differences(state, config))
     const lacks = check.lacks.bind(check)
-    const live = await onBridgesHere(explainPacket(mode, state, config, packet, lacks))
+    const found = explainPacket(mode, state, config, packet, lacks)
+    const live = await onBridgesHere(found, bridges)
     return { ...planned, ways: annotate(planned.ways, check), live }
   } catch (error) {
     // This is no failure, because the plan can be explained without the kernel.

@@ -5,10 +5,10 @@ import { addressBytes, addressFamilies, addressText } from './addresses.js'
 import type { AddressFailure } from './link-addresses.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { kernelErrorOf } from './netlink/failure.js'
-import { attributesOf, readI32, readString, readU32 } from './netlink/message-reader.js'
+import { attributesOf, readI32, readU32 } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import { flags, protocols } from './netlink/protocol.js'
-import { linkAttribute, routeTo } from './routes.js'
+import { kindOf, linkAttribute, routeTo } from './routes.js'
 
 const verb = {
   newLink: 16,
@@ -87,18 +87,14 @@ export class Links {
     }
   }
 
-  /** The kinds of all devices, such as `bridge`. Physical devices have none. */
+  /** The kinds of all devices. */
   async kinds(): Promise<ReadonlySet<string>> {
     const request = new MessageWriter(64).message(verb.getLink, flags.dump, (writer) =>
       writer.fixed(new Uint8Array(linkHeaderBytes)),
     )
     const kinds = await this.#channel.dump(request, {
       action: 'list devices',
-      parse: ({ payload }) => {
-        const info = attributesOf(payload, linkHeaderBytes).get(linkAttribute.info)
-        const kind = info && attributesOf(info).get(linkAttribute.kind)
-        return kind && readString(kind)
-      },
+      parse: ({ payload }) => kindOf(attributesOf(payload, linkHeaderBytes)),
     })
     return new Set(kinds)
   }

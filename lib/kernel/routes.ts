@@ -62,6 +62,13 @@ export function routeTo(channel: NetlinkChannel, ip: string): Route | undefined 
   }
 }
 
+/** The kind of a device by its attributes, such as `bridge`. Physical devices have none. */
+export function kindOf(read: ReadonlyMap<number, Buffer>): string | undefined {
+  const info = read.get(linkAttribute.info)
+  const kind = info && attributesOf(info).get(linkAttribute.kind)
+  return kind && readString(kind)
+}
+
 /** Routes and routing rules, over rtnetlink. */
 export class Routes {
   readonly #channel = openChannel(protocols.route)
@@ -81,10 +88,8 @@ export class Routes {
     try {
       const [reply] = this.#channel.request(request, `look up device ${index}`)
       const read = reply && attributesOf(reply.payload, linkHeaderBytes)
-      const info = read?.get(linkAttribute.info)
-      const kind = info && attributesOf(info).get(linkAttribute.kind)
       const name = read?.get(linkAttribute.name)
-      return name && { name: readString(name), kind: kind ? readString(kind) : '' }
+      return read && name && { name: readString(name), kind: kindOf(read) ?? '' }
     } catch (error) {
       if (error instanceof KernelError && error.kind === 'not-found') return undefined
       throw error

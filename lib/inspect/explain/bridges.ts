@@ -11,7 +11,7 @@ interface BridgeFacts {
 /** The ways with what this node's bridges do to them; unchanged where nothing is known of them. */
 export async function onBridgesHere(
   ways: readonly Way[],
-  look: () => Promise<BridgeFacts> = lookAtBridges,
+  look: () => Promise<BridgeFacts> = bridgesHere(),
 ): Promise<readonly Way[]> {
   if (ways.every(({ packet }) => packet.isHiddenOnBridge === undefined)) return ways
   const facts = await look().catch(() => undefined)
@@ -23,6 +23,12 @@ function onBridge(way: Way, { exists, isFiltered }: BridgeFacts): Way {
   const isHidden = exists && (isHiddenOnBridge === 'always' || isFiltered)
   if (isHiddenOnBridge === undefined || !isHidden) return { ...way, packet }
   return { ...way, packet: { ...packet, isHiddenOnBridge: 'always' } }
+}
+
+/** Looks once, and only when it is asked. */
+export function bridgesHere(): () => Promise<BridgeFacts> {
+  let facts: Promise<BridgeFacts> | undefined
+  return () => (facts ??= lookAtBridges())
 }
 
 async function lookAtBridges(): Promise<BridgeFacts> {

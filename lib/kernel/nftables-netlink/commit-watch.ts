@@ -110,9 +110,7 @@ function concerns(payload: Buffer, tables: readonly TableRef[]): boolean {
 
 /** The number of transactions in this network namespace so far, ours and foreign. Lists nothing. */
 export function readGeneration(channel: NetlinkChannel): number {
-  const id = attributesOf(askGeneration(channel).payload, genericBytes).get(generationId)
-  if (!id) throw new KernelError('unsupported', 'ask nf_tables for its generation: no answer')
-  return id.readUInt32BE(0)
+  return askGeneration(channel).id
 }
 
 /** The port of the socket on which a channel sends its transactions. */
@@ -120,11 +118,12 @@ export function portOf(channel: NetlinkChannel): number {
   return askGeneration(channel).port
 }
 
-function askGeneration(channel: NetlinkChannel): Message {
+function askGeneration(channel: NetlinkChannel): { readonly id: number; readonly port: number } {
   const writer = new MessageWriter(32).message(messages.getGeneration, 0, (message) =>
     message.fixed(Uint8Array.of(0, 0, 0, 0)),
   )
   const [reply] = channel.request(writer, 'ask nf_tables for its generation')
-  if (!reply) throw new KernelError('unsupported', 'ask nf_tables for its generation: no answer')
-  return reply
+  const id = reply && attributesOf(reply.payload, genericBytes).get(generationId)
+  if (!id) throw new KernelError('unsupported', 'ask nf_tables for its generation: no answer')
+  return { id: id.readUInt32BE(0), port: reply.port }
 }
