@@ -53,10 +53,13 @@ function idleWeight(options: Options): readonly string[] {
   if (readAnnotation(options, weightAnnotation) === undefined) return []
   const word = options[balanceAnnotation.name]
   // A word that makes no sense is told already.
-  if (word !== undefined && [undefined, 'weighted'].includes(balanceAnnotation.parse(word)))
+  if (
+    word !== undefined &&
+    [undefined, 'weighted', 'first'].includes(balanceAnnotation.parse(word))
+  )
     return []
   if (options[modeAnnotations.ipvsScheduler] !== undefined) return []
   return [
-    `annotation ${optionPrefix}${weightAnnotation.name} has no effect without ${optionPrefix}${balanceAnnotation.name}: weighted (in ipvs mode: or a scheduler that looks at weights)`,
+    `annotation ${optionPrefix}${weightAnnotation.name} has no effect without ${optionPrefix}${balanceAnnotation.name}: weighted or first (in ipvs mode: or a scheduler that looks at weights)`,
   ]
 }

@@ -63,7 +63,8 @@ t.test(
       /^annotation kube-proxy-ts\/weight has no effect without .*balance: weighted/,
     ]
     t.match(annotationWarnings({ weight: 'a=1' }), noBalance)
-    t.match(annotationWarnings({ weight: 'a=1', balance: 'first' }), noBalance)
+    t.match(annotationWarnings({ weight: 'a=1', balance: 'random' }), noBalance)
+    t.same(annotationWarnings({ weight: 'a=1', balance: 'first' }), [])
     t.same(annotationWarnings({ weight: 'a=1', balance: 'weighted' }), [])
     t.equal(annotationWarnings({ weight: 'a=1', balance: 'weigthed' }).length, 1)
     t.same(annotationWarnings({ weight: 'a=1', 'ipvs-scheduler': 'wrr' }), [])

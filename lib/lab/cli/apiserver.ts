@@ -3,6 +3,7 @@ import { InvalidArgumentError, type Command } from 'commander'
 import { selfSigned } from '../apiserver/certificate.js'
 import { fill, keepChanging, parseLoad, type Load } from '../apiserver/load.js'
 import { seedFrom } from '../apiserver/manifests.js'
+import { validateName } from '../apiserver/names.js'
 import { createApiServer, type ApiServer } from '../apiserver/server.js'
 
 interface ApiServerFlags {
@@ -71,12 +72,18 @@ function addNode(api: ApiServer): void {
   api.put({
     apiVersion: 'v1',
     kind: 'Node',
-    metadata: { name: hostname().toLowerCase() },
+    metadata: { name: nodeNameFor(hostname()) },
     status: {
       addresses: [{ type: 'InternalIP', address: '127.0.0.1' }],
       conditions: [{ type: 'Ready', status: 'True', lastTransitionTime: since }],
     },
   })
+}
+
+/** Hosts may have names that no Node can have, such as `build_host`. */
+export function nodeNameFor(host: string): string {
+  const name = host.toLowerCase()
+  return validateName('metadata.name', name, 'subdomain').length === 0 ? name : 'node-1'
 }
 
 function parseListen(text: string): ApiServerFlags['listen'] {

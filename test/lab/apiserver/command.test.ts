@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
+import { nodeNameFor } from '../../../lib/lab/cli/apiserver.js'
 
 const main = fileURLToPath(new URL('../../../lib/main.js', import.meta.url))
 const examples = fileURLToPath(new URL('../../../../examples/services', import.meta.url))
@@ -106,4 +107,10 @@ void t.test('apiserver refuses a load that it has no addresses for', async (t) =
     t.equal(await refused.ended, 2, wrong)
     t.match(refused.said, /expected/)
   }
+})
+
+void t.test('the node has the name of the host, if a Node can have it', (t) => {
+  t.equal(nodeNameFor('Desk.example.org'), 'desk.example.org')
+  for (const host of ['build_host', '(none)', '']) t.equal(nodeNameFor(host), 'node-1')
+  t.end()
 })
