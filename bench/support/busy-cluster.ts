@@ -28,6 +28,8 @@ export interface BusyCosts {
   readonly longestMs: number
   /** Of one core, in percent, with the programs that the proxy starts. */
   readonly cpuShare: number
+  /** CPU time of one change, of those of the probe and of the others. */
+  readonly cpuMs: number
   /** The memory at the end, divided by the memory after a quarter of the time. */
   readonly growth: number
 }
@@ -57,11 +59,13 @@ export async function busy(
       }
       times.push(performance.now() - changed)
     }
-    const cpuShare = ((cpuMilliseconds(pid) - cpuBefore) / (performance.now() - began)) * 100
+    const cpu = cpuMilliseconds(pid) - cpuBefore
+    const cpuShare = (cpu / (performance.now() - began)) * 100
+    const cpuMs = cpu / (perSecond * elapsed() + times.length)
     const growth = residentMib(pid) / (memory[0] ?? NaN)
     const longestMs = Math.max(...times)
     const { p50, p99 } = summarize(times)
-    return { p50Ms: p50, p99Ms: p99, longestMs, cpuShare, growth }
+    return { p50Ms: p50, p99Ms: p99, longestMs, cpuShare, cpuMs, growth }
   } finally {
     stop.abort()
     await others

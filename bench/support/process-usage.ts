@@ -12,6 +12,13 @@ export function residentMib(pid: number): number {
   return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1] ?? NaN) / 1024
 }
 
+/** What no other process shares. */
+export function privateMib(pid: number): number {
+  const maps = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8')
+  const parts = Array.from(maps.matchAll(/^Private_\w+:\s+(\d+) kB/gm), ([, kib]) => Number(kib))
+  return parts.reduce((sum, kib) => sum + kib, 0) / 1024
+}
+
 export function openDescriptors(pid: number): number {
   return readdirSync(`/proc/${pid}/fd`).length
 }
