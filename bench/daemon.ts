@@ -212,26 +212,15 @@ function resultsOf(
   })
 }
 
-/** A text says why it could not be measured. */
-function measure(peer: Peer, task: Task): Promise<Measured | string> {
-  const { mode, services } = task
-  return inCluster(services, (cluster) => {
-    const words = { kubeconfig: cluster.kubeconfig, node: nodeName, mode }
-    return watch(cluster, task, argumentsOf(peer.command, words))
-  })
-}
-
 interface Task extends Size {
   /** Whether 1,000 changes a second are measured, too. */
   readonly withBurst: boolean
 }
 
-function watch(
-  cluster: BenchCluster,
-  { services, withBurst }: Task,
-  argv: readonly string[],
-): Promise<Measured | string> {
-  return whileRunning(cluster, argv, async (running, startMs) => {
+/** A text says why it could not be measured. */
+function measure(peer: Peer, { withBurst, ...size }: Task): Promise<Measured | string> {
+  return inClusterOf(peer, size, async (cluster, running, startMs) => {
+    const { services } = size
     // Work after the first rules, such as cleaning up, is no part of a change.
     await delay(1500)
     const one = await oneByOne(cluster, running, { changes, restMs: quietMs })
@@ -249,12 +238,10 @@ function watch(
 
 /** Memory that no other process shares, with a handful of Services. */
 async function handful(peer: Peer): Promise<BenchResult> {
-  const value = await inCluster(5, (cluster) => {
-    const words = { kubeconfig: cluster.kubeconfig, node: nodeName, mode: 'nftables' }
-    return whileRunning(cluster, argumentsOf(peer.command, words), async ({ pid }) => {
-      await delay(5000)
-      return privateMib(pid)
-    })
+  const size = { mode: 'nftables', services: 5 }
+  const value = await inClusterOf(peer, size, async (_cluster, { pid }) => {
+    await delay(5000)
+    return privateMib(pid)
   })
   const name = `${peer.name}, nftables, 5 Services x 10: private memory`
   console.log(`${name}:`, value)
@@ -262,12 +249,22 @@ async function handful(peer: Peer): Promise<BenchResult> {
   return { name, value, unit: 'MiB', ...(peer === ours ? { target: '<= 25' } : {}) }
 }
 
+type Act<T> = (cluster: BenchCluster, running: Running, startMs: number) => Promise<T | string>
+
 /** Acts once the proxy's rules work. A text says why something could not be measured. */
+function inClusterOf<T>(peer: Peer, { mode, services }: Size, act: Act<T>): Promise<T | string> {
+  return inCluster(services, (cluster) => {
+    const words = { kubeconfig: cluster.kubeconfig, node: nodeName, mode }
+    return whileRunning(cluster, argumentsOf(peer.command, words), act)
+  })
+}
+
 async function whileRunning<T>(
-  { world }: BenchCluster,
+  cluster: BenchCluster,
   argv: readonly string[],
-  act: (running: Running, startMs: number) => Promise<T | string>,
+  act: Act<T>,
 ): Promise<T | string> {
+  const { world } = cluster
   const began = performance.now()
   const child = spawn('ip', ['netns', 'exec', world.namespaces.node, ...argv], {
     stdio: ['ignore', 'ignore', 'pipe'],
@@ -278,7 +275,7 @@ async function whileRunning<T>(
   const running = { pid: child.pid ?? 0, isAlive: () => child.exitCode === null }
   try {
     const result = (await answers(world, 'pod-1', running.isAlive))
-      ? await act(running, performance.now() - began)
+      ? await act(cluster, running, performance.now() - began)
       : 'no answer'
     return typeof result === 'string' ? `${result}; it said: ${said.trim()}` : result
   } finally {

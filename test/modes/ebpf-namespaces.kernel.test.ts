@@ -135,7 +135,8 @@ t.test('two network namespaces with one bpffs: each has pins of its own', { skip
 
     await elsewhere.restart('nftables')
     await until('its pins to be gone', () => readdirSync(all).join() === here)
-    t.same(programsAt(elsewhere.cgroup), [], 'a start in another mode removes its own programs')
+    t.same(readdirSync(all), [here], 'a start in another mode removes its own pins')
+    t.same(programsAt(elsewhere.cgroup), [], 'and its programs')
     t.same(readdirSync(join(all, here, pinFolders.version)), pinned)
     t.same(programsAt(node.cgroup), ['here'])
     t.equal(await asked(), 'one')
