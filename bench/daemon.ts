@@ -16,7 +16,9 @@ const sizesOf = (mode: string) =>
   (process.env['BENCH_SERVICES'] ?? (mode === 'userspace' ? '1000,5000' : '1000,5000,20000'))
     .split(',')
     .map(Number)
-const changes = Number(process.env['BENCH_CHANGES'] ?? 30)
+/** Where p99 has a limit, one outlier of a busy machine must not be all that it says. */
+const changesAt = (size: Size) =>
+  Number(process.env['BENCH_CHANGES'] ?? (longestChange(size) === undefined ? 30 : 200))
 const busySeconds = Number(process.env['BENCH_BUSY_SECONDS'] ?? 60)
 const burstSeconds = Number(process.env['BENCH_BURST_SECONDS'] ?? 60)
 const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,userspace').split(',')
@@ -101,6 +103,7 @@ function atMost(limits: Limits): Limit {
  */
 const perChangeMs = 2.475
 const memoryLimits = { 1000: 85, 5000: 140, 20_000: 300 }
+const longestChange = atMost({ nftables: { 20_000: 15 } })
 const beside = (changes: string) => `change among ${changes} others a second`
 const rows: readonly Row[] = [
   {
@@ -119,7 +122,7 @@ const rows: readonly Row[] = [
     what: 'change until a connection lands there, p99',
     unit: 'ms',
     read: (of) => of.p99Ms,
-    target: atMost({ nftables: { 20_000: 15 } }),
+    target: longestChange,
   },
   {
     what: 'CPU a change',
@@ -223,7 +226,7 @@ function measure(peer: Peer, { withBurst, ...size }: Task): Promise<Measured | s
     const { services } = size
     // Work after the first rules, such as cleaning up, is no part of a change.
     await delay(1500)
-    const one = await oneByOne(cluster, running, { changes, restMs: quietMs })
+    const one = await oneByOne(cluster, running, { changes: changesAt(size), restMs: quietMs })
     if (typeof one === 'string') return one
     const task = { services, perSecond: 20, seconds: busySeconds, restMs: 200 }
     const steady = await busy(cluster, running, task)

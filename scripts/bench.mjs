@@ -87,7 +87,8 @@ process.exitCode = hasFailed ? 1 : 0
 /** Runs a benchmark in a process of its own; resolves to why it failed, or to undefined. */
 function run(name) {
   return new Promise((resolve) => {
-    const argv = ['build/bench/support/area-main.js', name, fileOf(name), ...values.peer]
+    const script = 'build/bench/support/area-main.js'
+    const argv = ['--expose-gc', script, name, fileOf(name), ...values.peer]
     const child = spawn(process.execPath, argv, {
       stdio: 'inherit',
       timeout: limitMs,

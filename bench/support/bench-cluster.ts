@@ -44,6 +44,8 @@ export async function inCluster<T>(
     const kubeconfig = join(folder, 'kubeconfig')
     await writeKubeconfig(kubeconfig, { url: 'http://127.0.0.1:6443' })
     load(api, count)
+    // The API server runs in this process, and what earlier clusters left would be collected meanwhile.
+    globalThis.gc?.()
     return await act({ world, api, kubeconfig })
   } finally {
     await bridge.close()

@@ -108,7 +108,8 @@ t.test('least connections: uneven counts get even, also after a restart', { skip
   t.same(open(), counts(), 'the counts are of endpoints, wherever these stand in a table')
   await hold('tcp', 40)
   const evened = await servedWhen(counts, 90)
-  t.ok(spread(evened) <= 6, `${JSON.stringify(evened)} by chance would be 50, 20, 20`)
+  // In a simulation one run of 550 was more uneven than 6, and none of a million more than 14.
+  t.ok(spread(evened) <= 14, `${JSON.stringify(evened)} by chance would be 50, 20, 20`)
   t.same(open(), evened)
   await close(90)
   await servedWhen(counts, 0)
