@@ -35,7 +35,7 @@ const lintCache =
 const formatted = ['lib', 'test', 'bench', 'scripts', 'eslint.config.js']
 
 /** Seconds until a file counts as stuck. A busy machine is only slow. */
-const patience = { short: 300, long: 900 }
+const patience = { short: 600, long: 900 }
 const files = listTests('build/test')
 /** The jobs of each tier. They do not depend on each other; the longest begin first. */
 const tiers = {

@@ -97,6 +97,8 @@ export class NodeGauge implements Gauge {
    * such as koffi.
    */
   async close(): Promise<void> {
+    // Without it the process would end here if nothing else goes on, and clean nothing up.
+    this.#worker.ref()
     await this.#isUp
     await this.#worker.terminate()
   }

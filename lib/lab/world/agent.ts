@@ -86,6 +86,7 @@ function startWorker({ namespace, cgroup }: AgentPlace) {
   const listeners = new Map<string, AnsweredListener>()
   let numbers = 0
   let ended: Error | undefined
+  let isClosing = false
   const end = (error: Error) => {
     ended ??= error
     for (const { reject } of waiting.values()) reject(ended)
@@ -118,8 +119,13 @@ function startWorker({ namespace, cgroup }: AgentPlace) {
       }
       return results ?? []
     } finally {
-      if (waiting.size === 0) worker.unref()
+      // The process waits for a thread that is being closed.
+      if (waiting.size === 0 && !isClosing) worker.unref()
     }
   }
-  return { ask, listeners, terminate: () => worker.terminate() }
+  const terminate = () => {
+    isClosing = true
+    return worker.terminate()
+  }
+  return { ask, listeners, terminate }
 }

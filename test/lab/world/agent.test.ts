@@ -4,6 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import type { Answered } from '../../../lib/lab/world/agent-protocol.js'
 import { startAgent } from '../../../lib/lab/world/agent.js'
+import { runCommand } from '../../../lib/kernel/command.js'
 import { freePort } from '../../support/free-port.js'
 
 const host = '127.0.0.1'
@@ -133,3 +134,24 @@ t.test('of a flood of requests the newest are reported', async (t) => {
   t.ok(told >= 1000, `${told}`)
   t.ok(messages < 100 && told < 10_000, `${messages} messages, ${told} requests`)
 })
+
+for (const [what, script] of Object.entries({
+  'a gauge whose thread has just begun': `
+    const { NodeGauge } = await import('LIB/lab/playground/node-gauge.js')
+    const thread = new NodeGauge({ metrics: 'http://127.0.0.1:1', health: 'http://127.0.0.1:1' })`,
+  'an agent whose answer has come, but is not read yet': `
+    const { startAgent } = await import('LIB/lab/world/agent.js')
+    const thread = startAgent()
+    await thread.forget('one')
+    void thread.forget('another')
+    await null
+    for (const end = Date.now() + 300; Date.now() < end; );`,
+})) {
+  t.test(`a process waits for the end of ${what}`, async (t) => {
+    const lib = new URL('../../../lib', import.meta.url).href
+    const lines = `${script.replaceAll('LIB', lib)}\nawait thread.close()\nconsole.log('closed')`
+    const argv = ['--input-type=module', '--eval', lines]
+    const { stdout, stderr } = await runCommand(process.execPath, argv)
+    t.equal(stdout, 'closed\n', stderr)
+  })
+}

@@ -49,7 +49,7 @@ async function openEndpoint(t: Test, name: string) {
 
 /** Connects as a program of this node, and returns the answer or the error code. */
 async function ask(host: string, port = 80): Promise<string> {
-  const socket = connect({ host, port, timeout: 2000 })
+  const socket = connect({ host, port, timeout: 5000 })
   socket.on('timeout', () => socket.destroy(new Error('no answer')))
   let heard = ''
   socket.on('data', (chunk) => (heard += String(chunk)))
