@@ -69,7 +69,7 @@ const names = Object.keys(tiers).filter((name) => chosen.length === 0 || chosen.
 const results = new Map()
 let seenTicks = 0
 const queue = []
-if (names.includes('kernel')) await putProgramTogether()
+if (names.includes('kernel') || names.includes('uml')) await putProgramTogether()
 for (const tier of names) {
   const jobs = await tiers[tier]()
   const nothing = { passed: 0, failed: 0, skipped: 0, tests: [], notes: [], jobs: [] }

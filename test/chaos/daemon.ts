@@ -1,9 +1,7 @@
 import { once } from 'node:events'
-import { fileURLToPath } from 'node:url'
 import { watchProxy, type RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import type { World } from '../../lib/lab/world/world.js'
-
-export const mainProgram = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+import { program } from '../support/program.js'
 
 interface Started {
   readonly child: ReturnType<World['spawn']>
@@ -19,7 +17,7 @@ export class Daemon {
   /** `by` is a command that starts the command after it. */
   constructor(world: World, flags: readonly string[], by: readonly string[] = []) {
     this.#world = world
-    this.#command = [...by, process.execPath, mainProgram, ...flags]
+    this.#command = [...by, process.execPath, program, ...flags]
   }
 
   /** Starts one more daemon. */

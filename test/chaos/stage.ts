@@ -15,7 +15,8 @@ import {
   serviceAddress,
   slicesOf,
 } from './cluster.js'
-import { Daemon, mainProgram } from './daemon.js'
+import { program } from '../support/program.js'
+import { Daemon } from './daemon.js'
 import type { ModeName } from '../../lib/config/config.js'
 import { seeingOnly } from '../support/ebpf-node.js'
 import { Traffic } from './traffic.js'
@@ -164,14 +165,14 @@ export class Stage {
 
   /** Runs a command of the program beside the daemon. */
   kubeProxy(...args: readonly string[]): Promise<CommandResult> {
-    return this.world.exec('node', [process.execPath, mainProgram, ...args])
+    return this.world.exec('node', [process.execPath, program, ...args])
   }
 
   /**
    * Runs `kube-proxy cleanup` where it cannot see the pinned programs of others on this machine.
    */
   cleanup(): Promise<CommandResult> {
-    const command = [process.execPath, mainProgram, 'cleanup']
+    const command = [process.execPath, program, 'cleanup']
     return this.world.exec('node', [...seeingOnly(bpffsOf(this.folder)), ...command])
   }
 

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { addressOf } from '../../lib/lab/world/topology.js'
-import { runProxy } from '../../lib/lab/playground/proxy-process.js'
+import { runProxy } from '../support/program.js'
 import type { World } from '../../lib/lab/world/world.js'
 import {
   ask,

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { addressOf } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
-import { runProxy } from '../../lib/lab/playground/proxy-process.js'
+import { runProxy } from '../support/program.js'
 import {
   ask,
   get,

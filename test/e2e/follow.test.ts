@@ -3,7 +3,7 @@ import { addressOf } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { kubeProxy, traced, type Story } from '../support/traced.js'
 import { program } from '../support/program.js'
-import { runProxy } from '../../lib/lab/playground/proxy-process.js'
+import { runProxy } from '../support/program.js'
 import type { World } from '../../lib/lab/world/world.js'
 import {
   ask,

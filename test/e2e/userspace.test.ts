@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
-import { runProxy } from '../../lib/lab/playground/proxy-process.js'
+import { runProxy } from '../support/program.js'
 import {
   ask,
   get,

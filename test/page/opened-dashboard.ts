@@ -2,7 +2,7 @@ import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { chromium, type Page } from 'playwright-core'
 import { browserFlags, browserPath, pageIn } from '../lab/playground/opened-page.js'
-import { runProxy } from '../../lib/lab/playground/proxy-process.js'
+import { runProxy } from '../support/program.js'
 import { stopping, until, type ProxyWorld } from '../e2e/proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
 

@@ -1,6 +1,6 @@
 /** CVE-2020-8554: a Service takes the connections to somebody else's address if that is allowed. */
 import t from 'tap'
-import { runProxy } from '../../lib/lab/playground/proxy-process.js'
+import { runProxy } from '../support/program.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
 import { rawService } from '../state/objects.js'
 import {

@@ -1,6 +1,6 @@
 /** CVE-2020-8558: a neighbour reaches 127.0.0.1 of an open node, and not with our proxy. */
 import t from 'tap'
-import { runProxy } from '../../lib/lab/playground/proxy-process.js'
+import { runProxy } from '../support/program.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
 import type { World } from '../../lib/lab/world/world.js'
 import { rawService } from '../state/objects.js'

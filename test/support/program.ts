@@ -1,4 +1,9 @@
 import { fileURLToPath } from 'node:url'
+import {
+  runProxy as runProxyBy,
+  type RunningProxy,
+} from '../../lib/lab/playground/proxy-process.js'
+import type { World } from '../../lib/lab/world/world.js'
 
 /**
  * The program of a node. `scripts/test.mjs` builds it as one file, as in images and packages: a
@@ -7,3 +12,13 @@ import { fileURLToPath } from 'node:url'
 export const program =
   process.env['TEST_NODE_PROGRAM'] ??
   fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+
+/** Starts the program on the node of a world; `by` is a command that starts it. */
+export function runProxy(
+  world: World,
+  args: readonly string[],
+  onLine?: (line: string) => void,
+  by: readonly string[] = [],
+): RunningProxy {
+  return runProxyBy(world, args, onLine, [...by, process.execPath, program])
+}

@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { addressOf } from '../../lib/lab/world/topology.js'
-import { runProxy } from '../../lib/lab/playground/proxy-process.js'
+import { runProxy } from './program.js'
 import type { ModeName } from '../../lib/config/config.js'
 import type { World } from '../../lib/lab/world/world.js'
 import { rawService, rawSlice, endpoint } from '../state/objects.js'

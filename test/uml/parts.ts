@@ -1,11 +1,12 @@
 import { fileURLToPath } from 'node:url'
 import { flagsToOptimizeLater } from '../../lib/daemon/engine.js'
 import { quoted } from '../support/guest.js'
+import { program } from '../support/program.js'
 import { umlPatience } from '../support/uml.js'
 
 const pathOf = (file: string) => fileURLToPath(new URL(file, import.meta.url))
 const words = [process.execPath, ...flagsToOptimizeLater].map(quoted).join(' ')
-const node = `TAP_TIMEOUT=300 ${umlPatience} ${words}`
+const node = `TAP_TIMEOUT=300 TEST_NODE_PROGRAM=${quoted(program)} ${umlPatience} ${words}`
 
 interface Part {
   readonly name: string

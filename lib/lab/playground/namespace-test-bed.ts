@@ -6,7 +6,7 @@ import { apiPortOnNode } from './kubernetes-service.js'
 import { NodeGauge } from './node-gauge.js'
 import { namespaceLayout } from './namespace-layout.js'
 import { podsInPlace, podAddress, podPlaces, places, uplinkName } from '../world/topology.js'
-import { runProxy } from './proxy-process.js'
+import { proxyCommand, runProxy } from './proxy-process.js'
 import { ipBatch } from '../world/namespaces.js'
 import type { BuildTestBed, PodRoom, TestBed } from './test-bed.js'
 import type { Server } from 'node:net'
@@ -53,7 +53,7 @@ async function build(options: WorldOptions, folder: string): Promise<TestBed> {
         world,
         ['--userspace-source-address', 'hide', ...socketFlags(world), ...args],
         onLine,
-        world.cgroup === undefined ? [] : withoutPins,
+        [...(world.cgroup === undefined ? [] : withoutPins), ...proxyCommand([])],
       ),
     close: async () => {
       await Promise.all([bridge?.close(), gauge.close()])

@@ -22,18 +22,18 @@ export function proxyCommand(args: readonly string[]): readonly string[] {
   return [process.execPath, program, ...args]
 }
 
-/** Starts the daemon on the node of a world; `by` is a command that starts it. */
+/** Starts the daemon on the node of a world. */
 export function runProxy(
   world: World,
   args: readonly string[],
   onLine?: (line: string) => void,
-  by: readonly string[] = [],
+  command = proxyCommand([]),
 ): RunningProxy {
   const flags = [
     ...['--hostname-override', 'node-1', '--cluster-cidr', '10.244.0.0/16,fd00:10:244::/48'],
     ...['--metrics-bind-address', '127.0.0.1:10249', '--healthz-bind-address', '127.0.0.1:10256'],
   ]
-  return watchProxy(world.spawn('node', [...by, ...proxyCommand([...flags, ...args])]), onLine)
+  return watchProxy(world.spawn('node', [...command, ...flags, ...args]), onLine)
 }
 
 /** A daemon that was just started. */

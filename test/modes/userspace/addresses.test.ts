@@ -6,7 +6,7 @@ import { AddressPortals } from '../../../lib/modes/userspace/portals/address-por
 import { DeviceAddresses } from '../../../lib/kernel/device-addresses.js'
 import { addressMark, deviceName } from '../../../lib/modes/userspace/names.js'
 import { dummy, FakeLinks, lo } from '../../support/fake-links.js'
-import { runProxy } from '../../../lib/lab/playground/proxy-process.js'
+import { runProxy } from '../../support/program.js'
 import { addressOf, type Place } from '../../../lib/lab/world/topology.js'
 import { explainPacket } from '../../../lib/inspect/explain/explain.js'
 import { configWith } from '../../../lib/config/load.js'

@@ -8,9 +8,9 @@ import { DaemonSubject, onLinux } from '../../conformance/daemon-subject.js'
 import { runCases } from '../../conformance/runner.js'
 import { sampleOfCases } from '../../conformance/sample.js'
 import { skips, withoutSctp } from '../../conformance/mode-profiles.js'
+import { program } from '../../support/program.js'
 
 const project = new URL('../../../../', import.meta.url)
-const command = fileURLToPath(new URL('build/lib/cli/main.js', project))
 const config = `--config=${fileURLToPath(new URL('examples/kubernetes/overlays/ipvs/config.conf', project))}`
 
 /**
@@ -33,7 +33,7 @@ await t.test('ipvs mode serves with the rights of its overlay', async (t) => {
   const world = await createWorld({ name: 'confined' })
   t.teardown(() => world.close())
   // This is the part of the init container. Only it may load modules and set values of the kernel.
-  const init = await world.exec('node', [process.execPath, command, '--init-only', config])
+  const init = await world.exec('node', [process.execPath, program, '--init-only', config])
   t.equal(init.code, 0, init.stderr)
   await runCases({
     world,

@@ -10,7 +10,7 @@ import {
   withProxyWorld,
   write,
 } from '../../e2e/proxy-world.js'
-import { runProxy } from '../../../lib/lab/playground/proxy-process.js'
+import { runProxy } from '../../support/program.js'
 import { traced } from '../../support/traced.js'
 
 await t.test('trace follows a connection to the endpoint that IPVS chose', (t) =>
