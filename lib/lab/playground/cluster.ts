@@ -1,5 +1,4 @@
-import { rmSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import { createApiServer, type ApiServer } from '../apiserver/server.js'
@@ -22,21 +21,17 @@ export class Cluster implements LiveCluster {
   readonly pods: PlaygroundPods
   /** For kubectl on this machine. */
   readonly kubeconfig: string
-  readonly #folder: string
   readonly #removeFolder: () => void
   readonly #stop = new AbortController()
   readonly #serving: Promise<void>
   #apiOnNode = ''
   #proxy: RunningProxy | undefined
 
-  private constructor(testBed: TestBed, folder: string) {
+  private constructor(testBed: TestBed, folder: string, removeFolder: () => void) {
     const { layout } = testBed
     this.testBed = testBed
-    this.#folder = folder
     this.kubeconfig = join(folder, 'kubeconfig')
-    // A second Ctrl-C ends the process before `close` has run.
-    this.#removeFolder = () => rmSync(folder, { recursive: true, force: true })
-    process.on('exit', this.#removeFolder)
+    this.#removeFolder = removeFolder
     this.pods = new PlaygroundPods(testBed)
     const { serviceCidrs, nodePorts, loadBalancers, api } = layout
     const ranges = { serviceCidrs, nodePorts, loadBalancers }
@@ -52,12 +47,18 @@ export class Cluster implements LiveCluster {
     name: string,
     buildTestBed: BuildTestBed = buildInNamespaces,
   ): Promise<Cluster> {
-    const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-playground-'))
-    const testBed = await buildTestBed(name, folder).catch(async (error: unknown) => {
-      await rm(folder, { recursive: true })
+    const folder = mkdtempSync(join(tmpdir(), 'kube-proxy-playground-'))
+    const removeFolder = () => {
+      rmSync(folder, { recursive: true, force: true })
+      process.off('exit', removeFolder)
+    }
+    // A second Ctrl-C ends the process before `close` has run.
+    process.on('exit', removeFolder)
+    const testBed = await buildTestBed(name, folder).catch((error: unknown) => {
+      removeFolder()
       throw error
     })
-    const cluster = new Cluster(testBed, folder)
+    const cluster = new Cluster(testBed, folder, removeFolder)
     try {
       await cluster.#connect()
       return cluster
@@ -91,8 +92,7 @@ export class Cluster implements LiveCluster {
     // `create` has already reported a server that cannot listen.
     await this.#serving.catch(() => undefined)
     await this.testBed.close()
-    await rm(this.#folder, { recursive: true, force: true })
-    process.off('exit', this.#removeFolder)
+    this.#removeFolder()
   }
 
   async #connect(): Promise<void> {
