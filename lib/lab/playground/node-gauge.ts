@@ -97,7 +97,7 @@ export class NodeGauge implements Gauge {
    * such as koffi.
    */
   async close(): Promise<void> {
-    // Without it the process would end here if nothing else goes on, and clean nothing up.
+    // Otherwise a process that does nothing else would end here, and clean nothing up.
     this.#worker.ref()
     await this.#isUp
     await this.#worker.terminate()
