@@ -106,12 +106,16 @@ t.test('least connections: uneven counts get even, also after a restart', { skip
   t.teardown(() => after.mode.close())
   await after.apply(serve([...hosts].reverse()))
   t.same(open(), counts(), 'the counts are of endpoints, wherever these stand in a table')
-  await hold('tcp', 40)
-  const evened = await servedWhen(counts, 90)
-  // In a simulation one run of 550 was more uneven than 6, and none of a million more than 14.
-  t.ok(spread(evened) <= 14, `${JSON.stringify(evened)} by chance would be 50, 20, 20`)
+  // In a simulation one run of 550 was more uneven than 6. Chance does not do that three times.
+  let total = 50
+  let evened = counts()
+  for (let tries = 0; tries < 3 && spread(evened) > 6; tries++) {
+    await hold('tcp', 40)
+    evened = await servedWhen(counts, (total += 40))
+  }
+  t.ok(spread(evened) <= 6, `${JSON.stringify(evened)} by chance the first would have 20 more`)
   t.same(open(), evened)
-  await close(90)
+  await close(total)
   await servedWhen(counts, 0)
   t.same(open(), { [hosts[0]]: 0, [hosts[1]]: 0, [hosts[2]]: 0 })
 })

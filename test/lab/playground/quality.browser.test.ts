@@ -226,9 +226,10 @@ t.test('the page works by keyboard, at both widths, and with 200 Services', { sk
     const kept = () => page.evaluate('document.activeElement.id')
     t.equal(await kept(), 'send-100', 'the focus stays where it was while the page changes')
     await focus('#pods [data-action=terminate]')
-    const [victim = ''] = /web-\w+/.exec(await page.locator('#pods').innerText()) ?? []
-    await page.keyboard.press('Enter')
-    await page.locator('#pods', { hasText: victim }).waitFor({ state: 'detached' })
+    const terminating = page.locator('#pods .state.terminating')
+    // On a busy machine the state may have passed when the key has been pressed.
+    await Promise.all([terminating.waitFor(), page.keyboard.press('Enter')])
+    await terminating.waitFor({ state: 'detached' })
     await page.locator('#pods .state.ready').nth(2).waitFor()
     await focus('#send-100')
     for (let tries = 0; tries < 10; tries++) {
