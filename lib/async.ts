@@ -37,6 +37,26 @@ export function pause(ms: number, signal: AbortSignal | undefined, bell?: Bell):
   })
 }
 
+/** Long work asks its slice of time after each small step, and rests when it is over. */
+export class Slice {
+  readonly #ms: number
+  #ends = 0
+
+  constructor(ms = 5) {
+    this.#ms = ms
+  }
+
+  get isOver(): boolean {
+    return performance.now() > this.#ends
+  }
+
+  /** Everything else that waits for the event loop gets its turn. */
+  async rest(): Promise<void> {
+    await new Promise(setImmediate)
+    this.#ends = performance.now() + this.#ms
+  }
+}
+
 /** Resolves once the signal is aborted; at once when it already is. */
 export function aborted(signal: AbortSignal): Promise<void> {
   if (signal.aborted) return Promise.resolve()

@@ -1,3 +1,4 @@
+import { Slice } from '../async.js'
 import { KernelError } from '../errors.js'
 import { formatIp, parseCidr, parseIp } from '../state/ip.js'
 import { runCommand, type RunCommand } from './command.js'
@@ -106,10 +107,12 @@ function classify(action: string, stderr: string, stdin: string): KernelError {
   return new KernelError(kind, `${action}: ${text}${culprit}`, { detail: text })
 }
 
-/** Reads what `ipset save` prints. */
-export function savedSets(text: string): ReadonlyMap<string, SavedIpSet> {
+/** Reads what `ipset save` prints. Other work runs meanwhile. */
+export async function savedSets(text: string): Promise<ReadonlyMap<string, SavedIpSet>> {
   const sets = new Map<string, SavedIpSet & { members: Set<string> }>()
+  const slice = new Slice()
   for (const line of text.split('\n')) {
+    if (slice.isOver) await slice.rest()
     const [verb, name = '', third = '', ...rest] = line.split(' ')
     if (verb === 'create') {
       sets.set(name, { name, type: third, options: optionsOf(rest), members: new Set() })

@@ -145,6 +145,24 @@ t.test('one datagram carries many messages; failures are reported by index', nee
   t.end()
 })
 
+t.test('many short dumps in a row share the event loop, too', needsNetns, async (t) => {
+  const channel = openChannel(protocols.route, { sliceMs: 5 })
+  t.teardown(() => channel.close())
+  const request = new MessageWriter().message(rtm.getAddress, flags.dump, (message) =>
+    message.fixed(Uint8Array.of(2, 0, 0, 0, 0, 0, 0, 0)),
+  )
+  let turns = 0
+  const ticking = setInterval(() => turns++, 0)
+  for (let count = 0; count < 20; count++) {
+    // Each is shorter than a slice of time.
+    const until = performance.now() + 2
+    await channel.dump(request, { action: 'list addresses', parse: () => undefined })
+    while (performance.now() < until);
+  }
+  clearInterval(ticking)
+  t.ok(turns >= 3, `timers ran ${turns} times meanwhile`)
+})
+
 t.test('a long dump is read in parts while the event loop goes on', needsNetns, async (t) => {
   const channel = openChannel(protocols.route, { receiveBufferBytes: 4 << 20, sliceMs: 0 })
   t.teardown(() => channel.close())

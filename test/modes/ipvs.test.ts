@@ -649,6 +649,30 @@ void t.test('IP33: foreign changes are found while syncs go on', async (t) => {
   t.match(node.resyncs, [/differences? from what was written to IPv4/])
 })
 
+void t.test(
+  'IP33: the comparison shares the event loop with syncs and health checks',
+  async (t) => {
+    const node = new FakeNode()
+    const applier = node.applier()
+    const many = Array.from({ length: 2000 }, (_, index) =>
+      service({ name: `s${index}`, clusterIp: `10.97.${index >> 8}.${index & 255}`, endpoints: 3 }),
+    )
+    await applier.apply(
+      planner()(
+        states()
+          .put(...many)
+          .take(),
+      ),
+    )
+    let turns = 0
+    const ticking = setInterval(() => turns++, 0)
+    await applier.verify()
+    clearInterval(ticking)
+    t.ok(turns >= 10, `timers ran ${turns} times meanwhile`)
+    t.strictSame(node.resyncs, [])
+  },
+)
+
 void t.test('IP20: a set with the lower limit of upstream is replaced', async (t) => {
   const node = new FakeNode()
   node.sets.sets.set('KUBE-CLUSTER-IP', {

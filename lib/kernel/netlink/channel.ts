@@ -1,4 +1,5 @@
-import { setImmediate, setTimeout } from 'node:timers/promises'
+import { setTimeout } from 'node:timers/promises'
+import { Slice } from '../../async.js'
 import { KernelError } from '../../errors.js'
 import {
   failureFromAck,
@@ -50,7 +51,7 @@ export interface NetlinkChannel {
 
 interface ChannelOptions extends SocketOptions {
   readonly openPipe?: OpenPipe
-  /** How long a dump may keep the event loop for itself. */
+  /** How long dumps may keep the event loop for themselves, also many small ones in a row. */
   readonly sliceMs?: number
 }
 
@@ -68,6 +69,7 @@ export function openChannel(protocol: number, options: ChannelOptions = {}): Net
   // Requests may come while a dump runs, so dumps have their own socket. Both sockets are opened
   // here, so that both are in the same network namespace.
   const dumpPipe = openPipe(protocol, options)
+  const slice = new Slice(options.sliceMs ?? 5)
   let sequence = 1
   let dumps: Promise<unknown> = Promise.resolve()
 
@@ -93,8 +95,7 @@ export function openChannel(protocol: number, options: ChannelOptions = {}): Net
     dump(writer, dumpOptions) {
       const request = Buffer.from(writer.finish(0))
       const nextSequence = () => sequence++ >>> 0
-      const run = () =>
-        dump(dumpPipe, request, nextSequence, { sliceMs: options.sliceMs ?? 5, ...dumpOptions })
+      const run = () => dump(dumpPipe, request, nextSequence, { slice, ...dumpOptions })
       const result = dumps.then(run)
       dumps = result.catch(() => undefined)
       return result
@@ -134,7 +135,7 @@ function collectAnswer(pipe: NetlinkPipe, first: number, count: number): Answer 
 }
 
 interface DumpSettings<T> extends DumpOptions<T> {
-  readonly sliceMs: number
+  readonly slice: Slice
 }
 
 async function dump<T>(
@@ -173,7 +174,6 @@ async function dumpOnce<T>(
   const result: DumpResult<T> = { items: [], interrupted: false, error: undefined, isDone: false }
   let empty = 0
   pipe.send(withSequence(request, sequence))
-  let sliceEnds = performance.now() + settings.sliceMs
   while (!result.isDone) {
     const received = pipe.receive()
     if (received.kind === 'datagram') {
@@ -190,10 +190,7 @@ async function dumpOnce<T>(
       }
       await setTimeout(1)
     }
-    if (performance.now() > sliceEnds) {
-      await setImmediate()
-      sliceEnds = performance.now() + settings.sliceMs
-    }
+    if (settings.slice.isOver) await settings.slice.rest()
   }
   return result
 }

@@ -120,9 +120,10 @@ export class IpvsApplier {
         if (!before) continue
         const view = await readKernel(family, this.#deps)
         const hasRules = await rules.arePresent(family, before.chains)
+        const changes = await compare(before, view, this.#options())
         await this.idle()
         const after = this.#written.get(family) ?? before
-        const wrong = changesOutside(compare(before, view, this.#options()), before, after)
+        const wrong = changesOutside(changes, before, after)
         const lacksRules = !hasRules && before.chains === after.chains
         const count = countChanges(wrong) + (lacksRules ? 1 : 0)
         if (count === 0) continue
@@ -141,7 +142,7 @@ export class IpvsApplier {
     this.#fallback.forget()
     links.ensureDummy(deviceName)
     const view = await readKernel(plan.family, this.#deps)
-    const changes = compare(plan, view, this.#options())
+    const changes = await compare(plan, view, this.#options())
     const batch = setBatch(plan, changes, view.sets)
     await sets.restore(batch)
     return this.#write(plan, { ...changes, chains: plan.chains }, batch, true)

@@ -33,9 +33,12 @@ interface IpvsListing {
  * Everything that is not as the plan wants. A real server of weight 0 that the plan does not name
  * may be finishing its connections, so it is no difference.
  */
-export function ipvsDifferences(plan: IpvsPlan, listing: IpvsListing): readonly Difference[] {
+export async function ipvsDifferences(
+  plan: IpvsPlan,
+  listing: IpvsListing,
+): Promise<readonly Difference[]> {
   const { view, tables, excluded } = listing
-  const changes = compare(plan, view, {
+  const changes = await compare(plan, view, {
     excluded,
     isDraining: (server, key) => view.servers.get(serverText(server))?.reals.get(key)?.weight === 0,
     effective: (server) => server,

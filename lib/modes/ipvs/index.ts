@@ -93,7 +93,7 @@ export const mode: ModeDefinition = {
       const view = await readKernel(state.family, { ipvs, links, sets: new IpSets() })
       const excluded = settings.excludeCidrs.flatMap((text) => parseCidr(text) ?? [])
       const tables = await rules.read(state.family)
-      return ipvsDifferences(ipvsPlanner(settings)(state), { view, tables, excluded })
+      return await ipvsDifferences(ipvsPlanner(settings)(state), { view, tables, excluded })
     } finally {
       ipvs.close()
       links.close()

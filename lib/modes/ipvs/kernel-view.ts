@@ -1,3 +1,4 @@
+import { Slice } from '../../async.js'
 import type { IpSets, SavedIpSet } from '../../kernel/ipset.js'
 import type { Ipvs, RealServer, ServerAddress, VirtualServer } from '../../kernel/ipvs.js'
 import type { Links } from '../../kernel/links.js'
@@ -48,11 +49,17 @@ export interface CompareOptions {
   readonly effective: (server: VirtualServer) => VirtualServer
 }
 
-/** The changes that make the kernel match the plan, without those of rules. */
-export function compare(plan: IpvsPlan, view: KernelView, options: CompareOptions): Changes {
+/** The changes that make the kernel match the plan, without those of rules. Other work runs meanwhile. */
+export async function compare(
+  plan: IpvsPlan,
+  view: KernelView,
+  options: CompareOptions,
+): Promise<Changes> {
   const changes = noChanges()
   const wanted = new Set<string>()
+  const slice = new Slice()
   for (const [first] of plan.requests.values()) {
+    if (slice.isOver) await slice.rest()
     const resource = first?.resource
     if (resource?.kind === 'server') {
       const id = serverText(resource.server)
@@ -69,6 +76,7 @@ export function compare(plan: IpvsPlan, view: KernelView, options: CompareOption
   }
   for (const ip of view.addresses) if (!wanted.has(ip)) changes.removeAddresses.push(ip)
   for (const [id, { server }] of view.servers) {
+    if (slice.isOver) await slice.rest()
     if (!wanted.has(id) && isOurs(view, server, options.excluded)) {
       changes.removeServers.push(server)
     }
@@ -76,6 +84,7 @@ export function compare(plan: IpvsPlan, view: KernelView, options: CompareOption
   for (const set of setNames) {
     const name = setNameOf(plan.family, set)
     for (const member of view.sets.get(name)?.members ?? []) {
+      if (slice.isOver) await slice.rest()
       if (!wanted.has(`${name} ${member}`)) {
         changes.removeMembers.push({ kind: 'member', set, member })
       }
