@@ -9,7 +9,14 @@ export class SourceError extends Error {
 }
 
 export type KernelErrorKind =
-  'not-found' | 'exists' | 'denied' | 'busy' | 'unsupported' | 'invalid' | 'timed-out' | 'failed'
+  | 'not-found'
+  | 'exists'
+  | 'denied'
+  | 'busy'
+  | 'unsupported'
+  | 'invalid'
+  | 'timed-out'
+  | 'failed'
 
 /**
  * The kernel, or a tool that speaks to it, refused. The kind is found once, where the error arises,

@@ -148,9 +148,12 @@ export function circleAt(imports, start) {
   return undefined
 }
 
-/** A plugin for ESLint: `house/rooms` finds forbidden imports, `house/circles` finds circles. */
+/**
+ * A plugin for oxlint: `house/rooms` finds forbidden imports, `house/circles` finds circles, and
+ * `house/atomics` what may write half of a value.
+ */
 export function housePlugin(lib) {
-  const imports = importsOf(lib)
+  let imports
   const fileOf = (context) => relative(lib, context.filename).split(sep).join('/')
   const rooms = (context) => {
     const from = fileOf(context)
@@ -176,17 +179,32 @@ export function housePlugin(lib) {
   }
   const circles = (context) => ({
     Program: (node) => {
+      imports ??= importsOf(lib)
       const circle = circleAt(imports, fileOf(context))
       if (circle) context.report({ node, message: `imports in a circle: ${circle.join(' → ')}` })
     },
   })
   return {
-    rules: {
-      rooms: { meta: { type: 'problem', schema: [] }, create: rooms },
-      circles: { meta: { type: 'problem', schema: [] }, create: circles },
-    },
+    meta: { name: 'house' },
+    rules: { rooms: { create: rooms }, circles: { create: circles }, atomics: { create: atomics } },
   }
 }
+
+/** Programs of the kernel read this memory while it is written: a write byte by byte shows them halves. */
+function atomics(context) {
+  const message = 'only Atomics may write to memory that is shared with the kernel'
+  const selectors = [
+    'MemberExpression[property.name=/^(write|set|fill|copy|sort|reverse|with)/]',
+    'AssignmentExpression > MemberExpression[computed=true].left',
+    'UpdateExpression > MemberExpression[computed=true]',
+    'NewExpression[callee.name=/^(DataView|(Big)?(Ui|I)nt.*Array)$/]',
+    "Identifier[name='Buffer']",
+  ]
+  const refuse = (node) => context.report({ node, message })
+  return Object.fromEntries(selectors.map((selector) => [selector, refuse]))
+}
+
+export default housePlugin(join(import.meta.dirname, '../lib'))
 
 const isPure = (file) =>
   rooms[file.split('/')[0]]?.isPure === true || /^modes\/\w+\/(plan|render)\.ts$/.test(file)

@@ -27,13 +27,6 @@ const usage = `node scripts/test.mjs [--times] [TIER]...
 const { values: options, positionals: chosen } = withUsage(usage, () =>
   parseArgs({ options: { times: { type: 'boolean', default: false } }, allowPositionals: true }),
 )
-// With names of tiers only changed files are linted. The full run finds what they broke elsewhere.
-const lintCache =
-  chosen.length > 0
-    ? ['--cache', '--cache-strategy=content', '--cache-location=build/.eslintcache']
-    : []
-const formatted = ['lib', 'test', 'bench', 'scripts', 'eslint.config.js']
-
 /** Seconds until a file counts as stuck. A busy machine is only slow. */
 const patience = { short: 600, long: 900 }
 const files = listTests('build/test')
@@ -41,8 +34,8 @@ const files = listTests('build/test')
 const tiers = {
   uml: async () => [...(await umlMachines()), ...files.filter(isUmlTest).map(file(patience.short))],
   lint: () => [
-    command('eslint', ['--max-warnings=0', ...lintCache, 'lib', 'test', 'bench']),
-    command('prettier', ['--check', '--log-level=warn', ...formatted]),
+    command('oxlint', ['--deny-warnings', 'lib', 'test', 'bench']),
+    command('oxfmt', ['--check', 'lib', 'test', 'bench', 'scripts']),
   ],
   unit: () =>
     files

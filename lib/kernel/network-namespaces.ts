@@ -108,6 +108,7 @@ function inNamespace(setns: Setns, descriptor: number, work: () => void): void {
       if (setns(back, networkNamespace) !== 0) {
         // Every socket from now on would be in the wrong network.
         process.exitCode = 1
+        // oxlint-disable-next-line no-unsafe-finally -- this outranks what `work` has thrown
         throw new KernelError('failed', 'return to the own network namespace: refused')
       }
     }

@@ -149,7 +149,8 @@ export interface ModeContext extends ProbeContext {
    * Undefined if nobody listens.
    */
   readonly carried?:
-    ((connections: readonly CarriedConnection[], leftOut: number) => void) | undefined
+    | ((connections: readonly CarriedConnection[], leftOut: number) => void)
+    | undefined
   /** Gets the calls that the mode has refused at the socket; `leftOut` as above. */
   readonly refused?: ((calls: readonly RefusedCall[], leftOut: number) => void) | undefined
   /**

@@ -60,7 +60,8 @@ export interface ServiceShorthand {
   readonly range?: ServiceRange
   readonly nodePort?: boolean
   readonly loadBalancer?:
-    boolean | { readonly ipMode?: string; readonly hostname?: string; readonly onLan?: boolean }
+    | boolean
+    | { readonly ipMode?: string; readonly hostname?: string; readonly onLan?: boolean }
   /** `both`: addresses of both families, also for a Service of one. */
   readonly externalIPs?: boolean | 'both'
   readonly affinity?: number | null

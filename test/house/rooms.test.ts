@@ -1,21 +1,19 @@
-/** The lint rules that are made from scripts/rooms.mjs can fail. */
+/** The lint rules of scripts/rooms.mjs can fail. */
+import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { Linter } from 'eslint'
 import t from 'tap'
-import tseslint from 'typescript-eslint'
 
 interface House {
   readonly wrongArrow: (from: string, to: string) => string | undefined
   readonly importsOf: (lib: string) => ReadonlyMap<string, readonly string[]>
-  readonly housePlugin: (lib: string) => NonNullable<Linter.Config['plugins']>[string]
   readonly withRooms: (text: string) => string
 }
 
 const root = fileURLToPath(new URL('../../..', import.meta.url))
-const house = (await import(join(root, 'scripts/rooms.mjs'))) as House
-const { wrongArrow, importsOf, housePlugin, withRooms } = house
+const rooms = join(root, 'scripts/rooms.mjs')
+const { wrongArrow, importsOf, withRooms } = (await import(rooms)) as House
 
 t.test('a forbidden import is reported with the allowed ones', (t) => {
   t.match(wrongArrow('state/tracker.ts', 'kernel/files.ts'), /^state\/ may import /)
@@ -57,6 +55,11 @@ t.test('modes do not import each other', (t) => {
   t.end()
 })
 
+interface Message {
+  readonly filename: string
+  readonly message: string
+}
+
 /** The messages of the linter about files below lib/, by file. */
 function lint(folder: string, files: Readonly<Record<string, string>>): Record<string, string[]> {
   const lib = join(folder, 'lib')
@@ -64,17 +67,32 @@ function lint(folder: string, files: Readonly<Record<string, string>>): Record<s
     mkdirSync(dirname(join(lib, name)), { recursive: true })
     writeFileSync(join(lib, name), text)
   }
-  const linter = new Linter({ cwd: folder })
-  const config: Linter.Config = {
-    files: ['**/*.ts'],
-    languageOptions: { parser: tseslint.parser },
-    plugins: { house: housePlugin(lib) },
-    rules: { 'house/rooms': 'error', 'house/circles': 'error' },
+  writeFileSync(
+    join(folder, 'plugin.mjs'),
+    `import { housePlugin } from '${rooms}'\nexport default housePlugin('${lib}')\n`,
+  )
+  const configuration = {
+    plugins: [],
+    categories: { correctness: 'off' },
+    jsPlugins: ['./plugin.mjs'],
+    rules: { 'house/rooms': 'error', 'house/circles': 'error', 'house/atomics': 'error' },
   }
+  const path = join(folder, 'oxlint.json')
+  writeFileSync(path, JSON.stringify(configuration))
+  // Named files are read even where Git ignores the folder.
+  const paths = Object.keys(files).map((name) => join('lib', name))
+  const oxlint = join(root, 'node_modules/.bin/oxlint')
+  const { stdout } = spawnSync(oxlint, ['-c', path, '-f', 'json', ...paths], {
+    cwd: folder,
+    encoding: 'utf8',
+  })
+  const { diagnostics } = JSON.parse(stdout) as { readonly diagnostics: readonly Message[] }
   return Object.fromEntries(
-    Object.entries(files).map(([name, text]) => [
+    Object.keys(files).map((name) => [
       name,
-      linter.verify(text, [config], join(lib, name)).map(({ message }) => message),
+      diagnostics
+        .filter(({ filename }) => filename === join('lib', name))
+        .map(({ message }) => message),
     ]),
   )
 }
@@ -128,6 +146,21 @@ t.test('a circle of imports is reported with its path, also for types', (t) => {
   ])
   t.match(said['state/deep/c.ts'], [/in a circle/])
   t.same(said['state/d.ts'], [], 'who only leads into it is no part of it')
+  t.end()
+})
+
+t.test('only Atomics may write to memory that programs of the kernel read', (t) => {
+  const said = lint(t.testdir(), {
+    'kernel/method.ts': 'export const f = (a: Uint8Array) => a.set([1])',
+    'kernel/assigned.ts': 'export const f = (a: Uint8Array) => { a[0] = 1 }',
+    'kernel/counted.ts': 'export const f = (a: Uint8Array) => { a[0]++ }',
+    'kernel/view.ts': 'export const f = (a: ArrayBuffer) => new DataView(a)',
+    'kernel/buffer.ts': 'export const f = (a: ArrayBuffer) => Buffer.from(a)',
+    'kernel/right.ts': 'export const f = (a: Int32Array) => Atomics.store(a, 0, a[1] ?? 0)',
+  })
+  const { 'kernel/right.ts': right, ...others } = said
+  t.same(right, [])
+  for (const [file, messages] of Object.entries(others)) t.match(messages, [/only Atomics/], file)
   t.end()
 })
 

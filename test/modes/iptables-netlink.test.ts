@@ -92,7 +92,11 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
     const onNode = (name: string, body: (t: Test, node: Node) => Promise<void>) =>
       t.test(`${name} (${backend})`, async (t) => {
         const node = new Node(backend)
-        await body(t, node).finally(() => node.definition.cleanup(node.context))
+        try {
+          await body(t, node)
+        } finally {
+          await node.definition.cleanup(node.context)
+        }
       })
 
     await onNode('IT25: connections to node ports on 127.0.0.1 are counted', async (t, node) => {

@@ -10,7 +10,15 @@ export type Size = 'u8' | 'u16' | 'u32' | 'u64'
 export type Comparison = '==' | '!=' | '>' | '>=' | '<' | '<=' | 'signed <' | 'has bits'
 
 export type Arithmetic =
-  'add' | 'subtract' | 'or' | 'and' | 'shift left' | 'shift right' | 'modulo' | 'multiply' | 'set'
+  | 'add'
+  | 'subtract'
+  | 'or'
+  | 'and'
+  | 'shift left'
+  | 'shift right'
+  | 'modulo'
+  | 'multiply'
+  | 'set'
 
 const registers: Readonly<Record<Register, number>> = {
   r0: 0,

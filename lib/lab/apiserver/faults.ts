@@ -4,7 +4,14 @@ import { ApiError } from './status.js'
 import type { VersionedStore } from './store.js'
 
 export type Verb =
-  'get' | 'list' | 'watch' | 'create' | 'update' | 'patch' | 'delete' | 'deletecollection'
+  | 'get'
+  | 'list'
+  | 'watch'
+  | 'create'
+  | 'update'
+  | 'patch'
+  | 'delete'
+  | 'deletecollection'
 
 /** What goes wrong with a request. */
 export type FaultEffect =

@@ -4,7 +4,8 @@ import { Worker } from 'node:worker_threads'
 
 /** A port of the namespace, on 127.0.0.1 unless told otherwise; or a socket file, which every namespace sees. */
 export type BridgeEnd =
-  { readonly port: number; readonly host?: string } | { readonly path: string }
+  | { readonly port: number; readonly host?: string }
+  | { readonly path: string }
 
 export interface BridgeRequest {
   readonly namespace: string

@@ -28,7 +28,8 @@ export const filterChains = {
 export const drainChain = 'KUBE-PORTALS-DRAIN'
 
 export type ChainName =
-  (typeof natChains)[keyof typeof natChains] | (typeof filterChains)[keyof typeof filterChains]
+  | (typeof natChains)[keyof typeof natChains]
+  | (typeof filterChains)[keyof typeof filterChains]
 
 export const portalsComment = 'handle ClusterIPs; NOTE: this must be before the NodePort rules'
 export const nodePortComment =

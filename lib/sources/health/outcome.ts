@@ -6,7 +6,8 @@ import type { CheckTarget } from './messages.js'
  * about the endpoint.
  */
 export type Outcome =
-  { readonly kind: 'good' } | { readonly kind: 'bad' | 'unknown'; readonly reason: string }
+  | { readonly kind: 'good' }
+  | { readonly kind: 'bad' | 'unknown'; readonly reason: string }
 
 export const good: Outcome = { kind: 'good' }
 
