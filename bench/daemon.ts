@@ -21,7 +21,7 @@ const changesAt = (size: Size) =>
   Number(process.env['BENCH_CHANGES'] ?? (longestChange(size) === undefined ? 30 : 200))
 const busySeconds = Number(process.env['BENCH_BUSY_SECONDS'] ?? 60)
 const burstSeconds = Number(process.env['BENCH_BURST_SECONDS'] ?? 60)
-const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,userspace').split(',')
+const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,ipvs,userspace').split(',')
 
 /** The longest pause after a sync. After it a change is the first one of a quiet time. */
 const quietMs = 1000
@@ -57,6 +57,10 @@ export async function run(peers: readonly Peer[] = []): Promise<BenchResults> {
     results.push(await handful(peer))
   }
   for (const mode of modes) {
+    if (mode === 'ipvs' && (await runCommand('modprobe', ['ip_vs'])).code !== 0) {
+      console.log('# left out: ipvs, because this kernel has no module ip_vs')
+      continue
+    }
     const [smallest = 0, ...others] = sizesOf(mode)
     for (const services of [smallest, ...others]) {
       let own: Measured | undefined
