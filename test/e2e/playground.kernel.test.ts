@@ -5,6 +5,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
   rmSync,
   writeFileSync,
 } from 'node:fs'
@@ -256,12 +257,12 @@ t.test('a system with 127.0.0.1 only has no addresses for userspace mode', { ski
 
 t.test('the playground without rights leaves nothing behind', { skip }, async (t) => {
   for (const signal of ['SIGINT', 'SIGKILL'] as const) {
-    const [foldersBefore, networksBefore] = [folders(), await hostNetworks()]
+    const foldersBefore = folders()
     const played = await playWithoutRights(['--port', '0'])
     const [, url = ''] = await played.said(/Open (http:\/\/127\.0\.0\.1:\d+)/)
     t.equal((await fetch(url)).status, 200)
     await played.said(/answered by/)
-    const used = (await hostNetworks()).filter((network) => !networksBefore.includes(network))
+    const used = await networksOf(played.pid)
     t.equal(used.length, 2, 'the page and the tour have addresses of their own')
     played.signal(signal)
     t.equal(await played.ended, signal === 'SIGINT' ? 0 : null)
@@ -280,10 +281,24 @@ t.test('the playground without rights leaves nothing behind', { skip }, async (t
   }
 })
 
+const listening = async () => (await runCommand('ss', ['-Htulnp'])).stdout
+
 /** The networks `127.x.` of 127.0.0.0/8, except the first, that have a listener. */
+const networksIn = (text: string) => [...new Set(text.match(/\b127\.(?!0\.)\d+\./g))]
+
 async function hostNetworks(): Promise<readonly string[]> {
-  const { stdout } = await runCommand('ss', ['-Htuln'])
-  return [...new Set(stdout.match(/\b127\.(?!0\.)\d+\./g))]
+  return networksIn(await listening())
+}
+
+/** Those of a playground without rights: other tests play at the same time, in other user namespaces. */
+async function networksOf(pid: number): Promise<readonly string[]> {
+  const spaceOf = (one: number | string) => readlinkSync(`/proc/${one}/ns/user`)
+  const own = spaceOf(pid)
+  const isOwn = (line: string) => {
+    const listener = /pid=(\d+)/.exec(line)?.[1]
+    return listener !== undefined && existsSync(`/proc/${listener}`) && spaceOf(listener) === own
+  }
+  return networksIn((await listening()).split('\n').filter(isOwn).join('\n'))
 }
 
 t.test('the playground answers a wrong argument with the allowed values', { skip }, async (t) => {
