@@ -55,8 +55,8 @@ if (unknown.length > 0) {
 /** Hides the pins of eBPF mode, also those of other tests. */
 const alone = process.getuid?.() === 0 ? withoutPins : []
 
-// Most jobs wait for a third of their time or more.
-const lanes = Math.max(2, availableParallelism()) * 2
+// Most jobs wait for half of their time or more.
+const lanes = Math.max(2, availableParallelism()) * 3
 const slowestShown = options.times ? 30 : 5
 const names = Object.keys(tiers).filter((name) => chosen.length === 0 || chosen.includes(name))
 const results = new Map()
