@@ -318,7 +318,8 @@ void t.test('a change of one endpoint is one message', async (t) => {
   const second = plan(cluster.put({ ...web, endpoints: [...web.endpoints, remote] }).take())
   t.match(await applier.apply(second), { full: false, objects: 1 })
   t.strictSame(node.takeChanges(), ['add-real'])
-  t.equal(node.sets.restores.length, restores, 'no process for sets that stay the same')
+  t.strictSame(node.sets.changed, [], 'sets stay the same')
+  t.equal(node.sets.restores.length, restores, 'no process for sets')
   t.equal(node.tables.IPv4.restores, 1, 'and none for rules')
   t.equal(
     renderChanges(second, first),
@@ -328,6 +329,11 @@ void t.test('a change of one endpoint is one message', async (t) => {
   const third = plan(cluster.put(web).take())
   await applier.apply(third)
   t.strictSame(node.takeChanges(), ['delete-real'])
+  const local = { ip: '10.180.0.3', local: true }
+  await applier.apply(plan(cluster.put({ ...web, endpoints: [...web.endpoints, local] }).take()))
+  const member = '10.180.0.3,tcp:8080,10.180.0.3'
+  t.strictSame(node.sets.changed, [{ do: 'add', set: 'KUBE-LOOP-BACK', member }])
+  t.equal(node.sets.restores.length, restores, 'and none where a set changes')
 })
 
 void t.test('the server, address and set members of a deleted Service are removed', async (t) => {

@@ -1,5 +1,6 @@
 import { KernelError } from '../../lib/errors.js'
 import { IpSets } from '../../lib/kernel/ipset.js'
+import type { MemberChange } from '../../lib/kernel/ipset-members.js'
 import { parseSaved as parseTables, type Iptables } from '../../lib/kernel/iptables.js'
 import { IpvsApplier, type ApplierDeps } from '../../lib/modes/ipvs/apply.js'
 import { Rules } from '../../lib/modes/ipvs/rules.js'
@@ -7,7 +8,7 @@ import type { IpFamily } from '../../lib/state/ip.js'
 import { FakeIpvsKernel } from './fake-ipvs-kernel.js'
 import { openEdge } from './ipvs-behaviour.js'
 
-/** `ipset restore` and `ipset save`, in memory. */
+/** `ipset restore`, `ipset save`, and members by netlink, in memory. */
 export class FakeIpSets {
   readonly sets = new Map<string, { header: string; members: Set<string> }>()
   /** The inputs of `ipset restore`. */
@@ -26,6 +27,20 @@ export class FakeIpSets {
       return Promise.resolve({ code: 1, stdout: '', stderr: (error as Error).message })
     }
   })
+
+  /** Members that were changed without the program. */
+  readonly changed: MemberChange[] = []
+
+  change(changes: readonly MemberChange[]): Promise<number> {
+    for (const { do: verb, set, member } of changes) {
+      const { members } = this.sets.get(set) ?? {}
+      if (!members) throw new KernelError('not-found', `no ipset ${set}`)
+      if (verb === 'add') members.add(member)
+      else members.delete(member)
+    }
+    this.changed.push(...changes)
+    return Promise.resolve(changes.length)
+  }
 
   save(): string {
     return Array.from(this.sets, ([name, { header, members }]) =>
@@ -149,6 +164,7 @@ export class FakeNode {
     return new IpvsApplier({
       ...this.edge,
       sets: this.sets.tool,
+      members: this.sets,
       rules: this.rules,
       context: {
         log: {

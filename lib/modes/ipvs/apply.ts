@@ -1,7 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { Turns } from '../../async.js'
 import { messageOf } from '../../errors.js'
-import { IpSetBatch, type IpSets } from '../../kernel/ipset.js'
+import type { IpSets } from '../../kernel/ipset.js'
+import type { IpSetMembers } from '../../kernel/ipset-members.js'
 import type { Ipvs, IpvsChange, IpvsFailure, VirtualServer } from '../../kernel/ipvs.js'
 import type { Links } from '../../kernel/links.js'
 import type { Cidr, IpFamily } from '../../state/ip.js'
@@ -15,7 +16,7 @@ import type { IpvsPlan } from './plan.js'
 import { addressId, serverText } from './resource.js'
 import type { Rules } from './rules.js'
 import { SchedulerFallback } from './scheduler-fallback.js'
-import { setBatch } from './set-batch.js'
+import { memberChanges, setBatch } from './set-batch.js'
 
 export interface ApplierDeps {
   readonly ipvs: Pick<Ipvs, 'change' | 'listServers' | 'listRealServers'>
@@ -24,6 +25,7 @@ export interface ApplierDeps {
     'find' | 'ensureDummy' | 'addresses' | 'addAddresses' | 'deleteAddresses'
   >
   readonly sets: Pick<IpSets, 'restore' | 'list'>
+  readonly members: Pick<IpSetMembers, 'change'>
   readonly rules: Pick<Rules, 'write' | 'arePresent'>
   readonly context: ModeContext
   readonly now: () => number
@@ -33,6 +35,11 @@ export interface ApplierDeps {
   readonly verifyMs: number
   /** Connections of draining servers are counted this often. */
   readonly sweepMs: number
+}
+
+interface Written {
+  readonly bytes: number
+  readonly full: boolean
 }
 
 /** Writes plans to the kernel: ipsets, rules, virtual servers, addresses, in this order. */
@@ -145,25 +152,21 @@ export class IpvsApplier {
     const changes = await compare(plan, view, this.#options())
     const batch = setBatch(plan, changes, view.sets)
     await sets.restore(batch)
-    return this.#write(plan, { ...changes, chains: plan.chains }, batch, true)
+    const bytes = batch.toString().length
+    return this.#write(plan, { ...changes, chains: plan.chains }, { bytes, full: true })
   }
 
   async #update(plan: IpvsPlan, previous: IpvsPlan): Promise<Applied> {
     const changes = between(plan, previous)
-    const batch = setBatch(plan, changes)
-    await this.#deps.sets.restore(batch)
-    return this.#write(plan, changes, batch, false)
+    const bytes = await this.#deps.members.change(memberChanges(plan, changes))
+    return this.#write(plan, changes, { bytes, full: false })
   }
 
-  async #write(
-    plan: IpvsPlan,
-    changes: Changes,
-    batch: IpSetBatch,
-    full: boolean,
-  ): Promise<Applied> {
+  /** Writes all but members of sets, which come first. `before` tells what was written so far. */
+  async #write(plan: IpvsPlan, changes: Changes, before: Written): Promise<Applied> {
     const { rules, links } = this.#deps
     const { family } = plan
-    let bytes = batch.toString().length
+    let { bytes } = before
     if (changes.chains) bytes += await rules.write(family, changes.chains)
     const failures = await this.#changeServers(plan, this.#additions(changes))
     const device = links.ensureDummy(deviceName)
@@ -180,7 +183,7 @@ export class IpvsApplier {
     failures.push(...(await this.#changeServers(plan, [...leaving, ...removals])))
     await links.deleteAddresses(family, device, changes.removeAddresses)
     return {
-      full,
+      full: before.full,
       bytes,
       objects: countChanges(changes),
       failed: [

@@ -2,6 +2,7 @@ import { release } from 'node:os'
 import { isDeepStrictEqual } from 'node:util'
 import { KernelError, messageOf } from '../../errors.js'
 import { IpSets } from '../../kernel/ipset.js'
+import { IpSetMembers } from '../../kernel/ipset-members.js'
 import { Ipvs } from '../../kernel/ipvs.js'
 import { Links } from '../../kernel/links.js'
 import { Sysctls } from '../../kernel/sysctl.js'
@@ -39,12 +40,13 @@ export const mode: ModeDefinition = {
     let settings = await possible(ipvsSettings(config), rules, context.log)
     refuseMissing('ipvs', await probeIpvs(probeDefaults, settings.scheduler))
     const ipvs = await openLoaded(probeDefaults)
-    const links = new Links()
+    const [links, members] = [new Links(), new IpSetMembers()]
     setKernelUp(settings, ipvs, context.log)
     const applier = new IpvsApplier({
       ipvs,
       links,
       sets: new IpSets(),
+      members,
       rules,
       context,
       now: () => performance.now(),
@@ -79,8 +81,7 @@ export const mode: ModeDefinition = {
       countTraffic: () => traffic.read(applier.written),
       close: async () => {
         await applier.idle()
-        ipvs.close()
-        links.close()
+        for (const edge of [ipvs, links, members]) edge.close()
       },
     }
   },

@@ -1,20 +1,23 @@
 import { IpSetBatch, type SavedIpSet } from '../../kernel/ipset.js'
+import type { MemberChange } from '../../kernel/ipset-members.js'
 import type { Changes } from './changes.js'
 import { setNameOf, setNames, setOf, type SetName } from './names.js'
 import type { IpvsPlan } from './plan.js'
 import type { PlannedMember } from './resource.js'
 
 /**
- * Makes the one `ipset restore` of a sync. `present` are the sets that the kernel has. Without it,
- * the kernel is known to have all sets.
+ * Makes one `ipset restore`. `present` are the sets that the kernel has. Without it, the kernel is
+ * known to have all sets.
  */
 export function setBatch(
-  { family }: IpvsPlan,
+  plan: IpvsPlan,
   changes: Changes,
   present?: ReadonlyMap<string, SavedIpSet>,
 ): IpSetBatch {
+  const { family } = plan
   const batch = new IpSetBatch()
-  const replaced = new Set<SetName>()
+  // By the name in the kernel.
+  const replaced = new Map<string, SetName>()
   if (present) {
     // A run that was killed in the middle may have left this set.
     if (present.has(temporarySet)) batch.destroy(temporarySet)
@@ -22,18 +25,35 @@ export function setBatch(
       const wanted = setOf(family, set)
       const saved = present.get(wanted.name)
       if (!saved) batch.create(wanted)
-      else if (saved.type !== wanted.type || saved.options !== wanted.options) replaced.add(set)
+      else if (saved.type !== wanted.type || saved.options !== wanted.options) {
+        replaced.set(wanted.name, set)
+      }
     }
   }
-  for (const set of replaced) replaceSet(batch, setOf(family, set), membersOf(changes, set))
-  // Members are added before others are removed, so that one that moves is always in a set.
-  for (const { set, member } of changes.addMembers) {
-    if (!replaced.has(set)) batch.add(setNameOf(family, set), member)
-  }
-  for (const { set, member } of changes.removeMembers) {
-    if (!replaced.has(set)) batch.delete(setNameOf(family, set), member)
+  for (const set of replaced.values())
+    replaceSet(batch, setOf(family, set), membersOf(changes, set))
+  for (const { do: verb, set, member } of memberChanges(plan, changes)) {
+    if (replaced.has(set)) continue
+    if (verb === 'add') batch.add(set, member)
+    else batch.delete(set, member)
   }
   return batch
+}
+
+/** Members are added before others are removed, so that one that moves is always in a set. */
+export function memberChanges(
+  { family }: IpvsPlan,
+  { addMembers, removeMembers }: Changes,
+): readonly MemberChange[] {
+  const change = (verb: MemberChange['do'], { set, member }: PlannedMember): MemberChange => ({
+    do: verb,
+    set: setNameOf(family, set),
+    member,
+  })
+  return [
+    ...addMembers.map((one) => change('add', one)),
+    ...removeMembers.map((one) => change('delete', one)),
+  ]
 }
 
 const temporarySet = 'KUBE-TMP'
