@@ -1,9 +1,10 @@
-import { setImmediate } from 'node:timers/promises'
+import type { KernelError } from '../errors.js'
 import { addressBytes, protocolNumbers } from './addresses.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
-import { kernelErrorOf } from './netlink/failure.js'
-import { MessageWriter } from './netlink/message-writer.js'
-import { flags, protocols } from './netlink/protocol.js'
+import { kernelErrorOf, type NetlinkFailure } from './netlink/failure.js'
+import { changeInBatches } from './netlink/in-batches.js'
+import type { MessageWriter } from './netlink/message-writer.js'
+import { protocols } from './netlink/protocol.js'
 
 /** A member in the form of `ipset save`, such as `10.96.0.1,tcp:80`. */
 export interface MemberChange {
@@ -24,9 +25,6 @@ const version = 6
 const networkOrder = 0x4000
 const isFull = 'E4352'
 
-/** Few enough that all answers fit the socket's buffer. */
-const changesAtOnce = 128
-
 /**
  * Adds and deletes members of sets that the kernel has, without a process. Sets are made and listed
  * by the program, see `IpSets`.
@@ -43,32 +41,21 @@ export class IpSetMembers {
    * gone, is no failure. A change that is refused does not keep back the others.
    */
   async change(changes: readonly MemberChange[]): Promise<number> {
-    let bytes = 0
-    let refused: Error | undefined
-    for (let start = 0; start < changes.length; start += changesAtOnce) {
-      if (start > 0) await setImmediate()
-      const batch = changes.slice(start, start + changesAtOnce)
-      const writer = new MessageWriter()
-      for (const [index, change] of batch.entries()) {
-        // Errors are always sent; one acknowledgement at the end says that all was read.
-        writeChange(writer, change, index === batch.length - 1 ? flags.ack : 0)
-      }
-      bytes += writer.byteLength
-      for (const [index, failure] of this.#channel.transact(writer).failures) {
-        const change = batch[index]
-        if (!change) continue
-        const text = failure.code === isFull ? 'the set is full' : failure.text
-        const action = `${change.do} member ${change.member} of ipset ${change.set}`
-        refused ??= kernelErrorOf({ ...failure, text }, action)
-      }
-    }
-    if (refused) throw refused
+    const { refused, bytes } = await changeInBatches(this.#channel, changes, writeChange)
+    const [first] = refused
+    if (first) throw errorOf(first.change, first.failure)
     return bytes
   }
 
   close(): void {
     this.#channel.close()
   }
+}
+
+function errorOf(change: MemberChange, failure: NetlinkFailure): KernelError {
+  const text = failure.code === isFull ? 'the set is full' : failure.text
+  const action = `${change.do} member ${change.member} of ipset ${change.set}`
+  return kernelErrorOf({ ...failure, text }, action)
 }
 
 function writeChange(writer: MessageWriter, change: MemberChange, ack: number): void {

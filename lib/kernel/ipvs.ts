@@ -1,10 +1,10 @@
-import { setImmediate } from 'node:timers/promises'
 import type { KernelError } from '../errors.js'
 import type { IpFamily } from '../state/ip.js'
 import { protocols, flags } from './netlink/protocol.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { kernelErrorOf, type NetlinkFailure } from './netlink/failure.js'
 import { resolveFamily } from './netlink/generic.js'
+import { changeInBatches } from './netlink/in-batches.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import {
   commands,
@@ -64,11 +64,6 @@ const verbs = {
   'delete-real': commands.deleteDestination,
 } as const
 
-/**
- * Few enough that all answers fit the socket's buffer, even if each change is refused with a text.
- */
-const changesAtOnce = 128
-
 /** The kernel's IP Virtual Server tables of this network namespace. */
 export class Ipvs {
   readonly #channel: NetlinkChannel
@@ -96,23 +91,10 @@ export class Ipvs {
    * event loop gets its turn between batches.
    */
   async change(changes: readonly IpvsChange[]): Promise<readonly IpvsFailure[]> {
-    const failures: IpvsFailure[] = []
-    const writer = new MessageWriter(32 * 1024)
-    for (let start = 0; start < changes.length; start += changesAtOnce) {
-      if (start > 0) await setImmediate()
-      const batch = changes.slice(start, start + changesAtOnce)
-      writer.reset()
-      for (const [index, change] of batch.entries()) {
-        // Errors are always sent; one acknowledgement at the end says that all was read.
-        this.#write(writer, change, index === batch.length - 1 ? flags.ack : 0)
-      }
-      const answer = this.#channel.transact(writer)
-      for (const [index, failure] of answer.failures) {
-        const change = batch[index]
-        if (change) failures.push({ change, error: errorOf(change, failure) })
-      }
-    }
-    return failures
+    const { refused } = await changeInBatches(this.#channel, changes, (writer, change, ack) =>
+      this.#write(writer, change, ack),
+    )
+    return refused.map(({ change, failure }) => ({ change, error: errorOf(change, failure) }))
   }
 
   listServers(family: IpFamily): Promise<ListedServer[]> {

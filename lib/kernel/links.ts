@@ -4,6 +4,7 @@ import { bitsOf, type IpFamily } from '../state/ip.js'
 import { addressBytes, addressFamilies, addressText } from './addresses.js'
 import type { AddressFailure } from './link-addresses.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
+import { changeInBatches } from './netlink/in-batches.js'
 import { kernelErrorOf } from './netlink/failure.js'
 import { attributesOf, readI32, readU32 } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
@@ -22,7 +23,7 @@ const addressAttribute = { address: 1, local: 2, metric: 9 } as const
 const linkHeaderBytes = 16
 const addressHeaderBytes = 8
 const noDuplicateDetection = 0x2
-const addressesAtOnce = 128
+const routesAtOnce = 128
 const longestSettleMs = 1000
 
 /** Network devices and their addresses, over rtnetlink. */
@@ -153,7 +154,7 @@ export class Links {
   async #settled(ips: readonly string[]): Promise<void> {
     const deadline = performance.now() + longestSettleMs
     for (const [number, ip] of ips.entries()) {
-      if (number % addressesAtOnce === 0) await setImmediate()
+      if (number % routesAtOnce === 0) await setImmediate()
       while (routeTo(this.#channel, ip)?.isLocal !== true) {
         if (performance.now() > deadline) return
         await sleep(1)
@@ -172,30 +173,24 @@ export class Links {
     },
   ): Promise<readonly AddressFailure[]> {
     const { family, index, ips, metric } = change
-    const failures: AddressFailure[] = []
     const isAdd = type === verb.newAddress
     const header = addressHeader(family, index, bitsOf(family))
-    for (let start = 0; start < ips.length; start += addressesAtOnce) {
-      if (start > 0) await setImmediate()
-      const batch = ips.slice(start, start + addressesAtOnce)
-      const writer = new MessageWriter()
-      for (const ip of batch) {
-        const bytes = addressBytes(ip) ?? Buffer.alloc(0)
-        writer.message(type, flags.ack | (isAdd ? flags.create | flags.excl : 0), (message) => {
-          message
-            .fixed(header)
-            .bytes(addressAttribute.local, bytes)
-            .bytes(addressAttribute.address, bytes)
-          if (metric !== undefined) message.u32(addressAttribute.metric, metric)
-        })
-      }
-      for (const [at, failure] of this.#channel.transact(writer).failures) {
-        const ip = batch[at] ?? ''
-        const error = kernelErrorOf(failure, `${isAdd ? 'add' : 'remove'} address ${ip}`)
-        if (error.kind !== tolerated) failures.push({ ip, error })
-      }
-    }
-    return failures
+    const { refused } = await changeInBatches(this.#channel, ips, (writer, ip, ack) => {
+      const bytes = addressBytes(ip) ?? Buffer.alloc(0)
+      writer.message(type, ack | (isAdd ? flags.create | flags.excl : 0), (message) => {
+        message
+          .fixed(header)
+          .bytes(addressAttribute.local, bytes)
+          .bytes(addressAttribute.address, bytes)
+        if (metric !== undefined) message.u32(addressAttribute.metric, metric)
+      })
+    })
+    return refused
+      .map(({ change: ip, failure }) => ({
+        ip,
+        error: kernelErrorOf(failure, `${isAdd ? 'add' : 'remove'} address ${ip}`),
+      }))
+      .filter(({ error }) => error.kind !== tolerated)
   }
 }
 
