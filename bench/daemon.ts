@@ -1,9 +1,8 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { runCommand } from '../lib/kernel/command.js'
+import { program } from '../test/support/program.js'
 import { answers, inCluster, nodeName, type BenchCluster } from './support/bench-cluster.js'
 import { busy, oneByOne, type BusyCosts, type Running } from './support/busy-cluster.js'
 import type { ChangeCosts } from './support/change-costs.js'
@@ -26,14 +25,11 @@ const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,ipvs,userspace')
 /** The longest pause after a sync. After it a change is the first one of a quiet time. */
 const quietMs = 1000
 
-const project = fileURLToPath(new URL('../../', import.meta.url))
-const folder = join(project, 'build/node')
-
 /** The program as the image has it. */
 const ours: Peer = {
   name: 'ours',
   command:
-    `${process.execPath} ${join(folder, 'build/lib/cli/main.js')}` +
+    `${process.execPath} ${program}` +
     ' --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode {mode}' +
     ' --proxy-mode-fallback none --cluster-cidr 10.244.0.0/16',
 }
@@ -50,8 +46,6 @@ interface Measured extends ChangeCosts {
  * process, or from the change of an EndpointSlice, until a real connection arrives where it should.
  */
 export async function run(peers: readonly Peer[] = []): Promise<BenchResults> {
-  const bundling = await runCommand(process.execPath, [join(project, 'scripts/bundle.mjs'), folder])
-  if (bundling.code !== 0) throw new Error(bundling.stderr)
   const results: BenchResult[] = []
   for (const peer of modes.includes('nftables') ? [ours, ...peers] : []) {
     results.push(await handful(peer))

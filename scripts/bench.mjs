@@ -6,6 +6,7 @@ import { parseArgs } from 'node:util'
 import { benchmarksMarkdown } from '../build/bench/support/markdown.js'
 import { parsePeer } from '../build/bench/support/peers.js'
 import { withUsage } from '../build/test/support/usage.js'
+import { putProgramTogether } from './node-program.mjs'
 
 /** Longer than any benchmark takes. One that hangs is ended, so that the others still run. */
 const limitMs = 1_800_000
@@ -53,6 +54,7 @@ const isDone = (name) => {
 }
 
 const wanted = positionals.length > 0 ? positionals : names
+if (wanted.includes('daemon') && !values.page) putProgramTogether()
 let hasFailed = false
 for (const name of values.page ? [] : wanted) {
   if (values.resume && isDone(name)) {

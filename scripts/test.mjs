@@ -2,12 +2,12 @@
 import { spawn } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
-import { resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
 import { flagsToOptimizeLater } from '../build/lib/daemon/engine.js'
 import { withoutPins } from '../build/lib/lab/world/cgroups.js'
 import { withUsage } from '../build/test/support/usage.js'
+import { putProgramTogether } from './node-program.mjs'
 import { withSourcePlaces } from './source-places.mjs'
 import { TapReader } from './tap-reader.mjs'
 
@@ -62,7 +62,7 @@ const names = Object.keys(tiers).filter((name) => chosen.length === 0 || chosen.
 const results = new Map()
 let seenTicks = 0
 const queue = []
-if (names.includes('kernel') || names.includes('uml')) await putProgramTogether()
+if (names.includes('kernel') || names.includes('uml')) putProgramTogether()
 for (const tier of names) {
   const jobs = await tiers[tier]()
   const nothing = { passed: 0, failed: 0, skipped: 0, tests: [], notes: [], jobs: [] }
@@ -123,15 +123,6 @@ function printTimes(tier, jobs) {
   for (const { name, processor, seconds } of jobs.sort((a, b) => b.processor - a.processor)) {
     console.log(`${processor.toFixed(1).padStart(7)} ${seconds.toFixed(1).padStart(7)} ${name}`)
   }
-}
-
-/** Tests start the program hundreds of times, so it is put into one file for them. */
-async function putProgramTogether() {
-  const lines = []
-  const onLine = (line) => lines.push(line)
-  const { code } = await start(process.execPath, ['scripts/bundle.mjs', 'build/node'], { onLine })
-  if (code !== 0) throw new Error(`put the program together: ${lines.join('\n')}`)
-  process.env.TEST_NODE_PROGRAM = resolve('build/node/build/lib/cli/main.js')
 }
 
 function listTests(folder) {

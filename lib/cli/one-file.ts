@@ -8,10 +8,11 @@ import type { runCommandLine } from './command-line.js'
 /**
  * On a node the program is one file, and a second file has V8's compiled form of it. Reading and
  * compiling hundreds of modules would be a third of the cost of a start. scripts/bundle.mjs writes
- * both.
+ * both. The second is named after its Node: V8 takes what it compiled in Node 20.20.0 also in
+ * 20.20.2, where a security fix changed the form, and the process crashes (nodejs/node#62781).
  */
 export const programFile = 'program.cjs'
-export const compiledFile = 'program.compiled'
+export const compiledFile = `program.${process.version}.compiled`
 
 type Load = (exports: object, require: NodeJS.Require, module: object, file: string) => void
 

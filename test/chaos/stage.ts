@@ -188,11 +188,11 @@ export class Stage {
     const waiting = () => this.traffic.waiting(since).join(', ')
     await until(
       () => `answers to: ${waiting()}`,
-      () => waiting() === '',
+      () => this.#isServing() && waiting() === '',
     )
     await until(
       () => 'a change of endpoints and of a Service',
-      () => this.#isChanged(),
+      () => this.#isServing() && this.#isChanged(),
     )
   }
 
@@ -226,6 +226,12 @@ export class Stage {
     await mkdir(bpffs)
     const { code, stderr } = await runCommand('mount', ['-t', 'bpf', 'bpf', bpffs])
     if (code !== 0) throw new Error(`mount a bpffs: ${stderr}`)
+  }
+
+  /** Throws if no daemon runs, because then it is no use to wait. */
+  #isServing(): boolean {
+    if (this.daemon.latest.isRunning()) return true
+    throw new Error('the daemon has ended')
   }
 
   async #isChanged(): Promise<boolean> {

@@ -212,18 +212,18 @@ function inImage(world: World, folder: string, manifests: string, args: readonly
  */
 function looksAtCompiled(t: Test, programs: string): void {
   const lib = join(root, 'build/lib')
+  const compiled = join(programs, `program.${process.version}.compiled`)
   const script = `
     import { readFileSync } from 'node:fs'
     import { compileProgram } from '${lib}/cli/one-file.js'
     import { setUpEngine } from '${lib}/daemon/engine.js'
     setUpEngine()
-    const compiled = readFileSync('${programs}/program.compiled')
+    const compiled = readFileSync('${compiled}')
     console.log(compileProgram('${programs}', compiled).cachedDataRejected)`
   const output = (...argv: string[]) =>
     spawnSync(process.execPath, argv, { encoding: 'utf8' }).stdout.trim()
   t.equal(output('--input-type=module', '--eval', script), 'false', 'taken')
   const version = () => output(join(programs, 'main.js'), '--version')
-  const compiled = join(programs, 'program.compiled')
   const whole = readFileSync(compiled)
   for (const content of [whole, whole.subarray(0, 1000), Buffer.from('?'), undefined]) {
     if (content === undefined) rmSync(compiled)
