@@ -7,10 +7,11 @@ import { BpfMap } from '../../lib/kernel/bpf/map.js'
 import { networkCookie } from '../../lib/kernel/bpf/network-cookie.js'
 import { openSystemCalls, type SystemCalls } from '../../lib/kernel/bpf/system-calls.js'
 import { cleanupSockets } from '../../lib/modes/ebpf/cleanup.js'
+import { frontendKey } from '../../lib/modes/ebpf/frontend-keys.js'
 import { mapNames, pinFolders } from '../../lib/modes/ebpf/names.js'
 import { probeSockets } from '../../lib/modes/ebpf/probe.js'
 import { cgroupSkip, serveTcp } from '../support/cgroup-client.js'
-import { createNode, detachAll, mountBpffs, type Node } from '../support/ebpf-node.js'
+import { createNode, detachAll, mountBpffs, withMap, type Node } from '../support/ebpf-node.js'
 import { contextOf } from '../support/mode-context.js'
 import { service, states } from '../support/states.js'
 
@@ -89,6 +90,77 @@ t.test('programs come back where pins are gone, or can be kept no more', { skip 
   detachAll(cgroup)
   t.equal(await repair(30003), 'one', 'nothing can be pinned')
   execFileSync('mount', ['-o', 'remount,rw', bpffs])
+})
+
+t.test('what somebody changed in the maps is noticed and mended', { skip }, async (t) => {
+  const { client, cgroup, start } = await createNode(t, 'guard-maps')
+  const server = await serveTcp('one', '127.0.0.1')
+  t.teardown(() => server.close())
+  const { mode, apply, resyncs } = await start({ 'nftables.syncPeriod': 20 })
+  const stop = new AbortController()
+  const running = mode.run(stop.signal)
+  t.teardown(async () => {
+    stop.abort()
+    await running
+    await mode.close()
+  })
+  const endpoints = [{ ip: '127.0.0.1', port: server.port }]
+  const affinitySeconds = 60
+  const frontend = frontendKey('IPv4', { address: '10.96.0.10', protocol: 'TCP', port: 80 })
+  const cluster = states('IPv4', { endpointRules: { allowsLoopback: true } }).put(
+    service({ endpoints, affinitySeconds }),
+  )
+  const changes: readonly (readonly [map: string, change: (map: BpfMap) => void, told: RegExp])[] =
+    [
+      ['frontends', (map) => map.delete(frontend), /changed frontend 10\.96\.0\.10:80 TCP/],
+      ['frontends', (map) => map.update(frontend, Buffer.alloc(4, 1)), /changed frontend/],
+      ['frontends', (map) => map.update(Buffer.alloc(8, 1), Buffer.alloc(4)), /added 1 entries/],
+      [
+        'services',
+        (map) => map.update(Buffer.alloc(4), Buffer.alloc(24)),
+        /changed the endpoints of/,
+      ],
+      [
+        'backends',
+        (map) => map.update(Buffer.alloc(4), Buffer.alloc(8)),
+        /changed the endpoints of/,
+      ],
+      ['members', (map) => map.delete(firstKey(map)), /changed the endpoints of/],
+    ]
+  for (const [name, change, told] of changes) {
+    mode.forget()
+    await apply(cluster)
+    const { name: found } = await client.ask({ do: 'connect', host: '10.96.0.10', port: 80 })
+    t.equal(found, 'one', 'mended')
+    const seen = resyncs.length
+    withMap(cgroup, name, change)
+    while (resyncs.length === seen) await new Promise((resolve) => setTimeout(resolve, 10))
+    t.match(resyncs.at(-1), told, name)
+  }
+})
+
+const firstKey = (map: BpfMap) => map.entries()[0]?.[0] ?? Buffer.alloc(0)
+
+t.test('syncs during a comparison of the maps are no damage', { skip }, async (t) => {
+  const { start } = await createNode(t, 'guard-syncs')
+  const { mode, apply, resyncs } = await start({ 'nftables.syncPeriod': 20 })
+  const stop = new AbortController()
+  const running = mode.run(stop.signal)
+  const many = 2000
+  const numbered = (index: number, endpoints: number) =>
+    service({ name: `s${index}`, clusterIp: `10.97.${index >> 8}.${index & 255}`, endpoints })
+  const all = Array.from({ length: many }, (_, index) => numbered(index, 10))
+  const cluster = states('IPv4').put(...all)
+  await apply(cluster)
+  const end = performance.now() + 4000
+  for (let turn = 0; performance.now() < end; turn++) {
+    await apply(cluster.put(numbered((turn * 7) % many, 1 + (turn % 9))))
+    await new Promise(setImmediate)
+  }
+  t.same(resyncs, [])
+  stop.abort()
+  await running
+  await mode.close()
 })
 
 t.test('what a kernel refuses is said, and what to do', { skip }, (t) => {

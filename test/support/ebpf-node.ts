@@ -4,7 +4,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { configWith } from '../../lib/config/load.js'
+import { attachedPrograms, mapsOfProgram } from '../../lib/kernel/bpf/attached.js'
 import { detachLink, forEachCgroupLink } from '../../lib/kernel/bpf/link.js'
+import type { BpfMap } from '../../lib/kernel/bpf/map.js'
 import { openSystemCalls } from '../../lib/kernel/bpf/system-calls.js'
 import { openCgroup } from '../../lib/kernel/cgroup.js'
 import { addNodeCgroup, removeCgroup } from '../../lib/lab/world/cgroups.js'
@@ -104,4 +106,17 @@ export function detachAll(folder: string): void {
   const cgroup = openCgroup(folder)
   forEachCgroupLink(calls, cgroup.id, (link) => detachLink(calls, link))
   cgroup.close()
+}
+
+/** Changes a map of the attached programs, as `bpftool map` does. */
+export function withMap(cgroup: string, name: string, change: (map: BpfMap) => void): void {
+  const calls = openSystemCalls()
+  const opened = openCgroup(cgroup)
+  const [program] = attachedPrograms(calls, opened.fd, 'connect4')
+  const maps = mapsOfProgram(calls, program?.id ?? 0)
+  const map = maps.find(({ spec }) => spec.name.includes(name))
+  if (!map) throw new Error(`no map ${name} among ${maps.map(({ spec }) => spec.name).join()}`)
+  change(map)
+  for (const each of maps) each.close()
+  opened.close()
 }

@@ -186,6 +186,33 @@ export class BpfMap {
 
   /** All entries. An entry that others change meanwhile may be missing or come twice. */
   entries(): readonly (readonly [key: Buffer, value: Buffer])[] {
+    const { keyBytes } = this.spec
+    const valueBytes = this.#valueBytes
+    const found: [Buffer, Buffer][] = []
+    for (const { keys, values, count } of this.#batches()) {
+      for (let index = 0; index < count; index++) {
+        found.push([
+          Buffer.from(keys.subarray(index * keyBytes, (index + 1) * keyBytes)),
+          Buffer.from(values.subarray(index * valueBytes, (index + 1) * valueBytes)),
+        ])
+      }
+    }
+    return found
+  }
+
+  /** The number of all entries. */
+  count(): number {
+    let sum = 0
+    for (const { count } of this.#batches()) sum += count
+    return sum
+  }
+
+  /** All entries in memory that the next batch uses again. */
+  *#batches(): Generator<{
+    readonly keys: Buffer
+    readonly values: Buffer
+    readonly count: number
+  }> {
     const { keyBytes, name } = this.spec
     const valueBytes = this.#valueBytes
     const most = Math.max(smallestBatch, Math.floor(batchBytes / (keyBytes + valueBytes)))
@@ -193,7 +220,6 @@ export class BpfMap {
     const keys = nativeBytes(keyBytes * size)
     const values = nativeBytes(valueBytes * size)
     const [place, next] = [nativeBytes(Math.max(keyBytes, 8)), nativeBytes(Math.max(keyBytes, 8))]
-    const found: [Buffer, Buffer][] = []
     for (let isFirst = true; ; isFirst = false) {
       const attributes = this.#batch(keys, values, size).pointer(8, next)
       if (!isFirst) attributes.pointer(0, place)
@@ -201,14 +227,8 @@ export class BpfMap {
       if (result < 0 && result !== -errnos.noEntry) {
         throw kernelErrorOf(failureOf(-result), `list eBPF map ${name}`)
       }
-      const count = attributes.bytes.readUInt32LE(32)
-      for (let index = 0; index < count; index++) {
-        found.push([
-          Buffer.from(keys.subarray(index * keyBytes, (index + 1) * keyBytes)),
-          Buffer.from(values.subarray(index * valueBytes, (index + 1) * valueBytes)),
-        ])
-      }
-      if (result < 0) return found
+      yield { keys, values, count: attributes.bytes.readUInt32LE(32) }
+      if (result < 0) return
       place.set(next)
     }
   }

@@ -55,6 +55,11 @@ export class MappedArray {
     }
   }
 
+  holdsEntry(entry: number, words: BigInt64Array): boolean {
+    const at = this.#at(entry, words.length - 1) - words.length + 1
+    return words.every((word, index) => Atomics.load(this.#words, at + index) === word)
+  }
+
   load(entry: number, word: number): bigint {
     return BigInt.asUintN(64, Atomics.load(this.#words, this.#at(entry, word)))
   }

@@ -3,6 +3,7 @@ import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { KnownByFamily } from '../known.js'
 import type { Attachment } from './attachment.js'
+import { damageTo } from './damage.js'
 import { programPrefix } from './names.js'
 import type { SocketPlan } from './plan.js'
 import { programs, socketHooks, type SocketHook } from './programs/programs.js'
@@ -52,6 +53,15 @@ export class SocketApplier {
     return this.#deps.known[plan.family].update((previous) =>
       Promise.resolve({ now: plan, result: this.#write(plan, previous) }),
     )
+  }
+
+  /** Says what somebody else changed in the maps; undefined: nothing. */
+  async damage(): Promise<string | undefined> {
+    for (const tables of Object.values(this.#tables)) {
+      const damage = await damageTo(tables, () => this.#deps.known[tables.family].value)
+      if (damage !== undefined) return damage
+    }
+    return undefined
   }
 
   close(): void {

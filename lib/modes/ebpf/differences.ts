@@ -4,12 +4,12 @@ import { networkCookie } from '../../kernel/bpf/network-cookie.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { hostPort, type IpFamily } from '../../state/ip.js'
 import { ownerText, type Difference } from '../difference.js'
+import { frontendKey, nodeAddressKey } from './frontend-keys.js'
 import { hostOnly, noService, number32, readBackend, readServiceWord } from './layout.js'
 import { connectPlace, mapNames, programPrefix } from './names.js'
 import { isOfOtherNetwork } from './network-note.js'
 import type { Frontend, SocketPlan } from './plan.js'
 import { entryText, frontendText, leadText } from './render.js'
-import { frontendKey, nodeAddressKey } from './tables.js'
 
 type Tables = Readonly<Record<'frontends' | 'services' | 'backends', BpfMap>>
 

@@ -1,31 +1,48 @@
 import { pause } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import type { ModeContext } from '../mode.js'
+import type { SocketApplier } from './apply.js'
 import type { Attachment } from './attachment.js'
 
-/** Time between two checks. A check costs a system call for each program. */
-const tickMs = 5000
+/** Time between two looks at the programs. A look costs a system call for each program. */
+const programsMs = 5000
+/** The least time between two comparisons of the maps, which read every entry. */
+const shortestMapsMs = 1000
+
+interface Guarded {
+  readonly attachment: Pick<Attachment, 'damage'>
+  readonly applier: Pick<SocketApplier, 'damage'>
+  readonly context: ModeContext
+}
 
 /**
- * Notices when somebody detaches or replaces a program. Until the program is attached again,
- * connections take the packet path, so they still work.
+ * Notices when somebody detaches or replaces a program, or changes what the maps hold. Without a
+ * program, connections take the packet path until it is attached again, so they still work.
  */
-export async function guardPrograms(
-  attachment: Pick<Attachment, 'damage'>,
-  context: ModeContext,
-  signal: AbortSignal,
+export async function guardSockets(
+  { attachment, applier, context }: Guarded,
   syncPeriodMs: number,
+  signal: AbortSignal,
 ): Promise<void> {
-  for (;;) {
-    await pause(Math.min(tickMs, syncPeriodMs), signal)
-    if (signal.aborted) return
-    try {
-      const reason = attachment.damage()
-      if (reason === undefined) continue
-      context.log.warn({ reason }, 'eBPF programs were changed by somebody else')
-      context.resync(reason, { full: true })
-    } catch (error) {
-      context.log.warn({ error: messageOf(error) }, 'could not look at the eBPF programs')
+  const guard = async (periodMs: number, damage: () => Promise<string | undefined>) => {
+    for (;;) {
+      await pause(periodMs, signal)
+      if (signal.aborted) return
+      try {
+        const reason = await damage()
+        if (reason === undefined) continue
+        context.log.warn({ reason }, 'what ebpf mode has in the kernel was changed')
+        context.resync(reason, { full: true })
+      } catch (error) {
+        context.log.warn(
+          { error: messageOf(error) },
+          'could not look at what ebpf mode has in the kernel',
+        )
+      }
     }
   }
+  await Promise.all([
+    guard(Math.min(programsMs, syncPeriodMs), () => Promise.resolve(attachment.damage())),
+    guard(Math.max(shortestMapsMs, syncPeriodMs), () => applier.damage()),
+  ])
 }

@@ -7,7 +7,7 @@ import type { Log, ModeContext } from '../mode.js'
 import { SocketApplier, type SocketsApplied } from './apply.js'
 import { Attachment } from './attachment.js'
 import { OpenFlowMaps } from './flow-maps.js'
-import { guardPrograms } from './guard.js'
+import { guardSockets } from './guard.js'
 import { countedLists, type CountedLists } from './counted-lists.js'
 import { OpenCounts } from './open-counts.js'
 import { Pins } from './pins.js'
@@ -71,7 +71,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     countTraffic: () => numbers.read(plans()),
     forget: () => forgetAll(known),
     run: async (signal) => {
-      const guard = guardPrograms(attachment, context, signal, settings.syncPeriodMs)
+      const guard = guardSockets({ attachment, applier, context }, settings.syncPeriodMs, signal)
       const all = [stale, openCounts, ...tellers]
       await Promise.all([guard, ...all.map((each) => each?.run(signal))])
     },

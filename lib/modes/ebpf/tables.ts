@@ -1,4 +1,3 @@
-import { putAddress } from '../../kernel/addresses.js'
 import { BpfMap, type MapEntry } from '../../kernel/bpf/map.js'
 import { MappedArray } from '../../kernel/bpf/mapped-array.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
@@ -7,7 +6,6 @@ import {
   backendOf,
   frontendBytes,
   frontendKeyOf,
-  frontendKinds,
   hostOnly,
   memberKey,
   memberKeyOf,
@@ -16,18 +14,17 @@ import {
   mostEndpoints,
   noService,
   number32,
-  protocols,
   serviceIdWord,
   serviceWord,
   serviceWords,
   targetId,
   writeBackend,
-  type FrontendKind,
   type Target,
 } from './layout.js'
+import { frontendKey, nodeAddressKey } from './frontend-keys.js'
 import { mapNames } from './names.js'
 import { Places, roundedSize } from './places.js'
-import type { Frontend, NodeAddress, SocketPlan, TargetList } from './plan.js'
+import type { NodeAddress, SocketPlan, TargetList } from './plan.js'
 
 interface TableSizes {
   readonly frontends: number
@@ -47,6 +44,8 @@ interface Placed {
   readonly slot: number
   readonly first: number
   readonly count: number
+  /** Marks the endpoints of this list at these places. */
+  readonly tag: number
 }
 
 /** Twice what a plan needs, so that changes fit and freed places can wait before they are used. */
@@ -76,6 +75,7 @@ export class FamilyTables {
   readonly services: MappedArray
   readonly backends: MappedArray
   readonly members: BpfMap
+  isClosed = false
   readonly #sizes: TableSizes
   readonly #slots: Places
   readonly #blocks: Places
@@ -169,7 +169,29 @@ export class FamilyTables {
     return this.#placed.get(id)
   }
 
+  /** What the map `frontends` has for a key. */
+  leadsTo(key: Buffer): number | undefined {
+    return this.frontends.lookup(key)?.readUInt32LE(0)
+  }
+
+  /** Whether the maps still hold what was written for this list. */
+  holds(list: TargetList): boolean {
+    const placed = this.#placed.get(list.id)
+    if (!placed) return false
+    const { slot, first, count, tag } = placed
+    if (this.services.load(slot, 0) !== leadOf(list, placed)) return false
+    const idWord = serviceIdWord(targetId(list.id), list.affinitySeconds)
+    if (this.services.load(slot, 1) !== idWord) return false
+    return (
+      list.endpoints.slice(0, count).every((endpoint, index) => {
+        writeBackend(this.#backend, this.family, endpoint, tag)
+        return this.backends.holdsEntry(first + index, this.#backendWords)
+      }) && this.#membersOf(list).every(([key, [value]]) => this.members.lookup(key)?.[0] === value)
+    )
+  }
+
   close(): void {
+    this.isClosed = true
     for (const each of [this.frontends, this.services, this.backends, this.members]) each.close()
   }
 
@@ -196,9 +218,8 @@ export class FamilyTables {
       this.backends.storeEntry(place++, this.#backendWords)
     }
     this.services.store(slot, 1, serviceIdWord(targetId(list.id), list.affinitySeconds))
-    const [refuses, { draw }] = [list.verdict === 'refuse', list]
-    this.services.store(slot, 0, serviceWord({ first, count, tag, refuses, draw }))
-    this.#placed.set(list.id, { list, slot, first, count })
+    this.services.store(slot, 0, leadOf(list, { first, count, tag }))
+    this.#placed.set(list.id, { list, slot, first, count, tag })
     if (before) this.#leave(before, list)
     return count + 1
   }
@@ -262,34 +283,11 @@ export class FamilyTables {
   }
 }
 
+/** The word that leads to the endpoints of a list. */
+const leadOf = (
+  { verdict, draw }: TargetList,
+  { first, count, tag }: Pick<Placed, 'first' | 'count' | 'tag'>,
+): bigint => serviceWord({ first, count, tag, refuses: verdict === 'refuse', draw })
+
 const nodeAddressText = ({ address, hostOnly: isHostOnly }: NodeAddress) =>
   `${address} ${isHostOnly}`
-
-export function frontendKey(
-  family: IpFamily,
-  { address, protocol, port }: Omit<Frontend, 'owner' | 'targets'>,
-): Buffer {
-  const kind = address === undefined ? 'nodePort' : 'address'
-  return keyOf(family, kind, { address, protocol: protocols[protocol], port })
-}
-
-export function nodeAddressKey(
-  family: IpFamily,
-  { address }: Pick<NodeAddress, 'address'>,
-): Buffer {
-  return keyOf(family, 'nodeAddress', { address, protocol: 0, port: 0 })
-}
-
-function keyOf(
-  family: IpFamily,
-  kind: FrontendKind,
-  where: { readonly address: string | undefined; readonly protocol: number; readonly port: number },
-): Buffer {
-  const layout = frontendKeyOf(family)
-  const key = Buffer.alloc(layout.bytes)
-  if (where.address !== undefined) putAddress(key, 0, family, where.address)
-  key.writeUInt16BE(where.port, layout.port)
-  key.writeUInt8(where.protocol, layout.protocol)
-  key.writeUInt8(frontendKinds[kind], layout.kind)
-  return key
-}

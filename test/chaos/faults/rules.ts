@@ -1,4 +1,4 @@
-import { detachAll } from '../../support/ebpf-node.js'
+import { detachAll, withMap } from '../../support/ebpf-node.js'
 import type { Stage } from '../stage.js'
 import { allLost, newOnesRefused, nothingLost, type FaultGroup } from '../fault.js'
 
@@ -42,6 +42,19 @@ export const ruleFaults: FaultGroup = {
         await daemon.ended('SIGKILL')
         detachAll(world.cgroup ?? '')
         daemon.start()
+        return undefined
+      },
+    },
+    {
+      name: 'All frontends deleted from the maps by another program',
+      modes: ['ebpf'],
+      stage: { flags: ['--iptables-sync-period=1s'] },
+      // Without a frontend a connection takes the packet path.
+      target: nothingLost(12),
+      inject: async ({ world }) => {
+        withMap(world.cgroup ?? '', 'frontends', (map) => {
+          map.deleteAll(map.entries().map(([key]) => key))
+        })
         return undefined
       },
     },
