@@ -9,6 +9,7 @@ import {
   ask,
   get,
   nftables,
+  patient,
   service,
   skip,
   sliceOf,
@@ -98,7 +99,7 @@ t.test(
         await until('the port is back', async () => (await ask(world)) === 'pod-1')
 
         await second.stop()
-        t.equal(await ask(world), 'pod-1', 'L21: rules stay while the API is away')
+        t.equal(await ask(world, patient), 'pod-1', 'L21: rules stay while the API is away')
         const third = await apiServer(world, kubeconfig)
         await write(folder, 'all.yaml', node, service, sliceOf('pod-2'))
         await kubectl(world, kubeconfig, 'apply', '-f', join(folder, 'all.yaml'))

@@ -9,6 +9,7 @@ import {
   ask,
   get,
   nftables,
+  patient,
   service,
   skip,
   sliceOf,
@@ -33,7 +34,7 @@ t.test(
         t.match(proxy.output(), /Using nftables Proxier/)
         await writeFile(join(folder, 'slice.yaml'), '{ "broken": \n: nonsense')
         await until('report of the file', () => /slice\.yaml:\d+: /.test(proxy.output()))
-        t.equal(await ask(world), 'pod-1')
+        t.equal(await ask(world, patient), 'pod-1')
         await write(folder, 'service.yaml', {
           ...service,
           spec: { ...service.spec, ports: [{ port: 99999 }] },
@@ -41,7 +42,7 @@ t.test(
         await until('report of the object', () =>
           proxy.output().includes('spec.ports[0].port 99999'),
         )
-        t.equal(await ask(world), 'pod-1')
+        t.equal(await ask(world, patient), 'pod-1')
         await write(folder, 'service.yaml', service)
         await write(folder, 'slice.yaml', sliceOf('pod-2'))
         await until('the mended files count', async () => (await ask(world)) === 'pod-2')
@@ -58,7 +59,7 @@ t.test(
       const args = [...nftables, '--manifests', folder]
       const first = runProxy(world, args)
       await stopping(first, () => until('first answer', async () => (await ask(world)) === 'pod-1'))
-      t.equal(await ask(world), 'pod-1', 'after SIGTERM')
+      t.equal(await ask(world, patient), 'pod-1', 'after SIGTERM')
       await write(folder, 'all.yaml', service, sliceOf('pod-2'))
       const second = runProxy(world, args)
       await stopping(second, () =>
@@ -67,9 +68,9 @@ t.test(
       const third = runProxy(world, args)
       await delay(300)
       await third.kill()
-      t.equal(await ask(world), 'pod-2', 'after SIGKILL in the middle of a start')
+      t.equal(await ask(world, patient), 'pod-2', 'after SIGKILL in the middle of a start')
       await world.exec('node', ['nft', 'flush', 'chain', 'ip', 'kube-proxy', 'services'])
-      t.equal(await ask(world), 'refused', 'somebody broke the rules while nobody watched')
+      t.equal(await ask(world, patient), 'refused', 'somebody broke the rules while nobody watched')
       const fourth = runProxy(world, args)
       await stopping(fourth, () => until('repair', async () => (await ask(world)) === 'pod-2'))
     }),

@@ -43,8 +43,12 @@ export const sliceOf = (...places: Place[]) =>
     endpoints: places.map((place) => endpoint(addressOf(place, 'IPv4'), { node: 'node-1' })),
   })
 
-export async function ask(world: World): Promise<string> {
-  const request = { protocol: 'TCP', host: clusterIp, port: 80, timeoutMs: 500 } as const
+/** The time for an answer that must come. A busy machine is only slow. */
+export const patient = 10_000
+
+/** Who answers at the Service. A wait asks again soon, so it needs no patience. */
+export async function ask(world: World, timeoutMs = 500): Promise<string> {
+  const request = { protocol: 'TCP', host: clusterIp, port: 80, timeoutMs } as const
   const [result] = await world.agent('client-pod').flow(request)
   return result?.backend ?? result?.outcome ?? 'nothing'
 }

@@ -11,6 +11,7 @@ import { listenForDatagrams } from '../support/datagram-socket.js'
 import {
   ask,
   nftables,
+  patient,
   service,
   skip,
   sliceOf,
@@ -78,7 +79,7 @@ t.test(
           listen()
           return told.some((text) => /^READY=1\nSTATUS=.*nftables/.test(text))
         })
-        t.equal(await ask(world), 'pod-1', 'and so it is')
+        t.equal(await ask(world, patient), 'pod-1', 'and so it is')
         const before = told.length
         await until('three signs of life', () => listen() - before >= 3)
         t.equal(told.filter((text) => text.startsWith('READY')).length, 1)

@@ -178,9 +178,9 @@ function objectsOf(clusterIps: readonly string[], spec: object = {}) {
 const ask = async (
   world: World,
   host: string,
-  { from = 'node', protocol = 'TCP', port = 8080 }: Partial<Asked> = {},
+  { from = 'node', protocol = 'TCP', port = 8080, timeoutMs = 700 }: Partial<Asked> = {},
 ) => {
-  const [result] = await world.agent(from).flow({ protocol, host, port, timeoutMs: 700 })
+  const [result] = await world.agent(from).flow({ protocol, host, port, timeoutMs })
   return result?.outcome
 }
 
@@ -188,7 +188,11 @@ interface Asked {
   readonly from: Place
   readonly protocol: 'TCP' | 'UDP'
   readonly port: number
+  readonly timeoutMs: number
 }
+
+/** The time for an answer that must come. */
+const timeoutMs = 10_000
 
 const virtual = { IPv4: '10.96.0.10', IPv6: 'fd00:10:96::10' }
 const byAddresses = ['--proxy-mode', 'userspace', '--userspace-portals', 'addresses']
@@ -220,7 +224,7 @@ for (const dataPath of ['net', 'splice']) {
             ].map(([host = '', port = 0]) => [String(host), Number(port)])
             for (const protocol of protocols) {
               for (const [host, port] of destinations) {
-                const outcome = await ask(world, host, { from, protocol, port })
+                const outcome = await ask(world, host, { from, protocol, port, timeoutMs })
                 const name = `${protocol} from ${from} to ${host} ${port}`
                 t.equal(outcome, port === 8081 ? 'refused' : 'reply', name)
                 t.equal(explained(from, protocol, host, port), outcome, `explain: ${name}`)
@@ -332,7 +336,7 @@ t.test('a process without rights serves Services on 127.0.0.0/8', { skip }, (t) 
     const proxy = runProxy(world, args, undefined, withoutRights)
     await stopping(proxy, async () => {
       await until('the first answer', async () => (await ask(world, '127.96.0.10')) === 'reply')
-      t.equal(await ask(world, '127.96.0.10', { protocol: 'UDP' }), 'reply')
+      t.equal(await ask(world, '127.96.0.10', { protocol: 'UDP', timeoutMs }), 'reply')
       t.match(
         proxy.output(),
         /iptables cannot be used: Services are served at addresses of this machine/,
