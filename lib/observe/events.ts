@@ -41,8 +41,11 @@ export function logEvents(log: Log): EventRecorder {
 }
 
 interface ApiEventsOptions {
-  /** Creates an object; rejects when that fails. */
-  readonly post: (path: string, body: object, signal: AbortSignal) => Promise<void>
+  /**
+   * Creates an object. Resolves to why the server refuses it for good, or to undefined. Rejects if
+   * the server may take it later.
+   */
+  readonly post: (path: string, body: object, signal: AbortSignal) => Promise<string | undefined>
   readonly nodeName: string
   readonly log: Log
   readonly meter: Pick<Meter, 'count'>
@@ -60,6 +63,10 @@ const apiVersions: Readonly<Record<EventTarget['kind'], string>> = {
   EndpointSlice: 'discovery.k8s.io/v1',
   ServiceCIDR: 'networking.k8s.io/v1',
 }
+
+/** How often an Event is sent to a server that may take it later, and the usual time between. */
+const mostTries = 12
+const retryMs = 10_000
 
 /** The API refuses a longer note. */
 const longestNote = 1024
@@ -83,8 +90,8 @@ const newestCounts: ReadonlySet<string> = new Set([
 ])
 
 /**
- * Writes events.k8s.io/v1 Events (EV06). Each is sent once. Beyond the rate they wait, so that they
- * do not add to the load of a cluster in trouble.
+ * Writes events.k8s.io/v1 Events (EV06). Beyond the rate they wait, so that they do not add to the
+ * load of a cluster in trouble. While the API server is away, they wait as well.
  */
 export class ApiEvents implements EventRecorder {
   readonly #options: Required<ApiEventsOptions>
@@ -123,7 +130,7 @@ export class ApiEvents implements EventRecorder {
       }
       this.#tokens--
       const body = this.#waiting.take()
-      if (body) await this.#post(body, signal)
+      if (body) await this.#send(body, signal)
       if (this.#waiting.isEmpty) this.#isFull = false
     }
   }
@@ -137,17 +144,27 @@ export class ApiEvents implements EventRecorder {
     return this.#tokens >= 1 ? 0 : Math.ceil((1 - this.#tokens) / perMs)
   }
 
-  async #post(body: EventBody, signal: AbortSignal): Promise<void> {
-    const { post, log } = this.#options
+  async #send(body: EventBody, signal: AbortSignal): Promise<void> {
+    const { post, log, meter, sleep } = this.#options
     // The namespace of a malformed object may contain half a character, which cannot be encoded.
     const inPath = encodeURIComponent(Buffer.from(body.metadata.namespace).toString())
-    try {
-      await post(`/apis/events.k8s.io/v1/namespaces/${inPath}/events`, body, signal)
-    } catch (error) {
-      const { namespace = '', name } = body.regarding
-      const fields = { event: body.reason, namespace, name, error: messageOf(error) }
-      log.debug(fields, 'Event not sent')
+    const path = `/apis/events.k8s.io/v1/namespaces/${inPath}/events`
+    let error: string | undefined
+    for (let tries = 1; tries <= mostTries; tries++) {
+      try {
+        error = await post(path, body, signal)
+        break
+      } catch (failure) {
+        error = messageOf(failure)
+      }
+      // Nodes that lost the same API server do not come back at the same moment.
+      await sleep(retryMs * (0.75 + Math.random() / 2), signal)
+      if (signal.aborted) return
     }
+    if (error === undefined) return
+    const { namespace = '', name } = body.regarding
+    log.debug({ event: body.reason, namespace, name, error }, 'Event not sent')
+    meter.count('events_left_out_total', {})
   }
 
   #leaveOut({ reason, regarding: { namespace, name } }: ProxyEvent): void {

@@ -75,7 +75,7 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'events_left_out_total',
     type: 'counter',
     labels: [],
-    help: 'Events that were not sent to the API server, because 1,000 others were waiting for their turn',
+    help: 'Events that are not in the API server: 1,000 others were waiting, or it refused them, or it was away for two minutes',
   },
   {
     name: 'health_checks_total',

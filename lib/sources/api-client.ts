@@ -51,6 +51,9 @@ export interface AnsweredRequest {
 
 const longestErrorText = 4096
 
+export const tooManyRequests = 429
+const [unauthorized, conflict] = [401, 409]
+
 /** A page has 250 objects and a few MB; a server that ignores pages sends all objects at once. */
 const longestAnswer = 256 * 1024 * 1024
 
@@ -92,7 +95,7 @@ export class ApiClient {
     })
     if (status >= 200 && status < 300) return { ok: true, body: response }
     // The credentials are no longer valid. The next request reads them again.
-    if (status === 401) this.#access.forget()
+    if (status === unauthorized) this.#access.forget()
     return {
       ok: false,
       status,
@@ -101,13 +104,26 @@ export class ApiClient {
     }
   }
 
-  /** Creates an object. Throws when the server refuses. */
-  async create(path: string, body: object, signal: AbortSignal): Promise<void> {
+  /**
+   * Creates an object. Resolves to why the server refuses it for good, or to undefined. Throws if
+   * the server may take it later.
+   */
+  async create(path: string, body: object, signal: AbortSignal): Promise<string | undefined> {
     const limits = { headTimeoutMs: 10_000, idleTimeoutMs: 10_000 }
     const answer = await this.send({ method: 'POST', path, body, ...limits }, signal)
-    if (!answer.ok) throw new SourceError(`create ${path}: ${answer.status} ${answer.message}`)
-    // The body is read to its end, so that the next request can use the connection.
-    await readJson(answer.body)
+    if (answer.ok) {
+      // The body is read to its end, so that the next request can use the connection.
+      await readJson(answer.body)
+      return undefined
+    }
+    const { status } = answer
+    // It was created by an earlier request whose answer was lost.
+    if (status === conflict) return undefined
+    const refusal = `create ${path}: ${status} ${answer.message}`
+    // The credentials are read again for the next request.
+    const isForNow = status >= 500 || status === tooManyRequests || status === unauthorized
+    if (isForNow) throw new SourceError(refusal)
+    return refusal
   }
 
   /** The time of the server's last sign of life; undefined when it gives none. */

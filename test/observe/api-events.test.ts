@@ -73,7 +73,7 @@ function fakeApi(t: Test, rate: { readonly burst: number; readonly perMinute: nu
   const counted: string[] = []
   const controller = new AbortController()
   let time = 0
-  const api = { post: (): Promise<void> => Promise.resolve() }
+  const api = { post: (): Promise<string | undefined> => Promise.resolve(undefined) }
   const events = new ApiEvents({
     post: (_path, body) => {
       const note = textAt(body as JsonObject, 'note')
@@ -108,14 +108,35 @@ function fakeApi(t: Test, rate: { readonly burst: number; readonly perMinute: nu
 }
 
 void t.test('a refused event is logged and dropped', async (t) => {
-  const { api, sent, lines, start, add, count } = fakeApi(t, { burst: 9, perMinute: 1 })
-  api.post = () => Promise.reject(new Error('no right to do so'))
+  const { api, sent, lines, counted, start, add, count } = fakeApi(t, { burst: 9, perMinute: 1 })
+  api.post = () => Promise.resolve('no right to do so')
   start()
   for (const note of ['a', 'b', 'c']) add('AddressInUse', note)
   await count(3)
   await delay(1)
   t.equal(lines.filter((line) => line.includes('no right to do so')).length, 3)
   t.equal(sent.length, 3)
+  t.same(counted, Array(3).fill('events_left_out_total'))
+})
+
+void t.test('events wait for a server that is away, and for two minutes at most', async (t) => {
+  const { api, sent, lines, counted, start, add, count } = fakeApi(t, { burst: 9, perMinute: 12 })
+  const away = () => Promise.reject(new Error('connection refused'))
+  let left = 3
+  api.post = () => (left-- > 0 ? away() : Promise.resolve(undefined))
+  start()
+  add('AddressInUse', 'a')
+  add('AddressInUse', 'b')
+  await count(5)
+  t.equal(sent.map(({ note }) => note).join(''), 'aaaab', 'in their order, each once')
+  t.same(lines, [])
+  api.post = away
+  add('AddressInUse', 'c')
+  while (counted.length === 0) await delay(1)
+  t.equal(sent.length, 5 + 12)
+  t.match(lines, [/Event not sent/])
+  const [first, last] = [sent[5]?.minute ?? 0, sent.at(-1)?.minute ?? 0]
+  t.ok(last - first > 1.3 && last - first < 2.4, `${last - first} minutes`)
 })
 
 void t.test('what is beyond the rate waits, and none of it is lost', async (t) => {
@@ -164,7 +185,7 @@ void t.test('the newest state of a Service takes the place of one that waits', a
 void t.test('a server that hangs gets one event, and at most 1000 of a lane wait', async (t) => {
   const { api, sent, lines, counted, start, add, count } = fakeApi(t, { burst: 1, perMinute: 1 })
   let answer: () => void = () => undefined
-  api.post = () => new Promise((resolve) => (answer = resolve))
+  api.post = () => new Promise((resolve) => (answer = () => resolve(undefined)))
   start()
   add('PartLeftOut', 'first')
   await count(1)
@@ -176,7 +197,7 @@ void t.test('a server that hangs gets one event, and at most 1000 of a lane wait
     counted,
     Array.from({ length: 5 }, () => 'events_left_out_total'),
   )
-  api.post = () => Promise.resolve()
+  api.post = () => Promise.resolve(undefined)
   answer()
   await count(1002)
   await delay(1)

@@ -16,7 +16,10 @@ t.test('a failing endpoint becomes an Event that is sent', async (t) => {
   })
   const config = configWith({ healthzBindAddress: '', metricsBindAddress: '' })
   const metrics = new Metrics({ mode: 'iptables', process: false })
-  const post = async (_path: string, body: object) => void sent.push(JSON.stringify(body))
+  const post = async (_path: string, body: object) => {
+    sent.push(JSON.stringify(body))
+    return undefined
+  }
   const observation = new Observation({
     ...{ running: new RunningConfig({ config, origins: new Map() }), metrics, log },
     ...{ mode: 'iptables', nodeName: 'n1', version: '', startedAt: 0, families: ['IPv4'] },

@@ -298,7 +298,10 @@ t.test('an Event about a hostile name is one object at a path of its own', async
   const posted: { path: string; body: object }[] = []
   const nothing = () => undefined
   const events = new ApiEvents({
-    post: async (path, body) => void posted.push({ path, body }),
+    post: async (path, body) => {
+      posted.push({ path, body })
+      return undefined
+    },
     nodeName: 'node-1',
     log: { debug: nothing, info: nothing, warn: nothing, error: nothing },
     meter: { count: nothing },
