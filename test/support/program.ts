@@ -6,8 +6,9 @@ import {
 import type { World } from '../../lib/lab/world/world.js'
 
 /**
- * The program of a node. `scripts/test.mjs` builds it as one file, as in images and packages: a
- * short command spends half of its time on reading modules. Without that file it is the modules.
+ * The program of a node. `scripts/node-program.mjs` builds it as one file, as in images and
+ * packages: a short command spends half of its time on reading modules. Without that file it is
+ * the modules.
  */
 export const program =
   process.env['TEST_NODE_PROGRAM'] ??

@@ -164,9 +164,9 @@ export class FamilyTables {
     return hasLost
   }
 
-  /** The places of a target list; undefined if it has none. */
-  placed(id: string): Omit<Placed, 'list'> | undefined {
-    return this.#placed.get(id)
+  /** The number of a target list in the map `services`. */
+  slotOf(id: string): number | undefined {
+    return this.#placed.get(id)?.slot
   }
 
   /** What the map `frontends` has for a key. */
