@@ -11,7 +11,14 @@ import { frontendKey } from '../../lib/modes/ebpf/frontend-keys.js'
 import { mapNames, pinFolders } from '../../lib/modes/ebpf/names.js'
 import { probeSockets } from '../../lib/modes/ebpf/probe.js'
 import { cgroupSkip, serveTcp } from '../support/cgroup-client.js'
-import { createNode, detachAll, mountBpffs, withMap, type Node } from '../support/ebpf-node.js'
+import {
+  createGuardedNode,
+  createNode,
+  detachAll,
+  mountBpffs,
+  withMap,
+  type Node,
+} from '../support/ebpf-node.js'
 import { contextOf } from '../support/mode-context.js'
 import { service, states } from '../support/states.js'
 
@@ -93,17 +100,9 @@ t.test('programs come back where pins are gone, or can be kept no more', { skip 
 })
 
 t.test('what somebody changed in the maps is noticed and mended', { skip }, async (t) => {
-  const { client, cgroup, start } = await createNode(t, 'guard-maps')
+  const { client, cgroup, mode, apply, resyncs } = await createGuardedNode(t, 'guard-maps')
   const server = await serveTcp('one', '127.0.0.1')
   t.teardown(() => server.close())
-  const { mode, apply, resyncs } = await start({ 'nftables.syncPeriod': 20 })
-  const stop = new AbortController()
-  const running = mode.run(stop.signal)
-  t.teardown(async () => {
-    stop.abort()
-    await running
-    await mode.close()
-  })
   const endpoints = [{ ip: '127.0.0.1', port: server.port }]
   const affinitySeconds = 60
   const frontend = frontendKey('IPv4', { address: '10.96.0.10', protocol: 'TCP', port: 80 })
@@ -142,10 +141,7 @@ t.test('what somebody changed in the maps is noticed and mended', { skip }, asyn
 const firstKey = (map: BpfMap) => map.entries()[0]?.[0] ?? Buffer.alloc(0)
 
 t.test('syncs during a comparison of the maps are no damage', { skip }, async (t) => {
-  const { start } = await createNode(t, 'guard-syncs')
-  const { mode, apply, resyncs } = await start({ 'nftables.syncPeriod': 20 })
-  const stop = new AbortController()
-  const running = mode.run(stop.signal)
+  const { apply, resyncs } = await createGuardedNode(t, 'guard-syncs')
   const many = 2000
   const numbered = (index: number, endpoints: number) =>
     service({ name: `s${index}`, clusterIp: `10.97.${index >> 8}.${index & 255}`, endpoints })
@@ -158,9 +154,6 @@ t.test('syncs during a comparison of the maps are no damage', { skip }, async (t
     await new Promise(setImmediate)
   }
   t.same(resyncs, [])
-  stop.abort()
-  await running
-  await mode.close()
 })
 
 t.test('what a kernel refuses is said, and what to do', { skip }, (t) => {

@@ -16,7 +16,13 @@ import { probeSockets } from '../../lib/modes/ebpf/probe.js'
 import { whyNotEnding } from '../../lib/modes/ebpf/stale-sockets.js'
 import { cgroupSkip, serveTcp, serveUdp, type Answer } from '../support/cgroup-client.js'
 import { fewCapabilities } from '../support/few-capabilities.js'
-import { createNode, detachAll, mountBpffs, noPackets } from '../support/ebpf-node.js'
+import {
+  createGuardedNode,
+  createNode,
+  detachAll,
+  mountBpffs,
+  noPackets,
+} from '../support/ebpf-node.js'
 import { contextOf } from '../support/mode-context.js'
 import { service, states, type States } from '../support/states.js'
 
@@ -309,17 +315,9 @@ t.test('a pinned link of another cgroup is not taken for ours', { skip }, async 
 })
 
 t.test('programs that somebody detached are noticed and attached again', { skip }, async (t) => {
-  const { client, cgroup, start } = await createNode(t, 'guard')
+  const { client, cgroup, mode, apply, resyncs } = await createGuardedNode(t, 'guard')
   const server = await serveTcp('one', '127.0.0.1')
   t.teardown(() => server.close())
-  const { mode, apply, resyncs } = await start({ 'nftables.syncPeriod': 20 })
-  const stop = new AbortController()
-  const running = mode.run(stop.signal)
-  t.teardown(async () => {
-    stop.abort()
-    await running
-    await mode.close()
-  })
   const endpoints = [{ ip: '127.0.0.1', port: server.port }]
   const cluster = states('IPv4', settings).put(service({ endpoints }))
   await apply(cluster)

@@ -81,6 +81,20 @@ export async function createNode(t: Test, name: string): Promise<Node> {
   }
 }
 
+/** A node where the mode looks all the time whether others change its programs and maps. */
+export async function createGuardedNode(t: Test, name: string): Promise<Node & Started> {
+  const node = await createNode(t, name)
+  const started = await node.start({ 'nftables.syncPeriod': 20 })
+  const stop = new AbortController()
+  const running = started.mode.run(stop.signal)
+  t.teardown(async () => {
+    stop.abort()
+    await running
+    await started.mode.close()
+  })
+  return { ...node, ...started }
+}
+
 /** Mounts a bpffs that only this test uses. */
 export function mountBpffs(t: Test): string {
   const folder = mkdtempSync(join(tmpdir(), 'bpffs-'))
