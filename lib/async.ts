@@ -41,9 +41,16 @@ export function pause(ms: number, signal: AbortSignal | undefined, bell?: Bell):
 export class Slice {
   readonly #ms: number
   #ends = 0
+  #began = performance.now()
+  #workedMs = 0
 
   constructor(ms = 5) {
     this.#ms = ms
+  }
+
+  /** The time until now, without the rests. */
+  get workedMs(): number {
+    return this.#workedMs + performance.now() - this.#began
   }
 
   get isOver(): boolean {
@@ -52,8 +59,10 @@ export class Slice {
 
   /** Everything else that waits for the event loop gets its turn. */
   async rest(): Promise<void> {
+    this.#workedMs = this.workedMs
     await new Promise(setImmediate)
-    this.#ends = performance.now() + this.#ms
+    this.#began = performance.now()
+    this.#ends = this.#began + this.#ms
   }
 }
 

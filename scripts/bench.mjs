@@ -54,7 +54,6 @@ const isDone = (name) => {
 }
 
 const wanted = positionals.length > 0 ? positionals : names
-if (wanted.includes('daemon') && !values.page) putProgramTogether()
 let hasFailed = false
 for (const name of values.page ? [] : wanted) {
   if (values.resume && isDone(name)) {
@@ -62,6 +61,7 @@ for (const name of values.page ? [] : wanted) {
     continue
   }
   console.log(`\n## ${name}`)
+  if (name === 'daemon') putProgramTogether()
   const began = Date.now()
   rmSync(fileOf(name), { force: true })
   const failure = await run(name)

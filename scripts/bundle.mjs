@@ -2,7 +2,7 @@
 // and a file for each of its threads. The same build gives the same bytes.
 //   node scripts/bundle.mjs FOLDER     needs a build; of the packages only koffi stays outside
 import { spawnSync } from 'node:child_process'
-import { cpSync, mkdirSync, readFileSync } from 'node:fs'
+import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { dirname, join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
@@ -85,6 +85,8 @@ const strangers = inputs.filter((input) => input.startsWith('build/lib/lab/'))
 if (strangers.length > 0)
   throw new Error(`a node would run the laboratory: ${strangers.join(', ')}`)
 
+// What another Node compiled of an earlier build would be taken if the length is the same.
+for (const file of readdirSync(newHome)) if (file.endsWith('.compiled')) rmSync(join(newHome, file))
 // V8 writes the seed of its tables into the file, and would take another seed in each process.
 const compiling = spawnSync(
   process.execPath,

@@ -8,7 +8,7 @@ import { resolve } from 'node:path'
  */
 export function putProgramTogether() {
   const argv = ['scripts/bundle.mjs', 'build/node']
-  const { status, stderr } = spawnSync(process.execPath, argv, { encoding: 'utf8' })
-  if (status !== 0) throw new Error(`put the program together: ${stderr}`)
+  const { status, stderr, error } = spawnSync(process.execPath, argv, { encoding: 'utf8' })
+  if (status !== 0) throw new Error(`put the program together: ${error?.message ?? stderr}`)
   process.env.TEST_NODE_PROGRAM = resolve('build/node/build/lib/cli/main.js')
 }

@@ -150,16 +150,16 @@ export class ApiEvents implements EventRecorder {
     const inPath = encodeURIComponent(Buffer.from(body.metadata.namespace).toString())
     const path = `/apis/events.k8s.io/v1/namespaces/${inPath}/events`
     let error: string | undefined
-    for (let tries = 1; tries <= mostTries; tries++) {
+    for (let tries = 0; tries < mostTries; tries++) {
+      // Nodes that lost the same API server do not come back at the same moment.
+      if (tries > 0) await sleep(retryMs * (0.75 + Math.random() / 2), signal)
+      if (signal.aborted) return
       try {
         error = await post(path, body, signal)
         break
       } catch (failure) {
         error = messageOf(failure)
       }
-      // Nodes that lost the same API server do not come back at the same moment.
-      await sleep(retryMs * (0.75 + Math.random() / 2), signal)
-      if (signal.aborted) return
     }
     if (error === undefined) return
     const { namespace = '', name } = body.regarding

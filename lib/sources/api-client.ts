@@ -53,6 +53,8 @@ const longestErrorText = 4096
 
 export const tooManyRequests = 429
 const [unauthorized, conflict] = [401, 409]
+/** The credentials are read again, or the server is overloaded, or it has no storage just now. */
+const refusedForNow: readonly number[] = [unauthorized, tooManyRequests, 502, 503, 504]
 
 /** A page has 250 objects and a few MB; a server that ignores pages sends all objects at once. */
 const longestAnswer = 256 * 1024 * 1024
@@ -120,9 +122,7 @@ export class ApiClient {
     // It was created by an earlier request whose answer was lost.
     if (status === conflict) return undefined
     const refusal = `create ${path}: ${status} ${answer.message}`
-    // The credentials are read again for the next request.
-    const isForNow = status >= 500 || status === tooManyRequests || status === unauthorized
-    if (isForNow) throw new SourceError(refusal)
+    if (refusedForNow.includes(status)) throw new SourceError(refusal)
     return refusal
   }
 

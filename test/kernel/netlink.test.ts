@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
 import { openChannel } from '../../lib/kernel/netlink/channel.js'
+import { changeInBatches } from '../../lib/kernel/netlink/in-batches.js'
 import { resolveFamily } from '../../lib/kernel/netlink/generic.js'
 import {
   attributesOf,
@@ -294,6 +295,34 @@ t.test('an interrupted or overrun dump is read again, without foreign messages',
   const always = (s: number) => [part(s, 1, flags.dumpInterrupted), end(s)]
   const busy = { name: 'KernelError', kind: 'busy' }
   await t.rejects(read(channelOf(...Array.from({ length: 9 }, () => always))), busy)
+})
+
+t.test('changes in batches whose answers are lost are not taken for done', async (t) => {
+  const change = (...scripts: Parameters<typeof scripted>[0]) =>
+    changeInBatches(
+      openChannel(0, { openPipe: () => scripted(scripts) }),
+      Array.from({ length: 130 }, (_, index) => index),
+      (writer, index, ack) => void writer.message(20, ack, (message) => message.u32(1, index)),
+    )
+  const answer = (sequence: number, errno = 0) => {
+    const code = Buffer.alloc(20)
+    code.writeInt32LE(-errno)
+    const ack = new MessageWriter().message(controlTypes.error, 0, (m) => m.fixed(code))
+    return Buffer.from(ack.finish(sequence))
+  }
+  const lastOfFirst = (s: number) => [answer(s + 127)]
+  t.match(await change(lastOfFirst, (s) => [answer(s + 1)]), { refused: [] })
+  const refused = await change(lastOfFirst, (s) => [answer(s, 17), answer(s + 1)])
+  t.match(refused, { refused: [{ change: 128 }] })
+  const lost = { name: 'KernelError', kind: 'busy', message: /answers were lost/ }
+  await t.rejects(
+    change(lastOfFirst, () => []),
+    lost,
+  )
+  await t.rejects(
+    change((s) => ['overrun', answer(s + 127)]),
+    lost,
+  )
 })
 
 t.test('a missing answer and a lost answer are different errors', (t) => {

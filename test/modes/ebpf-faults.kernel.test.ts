@@ -6,10 +6,18 @@ import { commands, pin } from '../../lib/kernel/bpf/commands.js'
 import { BpfMap } from '../../lib/kernel/bpf/map.js'
 import { networkCookie } from '../../lib/kernel/bpf/network-cookie.js'
 import { openSystemCalls, type SystemCalls } from '../../lib/kernel/bpf/system-calls.js'
+import { Slice } from '../../lib/async.js'
+import { openCgroup } from '../../lib/kernel/cgroup.js'
+import { SocketApplier } from '../../lib/modes/ebpf/apply.js'
+import { Attachment } from '../../lib/modes/ebpf/attachment.js'
 import { cleanupSockets } from '../../lib/modes/ebpf/cleanup.js'
 import { frontendKey } from '../../lib/modes/ebpf/frontend-keys.js'
+import { targetId } from '../../lib/modes/ebpf/layout.js'
 import { mapNames, pinFolders } from '../../lib/modes/ebpf/names.js'
+import { socketPlanner, type SocketPlan } from '../../lib/modes/ebpf/plan.js'
 import { probeSockets } from '../../lib/modes/ebpf/probe.js'
+import { OpenSharedMaps } from '../../lib/modes/ebpf/shared-maps.js'
+import { forgetAll, knownByFamily } from '../../lib/modes/known.js'
 import { cgroupSkip, serveTcp } from '../support/cgroup-client.js'
 import {
   createGuardedNode,
@@ -153,6 +161,62 @@ t.test('syncs during a comparison of the maps are no damage', { skip }, async (t
     await apply(cluster.put(numbered((turn * 7) % many, 1 + (turn % 9))))
     await new Promise(setImmediate)
   }
+  t.same(resyncs, [])
+})
+
+t.test('tables that are replaced while they are compared are left alone', { skip }, async (t) => {
+  const node = await createNode(t, 'guard-replaced')
+  const [calls, cgroup, log] = [openSystemCalls(), openCgroup(node.cgroup), contextOf().context.log]
+  const shared = OpenSharedMaps.open(calls, undefined, log)
+  const network = networkCookie()
+  const attachment = new Attachment({ calls, cgroup, pins: undefined, network })
+  const known = knownByFamily<SocketPlan>()
+  const applier = new SocketApplier({
+    ...{ calls, attachment, shared, known, hostCookie: network, sockets: 'all' },
+    ...{ connectedUdp: false, flows: undefined, now: () => performance.now() },
+  })
+  t.teardown(() => [attachment, applier, shared, cgroup].forEach((each) => each.close()))
+  const plans = socketPlanner({ localhostNodePorts: true })
+  const all = [
+    plans(states('IPv4').put(service()).take()),
+    plans(
+      states('IPv6')
+        .put(service({ clusterIp: 'fd00:96::10' }))
+        .take(),
+    ),
+  ]
+  const renew = async (of: readonly SocketPlan[]) => {
+    forgetAll(known)
+    for (const plan of of) await applier.apply(plan)
+  }
+  for (const renewed of [all, all.slice(1), all.slice(0, 1)]) {
+    await renew(all)
+    let rests = 0
+    const slice = new Slice(0)
+    slice.rest = async () => {
+      if (rests++ === 1) await renew(renewed)
+    }
+    t.equal(await applier.damage(slice), undefined)
+    t.ok(rests > 1, `${rests} rests`)
+  }
+})
+
+t.test('two Services with one number in the maps are no damage', { skip }, async (t) => {
+  const { apply, resyncs } = await createGuardedNode(t, 'guard-numbers')
+  const udp = { namespace: 'tenant', portName: 'dns', protocol: 'UDP' as const }
+  const [one, two] = ['s16c07e9103', 'se9389d2641']
+  t.equal(targetId(`tenant/${one}:dns/UDP`), targetId(`tenant/${two}:dns/UDP`))
+  const endpoints = [{ ip: '10.180.0.1', local: false }]
+  const clusterIp = '10.96.0.11'
+  const apart = { name: two, clusterIp, internalPolicyLocal: true }
+  await apply(
+    states('IPv4').put(
+      service({ ...udp, name: one, endpoints }),
+      service({ ...udp, ...apart, endpoints }),
+    ),
+  )
+  // A comparison begins a second after the one before.
+  await new Promise((resolve) => setTimeout(resolve, 2500))
   t.same(resyncs, [])
 })
 

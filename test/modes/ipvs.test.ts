@@ -582,6 +582,17 @@ void t.test('a Service whose scheduler is missing gets the scheduler of the node
   t.match((await node.servers())[0], /TCP sed:/, 'once the module is there it is used')
 })
 
+void t.test('a missing scheduler of one family is not forgotten with the other', async (t) => {
+  const node = new FakeNode()
+  const applier = node.applier()
+  const plans = planner()
+  const chosen = { ...web, options: { 'ipvs-scheduler': 'sed' } }
+  await applier.apply(plans(states().put(chosen).take()))
+  await applier.apply(plans(states('IPv6').take()))
+  await applier.verify()
+  t.strictSame(node.resyncs, [], 'nothing foreign changed')
+})
+
 void t.test('IP32: a refused change is reported for its Service and tried again', async (t) => {
   const node = new FakeNode()
   node.kernel.schedulers.delete('rr')

@@ -1,5 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import type { NetlinkChannel } from './channel.js'
+import { KernelError } from '../../errors.js'
 import type { NetlinkFailure } from './failure.js'
 import { MessageWriter } from './message-writer.js'
 import { flags } from './protocol.js'
@@ -16,7 +17,8 @@ interface Refused<T> {
 
 /**
  * Makes changes in order, a message each, and tells which the kernel refused; the others are done.
- * The event loop gets its turn between batches.
+ * The event loop gets its turn between batches. Throws if answers were lost, because then nobody
+ * knows what was done.
  */
 export async function changeInBatches<T>(
   channel: NetlinkChannel,
@@ -35,7 +37,11 @@ export async function changeInBatches<T>(
       write(writer, change, index === batch.length - 1 ? flags.ack : 0)
     }
     bytes += writer.byteLength
-    for (const [index, failure] of channel.transact(writer).failures) {
+    const { failures, acknowledged, overrun } = channel.transact(writer)
+    if (overrun || (acknowledged === 0 && failures.size === 0)) {
+      throw new KernelError('busy', `${batch.length} changes by netlink: answers were lost`)
+    }
+    for (const [index, failure] of failures) {
       const change = batch[index]
       if (change !== undefined) refused.push({ change, failure })
     }

@@ -1,3 +1,4 @@
+import type { Slice } from '../../async.js'
 import { loadProgram } from '../../kernel/bpf/program.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import type { IpFamily } from '../../state/ip.js'
@@ -56,9 +57,11 @@ export class SocketApplier {
   }
 
   /** Says what somebody else changed in the maps; undefined: nothing. */
-  async damage(): Promise<string | undefined> {
-    for (const tables of Object.values(this.#tables)) {
-      const damage = await damageTo(tables, () => this.#deps.known[tables.family].value)
+  async damage(slice: Slice): Promise<string | undefined> {
+    for (const family of ['IPv4', 'IPv6'] as const) {
+      // While one family was compared, the other may have got new tables.
+      const tables = this.#tables[family]
+      const damage = await damageTo(tables, () => this.#deps.known[family].value, slice)
       if (damage !== undefined) return damage
     }
     return undefined

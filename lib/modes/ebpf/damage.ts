@@ -1,9 +1,9 @@
-import { Slice } from '../../async.js'
+import type { Slice } from '../../async.js'
 import { frontendKey, nodeAddressKey } from './frontend-keys.js'
-import { hostOnly } from './layout.js'
-import type { SocketPlan } from './plan.js'
+import { backendOf, hostOnly, memberKey, serviceIdWord, targetId, writeBackend } from './layout.js'
+import type { SocketPlan, TargetList } from './plan.js'
 import { frontendText } from './render.js'
-import type { FamilyTables } from './tables.js'
+import { leadOf, type FamilyTables } from './tables.js'
 
 /**
  * Says what somebody else changed in the maps of a family; undefined: nothing. Syncs go on
@@ -13,8 +13,8 @@ import type { FamilyTables } from './tables.js'
 export async function damageTo(
   tables: FamilyTables,
   plan: () => SocketPlan | undefined,
+  slice: Slice,
 ): Promise<string | undefined> {
-  const slice = new Slice()
   for (const damage of looks(tables, plan)) {
     if (damage !== undefined) return `somebody ${damage}`
     if (slice.isOver) await slice.rest()
@@ -31,15 +31,18 @@ function* looks(
   const first = plan()
   if (!first) return
   for (const key of first.parts.keys()) {
-    const targets = plan()?.parts.get(key)?.targets
-    const changed = targets?.find((list) => !tables.holds(list))
-    yield changed && `changed the endpoints of ${changed.id} in an eBPF map`
+    for (const list of plan()?.parts.get(key)?.targets ?? []) {
+      // A sync may have changed the Service since its first list was looked at.
+      if (plan()?.parts.get(key)?.targets.includes(list) !== true) break
+      for (const isWell of holds(tables, list))
+        yield isWell ? undefined : `changed the endpoints of ${list.id} in an eBPF map`
+    }
   }
   for (const id of first.frontends.keys()) {
     const frontend = plan()?.frontends.get(id)?.[0]
     if (!frontend) continue
     const found = tables.leadsTo(frontendKey(tables.family, frontend))
-    const isWell = found === tables.slotOf(frontend.targets)
+    const isWell = found === tables.placed(frontend.targets)?.slot
     yield isWell ? undefined : `changed ${frontendText(frontend)} in an eBPF map`
   }
   const now = plan()
@@ -51,4 +54,31 @@ function* looks(
   }
   const more = tables.frontends.count() - now.frontends.size - now.nodeAddresses.length
   if (more !== 0) yield `added ${more} entries to eBPF map frontends`
+}
+
+/** Whether entry after entry of a list is as it was written, until the list gets other places. */
+function* holds(tables: FamilyTables, list: TargetList): Generator<boolean> {
+  const { family, services, backends, members } = tables
+  const placed = tables.placed(list.id)
+  if (placed?.list !== list) {
+    yield false
+    return
+  }
+  const { slot, first, count, tag } = placed
+  const isHere = () => tables.placed(list.id) === placed
+  const id = targetId(list.id)
+  const isLead = services.load(slot, 0) === leadOf(list, placed)
+  yield isLead && services.load(slot, 1) === serviceIdWord(id, list.affinitySeconds)
+  const words = new BigInt64Array(backendOf(family).words)
+  const bytes = Buffer.from(words.buffer)
+  for (const [index, endpoint] of list.endpoints.slice(0, count).entries()) {
+    if (!isHere()) return
+    writeBackend(bytes, family, endpoint, tag)
+    yield backends.holdsEntry(first + index, words)
+  }
+  for (const endpoint of list.isRemembered ? [...list.endpoints, ...list.kept] : []) {
+    if (!isHere()) return
+    // The value is not compared: it is another list's where two names have one number.
+    yield members.lookup(memberKey(family, id, endpoint)) !== undefined
+  }
 }

@@ -1,4 +1,4 @@
-import { pause } from '../../async.js'
+import { pause, Slice } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import type { ModeContext } from '../mode.js'
 import type { SocketApplier } from './apply.js'
@@ -8,11 +8,15 @@ import type { Attachment } from './attachment.js'
 const programsMs = 5000
 /** The least time between two comparisons of the maps, which read every entry. */
 const shortestMapsMs = 1000
+/** The pause is nine times as long as a comparison, so comparisons take at most a tenth of a core. */
+const restPerWork = 9
 
 interface Guarded {
   readonly attachment: Pick<Attachment, 'damage'>
   readonly applier: Pick<SocketApplier, 'damage'>
   readonly context: ModeContext
+  /** It may change. */
+  readonly syncPeriodMs: () => number
 }
 
 /**
@@ -20,16 +24,21 @@ interface Guarded {
  * program, connections take the packet path until it is attached again, so they still work.
  */
 export async function guardSockets(
-  { attachment, applier, context }: Guarded,
-  syncPeriodMs: number,
+  { attachment, applier, context, syncPeriodMs }: Guarded,
   signal: AbortSignal,
 ): Promise<void> {
-  const guard = async (periodMs: number, damage: () => Promise<string | undefined>) => {
+  const guard = async (
+    periodMs: () => number,
+    damage: (slice: Slice) => Promise<string | undefined>,
+  ) => {
+    let restMs = 0
     for (;;) {
-      await pause(periodMs, signal)
+      await pause(Math.max(periodMs(), restMs), signal)
       if (signal.aborted) return
       try {
-        const reason = await damage()
+        const slice = new Slice()
+        const reason = await damage(slice)
+        restMs = slice.workedMs * restPerWork
         if (reason === undefined) continue
         context.log.warn({ reason }, 'what ebpf mode has in the kernel was changed')
         context.resync(reason, { full: true })
@@ -42,7 +51,13 @@ export async function guardSockets(
     }
   }
   await Promise.all([
-    guard(Math.min(programsMs, syncPeriodMs), () => Promise.resolve(attachment.damage())),
-    guard(Math.max(shortestMapsMs, syncPeriodMs), () => applier.damage()),
+    guard(
+      () => Math.min(programsMs, syncPeriodMs()),
+      () => Promise.resolve(attachment.damage()),
+    ),
+    guard(
+      () => Math.max(shortestMapsMs, syncPeriodMs()),
+      (slice) => applier.damage(slice),
+    ),
   ])
 }

@@ -99,7 +99,7 @@ async function createMode(
       below.forget()
     },
     run: async (signal) => {
-      await Promise.all([below.run(signal), sockets.run(signal)])
+      await Promise.all([below.run(signal), sockets.run(signal, () => settings.syncPeriodMs)])
     },
     close: async () => {
       await below.close()

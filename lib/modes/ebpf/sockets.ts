@@ -25,7 +25,7 @@ interface Sockets {
   /** Brings the metrics of connections up to date. */
   countTraffic(): void
   forget(): void
-  run(signal: AbortSignal): Promise<void>
+  run(signal: AbortSignal, syncPeriodMs: () => number): Promise<void>
   /** Pinned programs stay attached. */
   close(): void
 }
@@ -70,8 +70,8 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     },
     countTraffic: () => numbers.read(plans()),
     forget: () => forgetAll(known),
-    run: async (signal) => {
-      const guard = guardSockets({ attachment, applier, context }, settings.syncPeriodMs, signal)
+    run: async (signal, syncPeriodMs) => {
+      const guard = guardSockets({ attachment, applier, context, syncPeriodMs }, signal)
       const all = [stale, openCounts, ...tellers]
       await Promise.all([guard, ...all.map((each) => each?.run(signal))])
     },

@@ -164,30 +164,14 @@ export class FamilyTables {
     return hasLost
   }
 
-  /** The number of a target list in the map `services`. */
-  slotOf(id: string): number | undefined {
-    return this.#placed.get(id)?.slot
+  /** The places of a target list; undefined if it has none. */
+  placed(id: string): Placed | undefined {
+    return this.#placed.get(id)
   }
 
   /** What the map `frontends` has for a key. */
   leadsTo(key: Buffer): number | undefined {
     return this.frontends.lookup(key)?.readUInt32LE(0)
-  }
-
-  /** Whether the maps still hold what was written for this list. */
-  holds(list: TargetList): boolean {
-    const placed = this.#placed.get(list.id)
-    if (!placed) return false
-    const { slot, first, count, tag } = placed
-    if (this.services.load(slot, 0) !== leadOf(list, placed)) return false
-    const idWord = serviceIdWord(targetId(list.id), list.affinitySeconds)
-    if (this.services.load(slot, 1) !== idWord) return false
-    return (
-      list.endpoints.slice(0, count).every((endpoint, index) => {
-        writeBackend(this.#backend, this.family, endpoint, tag)
-        return this.backends.holdsEntry(first + index, this.#backendWords)
-      }) && this.#membersOf(list).every(([key, [value]]) => this.members.lookup(key)?.[0] === value)
-    )
   }
 
   close(): void {
@@ -284,7 +268,7 @@ export class FamilyTables {
 }
 
 /** The word that leads to the endpoints of a list. */
-const leadOf = (
+export const leadOf = (
   { verdict, draw }: TargetList,
   { first, count, tag }: Pick<Placed, 'first' | 'count' | 'tag'>,
 ): bigint => serviceWord({ first, count, tag, refuses: verdict === 'refuse', draw })

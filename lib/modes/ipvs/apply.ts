@@ -146,7 +146,7 @@ export class IpvsApplier {
   /** Compares the whole kernel with the plan, and writes what differs. */
   async #reconcile(plan: IpvsPlan): Promise<Applied> {
     const { sets, links } = this.#deps
-    this.#fallback.forget()
+    this.#fallback.forget(plan.family)
     links.ensureDummy(deviceName)
     const view = await readKernel(plan.family, this.#deps)
     const changes = await compare(plan, view, this.#options())

@@ -1,3 +1,4 @@
+import type { IpFamily } from '../../state/ip.js'
 import type { Log } from '../mode.js'
 import { schedulerFlagsOf } from './names.js'
 import { serverText, type VirtualServer } from './resource.js'
@@ -8,7 +9,11 @@ import { serverText, type VirtualServer } from './resource.js'
  */
 export class SchedulerFallback {
   readonly #log: Log
-  readonly #missing = new Map<string, string>()
+  /** By family, because the families are compared with the kernel at different times. */
+  readonly #missing: Readonly<Record<IpFamily, Map<string, string>>> = {
+    IPv4: new Map(),
+    IPv6: new Map(),
+  }
 
   constructor(log: Log) {
     this.#log = log
@@ -16,7 +21,7 @@ export class SchedulerFallback {
 
   /** The server with a scheduler that the kernel has, as far as known. */
   effective(server: VirtualServer): VirtualServer {
-    const instead = this.#missing.get(server.scheduler)
+    const instead = this.#missing[server.family].get(server.scheduler)
     return instead === undefined ? server : withScheduler(server, instead)
   }
 
@@ -25,8 +30,9 @@ export class SchedulerFallback {
    */
   replace(server: VirtualServer, instead: string): VirtualServer | undefined {
     if (server.scheduler === instead) return undefined
-    if (!this.#missing.has(server.scheduler)) {
-      this.#missing.set(server.scheduler, instead)
+    const missing = this.#missing[server.family]
+    if (!missing.has(server.scheduler)) {
+      missing.set(server.scheduler, instead)
       this.#log.warn(
         { server: serverText(server), scheduler: server.scheduler, instead },
         `no kernel module ip_vs_${server.scheduler}, another scheduler is used`,
@@ -36,8 +42,8 @@ export class SchedulerFallback {
   }
 
   /** Forgets what is missing: a module may have been loaded since. */
-  forget(): void {
-    this.#missing.clear()
+  forget(family: IpFamily): void {
+    this.#missing[family].clear()
   }
 }
 
