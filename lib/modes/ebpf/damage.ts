@@ -30,11 +30,13 @@ function* looks(
 ): Generator<string | undefined> {
   const first = plan()
   if (!first) return
+  const words = new BigInt64Array(backendOf(tables.family).words)
+  const scratch = { words, bytes: Buffer.from(words.buffer) }
   for (const key of first.parts.keys()) {
     for (const list of plan()?.parts.get(key)?.targets ?? []) {
       // A sync may have changed the Service since its first list was looked at.
       if (plan()?.parts.get(key)?.targets.includes(list) !== true) break
-      for (const isWell of holds(tables, list))
+      for (const isWell of holds(tables, list, scratch))
         yield isWell ? undefined : `changed the endpoints of ${list.id} in an eBPF map`
     }
   }
@@ -56,8 +58,17 @@ function* looks(
   if (more !== 0) yield `added ${more} entries to eBPF map frontends`
 }
 
-/** Whether entry after entry of a list is as it was written, until the list gets other places. */
-function* holds(tables: FamilyTables, list: TargetList): Generator<boolean> {
+/** Memory for one entry of `backends`, seen in two ways. */
+interface Scratch {
+  readonly words: BigInt64Array
+  readonly bytes: Buffer
+}
+
+/** Entries that are compared without a question for the time. */
+const step = 100
+
+/** Whether a list is as it was written, step by step, until the list gets other places. */
+function* holds(tables: FamilyTables, list: TargetList, scratch: Scratch): Generator<boolean> {
   const { family, services, backends, members } = tables
   const placed = tables.placed(list.id)
   if (placed?.list !== list) {
@@ -69,16 +80,17 @@ function* holds(tables: FamilyTables, list: TargetList): Generator<boolean> {
   const id = targetId(list.id)
   const isLead = services.load(slot, 0) === leadOf(list, placed)
   yield isLead && services.load(slot, 1) === serviceIdWord(id, list.affinitySeconds)
-  const words = new BigInt64Array(backendOf(family).words)
-  const bytes = Buffer.from(words.buffer)
-  for (const [index, endpoint] of list.endpoints.slice(0, count).entries()) {
-    if (!isHere()) return
-    writeBackend(bytes, family, endpoint, tag)
-    yield backends.holdsEntry(first + index, words)
+  for (let from = 0; from < count && isHere(); from += step) {
+    yield list.endpoints.slice(from, Math.min(from + step, count)).every((endpoint, index) => {
+      writeBackend(scratch.bytes, family, endpoint, tag)
+      return backends.holdsEntry(first + from + index, scratch.words)
+    })
   }
-  for (const endpoint of list.isRemembered ? [...list.endpoints, ...list.kept] : []) {
-    if (!isHere()) return
+  const remembered = list.isRemembered ? [...list.endpoints, ...list.kept] : []
+  for (let from = 0; from < remembered.length && isHere(); from += step) {
     // The value is not compared: it is another list's where two names have one number.
-    yield members.lookup(memberKey(family, id, endpoint)) !== undefined
+    yield remembered
+      .slice(from, from + step)
+      .every((endpoint) => members.lookup(memberKey(family, id, endpoint)) !== undefined)
   }
 }
