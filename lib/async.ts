@@ -37,6 +37,9 @@ export function pause(ms: number, signal: AbortSignal | undefined, bell?: Bell):
   })
 }
 
+/** A pause is so many times as long as the work before it, which so takes at most a tenth of a core. */
+export const pauseOfCost = 9
+
 /** Long work asks its slice of time after each small step, and rests when it is over. */
 export class Slice {
   readonly #ms: number

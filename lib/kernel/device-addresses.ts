@@ -1,5 +1,5 @@
 import { KernelError, messageOf } from '../errors.js'
-import type { IpFamily } from '../state/ip.js'
+import { ipFamilies, type IpFamily } from '../state/ip.js'
 import type { AddressFailure, LinkAddresses } from './link-addresses.js'
 import type { Links } from './links.js'
 
@@ -75,7 +75,7 @@ export class DeviceAddresses implements LinkAddresses {
   async tidy(): Promise<void> {
     const own = this.#links.find(this.#options.device)
     if (own === undefined) return
-    for (const family of ['IPv4', 'IPv6'] as const) {
+    for (const family of ipFamilies) {
       if ((await this.#oursOn(family, own)).length > 0) return
     }
     this.#links.remove(this.#options.device)

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { Bell, pause } from '../async.js'
 import { messageOf } from '../errors.js'
+import { Backoff } from '../sources/backoff.js'
 import { EventLanes } from './event-lanes.js'
 import type { Log, Meter } from '../modes/mode.js'
 
@@ -64,9 +65,9 @@ const apiVersions: Readonly<Record<EventTarget['kind'], string>> = {
   ServiceCIDR: 'networking.k8s.io/v1',
 }
 
-/** How often an Event is sent to a server that may take it later, and the usual time between. */
+/** How often an Event is sent to a server that may take it later, and the longest time between. */
 const mostTries = 12
-const retryMs = 10_000
+const longestRetryMs = 13_000
 
 /** The API refuses a longer note. */
 const longestNote = 1024
@@ -149,10 +150,11 @@ export class ApiEvents implements EventRecorder {
     // The namespace of a malformed object may contain half a character, which cannot be encoded.
     const inPath = encodeURIComponent(Buffer.from(body.metadata.namespace).toString())
     const path = `/apis/events.k8s.io/v1/namespaces/${inPath}/events`
+    const backoff = new Backoff(longestRetryMs, Math.random)
     let error: string | undefined
     for (let tries = 0; tries < mostTries; tries++) {
       // Nodes that lost the same API server do not come back at the same moment.
-      if (tries > 0) await sleep(retryMs * (0.75 + Math.random() / 2), signal)
+      if (tries > 0) await sleep(backoff.next(longestRetryMs), signal)
       if (signal.aborted) return
       try {
         error = await post(path, body, signal)

@@ -2,7 +2,7 @@ import { request as httpRequest, type IncomingMessage, type RequestOptions } fro
 import { request as httpsRequest, type RequestOptions as TlsRequestOptions } from 'node:https'
 import { messageOf, SourceError } from '../errors.js'
 import { limitSilence, Silence, type SilenceLimits } from './silence.js'
-import { parseRetryAfter } from './backoff.js'
+import { parseRetryAfter, passingStatuses } from './backoff.js'
 
 /** The headers and TLS options that a request needs besides its URL. */
 export interface Credentials extends TlsRequestOptions {
@@ -51,10 +51,7 @@ export interface AnsweredRequest {
 
 const longestErrorText = 4096
 
-export const tooManyRequests = 429
 const [unauthorized, conflict] = [401, 409]
-/** The credentials are read again, or the server is overloaded, or it has no storage just now. */
-const refusedForNow: readonly number[] = [unauthorized, tooManyRequests, 502, 503, 504]
 
 /** A page has 250 objects and a few MB; a server that ignores pages sends all objects at once. */
 const longestAnswer = 256 * 1024 * 1024
@@ -122,7 +119,8 @@ export class ApiClient {
     // It was created by an earlier request whose answer was lost.
     if (status === conflict) return undefined
     const refusal = `create ${path}: ${status} ${answer.message}`
-    if (refusedForNow.includes(status)) throw new SourceError(refusal)
+    // The next request reads the credentials again.
+    if (status === unauthorized || passingStatuses.has(status)) throw new SourceError(refusal)
     return refusal
   }
 

@@ -21,6 +21,9 @@ export class Backoff {
   }
 }
 
+/** Answers of a server that may take the same request later. */
+export const passingStatuses: ReadonlySet<number> = new Set([429, 502, 503, 504])
+
 /**
  * The longest wait that a server, or a proxy before it, can ask for. A node whose rules are out of
  * date must not sleep for an hour. It is twice the longest wait that this program chooses by

@@ -1,7 +1,7 @@
 import { messageOf, SourceError } from '../errors.js'
 import { asArray, asObject, asString } from '../state/json.js'
 import { identityOf } from '../state/parse-object.js'
-import { readJson, tooManyRequests } from './api-client.js'
+import { readJson } from './api-client.js'
 import { Backoff } from './backoff.js'
 import { readJsonLines, UnreadableLine } from './json-lines.js'
 import { Silence } from './silence.js'
@@ -20,6 +20,7 @@ interface ListWatchDeps extends RequestDeps {
 const badRequest = 400
 const gone = 410
 const invalid = 422
+const tooManyRequests = 429
 
 /** After this many refused watches in a row without an event, there is a new list. */
 const refusalsOfOneVersion = 5

@@ -1,5 +1,5 @@
 import { asArray, asObject, asString, type Json } from '../state/json.js'
-import { familyOf } from '../state/ip.js'
+import { familyOf, ipFamilies } from '../state/ip.js'
 import type { ManifestObject } from './manifest-file.js'
 import type { ObjectKind } from './source.js'
 
@@ -30,7 +30,7 @@ export function mirrorEndpoints(
 function slicesOf(endpoints: ManifestObject): ManifestObject<ObjectKind>[] {
   const { namespace, name, raw, place } = endpoints
   return (asArray(raw.subsets) ?? []).flatMap((subset, index) =>
-    (['IPv4', 'IPv6'] as const).flatMap((addressType): ManifestObject<ObjectKind>[] => {
+    ipFamilies.flatMap((addressType): ManifestObject<ObjectKind>[] => {
       const parts = asObject(subset)
       const addresses = [
         ...endpointsOf(parts?.addresses, addressType, true),

@@ -1,4 +1,4 @@
-import { Bell, pause } from '../async.js'
+import { Bell, pause, pauseOfCost } from '../async.js'
 
 /** A clock. Tests pass one that they advance by hand. */
 export interface Clock {
@@ -12,9 +12,6 @@ export const systemClock: Clock = {
   now: () => performance.now(),
   sleep: (ms, bell) => pause(ms, undefined, bell),
 }
-
-/** Pauses are nine times the cost of syncs, so syncs take at most a tenth of a core. */
-const pauseOfCost = 9
 
 /** A quiet time makes later pauses shorter by at most this. So one slow sync delays nobody. */
 const savedPauseMs = 200

@@ -134,7 +134,7 @@ for (const end of ['stop', 'kill'] as const) {
             asking.push(
               (async () => {
                 while (!isDone) {
-                  latest.set(family, (await client.send(family, 100)).outcome)
+                  latest.set(family, (await client.send(family, 1000)).outcome)
                   // The kernel limits how many refusals it sends each second.
                   await delay(20)
                 }
@@ -153,7 +153,7 @@ for (const end of ['stop', 'kill'] as const) {
           await until('answers to the same sockets', areServed)
           // It also goes on after the rules of the first are removed.
           await delay(1500)
-          await until('answers once more', areServed)
+          t.ok(areServed())
         })
         isDone = true
         await Promise.all(asking)

@@ -1,13 +1,9 @@
 import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
-import { attachedPrograms, mapsOfProgram } from '../../lib/kernel/bpf/attached.js'
-import { openSystemCalls } from '../../lib/kernel/bpf/system-calls.js'
-import { openCgroup } from '../../lib/kernel/cgroup.js'
-import { mapNames } from '../../lib/modes/ebpf/names.js'
 import { whyNotEnding } from '../../lib/modes/ebpf/stale-sockets.js'
 import { cgroupSkip, serveTcp, serveUdp } from '../support/cgroup-client.js'
-import { createNode, detachAll, mountBpffs } from '../support/ebpf-node.js'
+import { createNode, detachAll, mountBpffs, withMap } from '../support/ebpf-node.js'
 import { startRawClient, type RawQuestion } from '../support/raw-client.js'
 import { service, states, type States } from '../support/states.js'
 
@@ -34,17 +30,11 @@ async function createBalancedNode(t: Test, name: string) {
 
 /** The open connections that the programs at the cgroup count, by the address of the endpoint. */
 function openCounts(folder: string): Readonly<Record<string, number>> {
-  const calls = openSystemCalls()
-  const cgroup = openCgroup(folder)
-  const programs = attachedPrograms(calls, cgroup.fd, 'connect4')
-  const maps = programs.flatMap(({ id }) => mapsOfProgram(calls, id))
-  const open = maps.find(({ spec }) => spec.name === mapNames.open)
   const counts: Record<string, number> = {}
-  for (const [key, value] of open?.entries() ?? []) {
+  for (const [key, value] of withMap(folder, 'open', (open) => open.entries())) {
     const address = key.subarray(0, 4).join('.')
     counts[address] = (counts[address] ?? 0) + Number(value.readBigInt64LE(0))
   }
-  for (const each of [...maps, cgroup]) each.close()
   return counts
 }
 

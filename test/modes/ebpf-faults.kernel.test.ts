@@ -117,23 +117,22 @@ t.test('what somebody changed in the maps is noticed and mended', { skip }, asyn
   const cluster = states('IPv4', { endpointRules: { allowsLoopback: true } }).put(
     service({ endpoints, affinitySeconds }),
   )
-  const changes: readonly (readonly [map: string, change: (map: BpfMap) => void, told: RegExp])[] =
+  const changes: readonly (readonly [
+    map: keyof typeof mapNames,
+    change: (map: BpfMap) => void,
+    told: RegExp,
+  ])[] = [
+    ['frontends', (map) => map.delete(frontend), /changed frontend 10\.96\.0\.10:80 TCP/],
+    ['frontends', (map) => map.update(frontend, Buffer.alloc(4, 1)), /changed frontend/],
+    ['frontends', (map) => map.update(Buffer.alloc(8, 1), Buffer.alloc(4)), /added 1 entries/],
     [
-      ['frontends', (map) => map.delete(frontend), /changed frontend 10\.96\.0\.10:80 TCP/],
-      ['frontends', (map) => map.update(frontend, Buffer.alloc(4, 1)), /changed frontend/],
-      ['frontends', (map) => map.update(Buffer.alloc(8, 1), Buffer.alloc(4)), /added 1 entries/],
-      [
-        'services',
-        (map) => map.update(Buffer.alloc(4), Buffer.alloc(24)),
-        /changed the endpoints of/,
-      ],
-      [
-        'backends',
-        (map) => map.update(Buffer.alloc(4), Buffer.alloc(8)),
-        /changed the endpoints of/,
-      ],
-      ['members', (map) => map.delete(firstKey(map)), /changed the endpoints of/],
-    ]
+      'services',
+      (map) => map.update(Buffer.alloc(4), Buffer.alloc(24)),
+      /changed the endpoints of/,
+    ],
+    ['backends', (map) => map.update(Buffer.alloc(4), Buffer.alloc(8)), /changed the endpoints of/],
+    ['members', (map) => map.delete(firstKey(map)), /changed the endpoints of/],
+  ]
   for (const [name, change, told] of changes) {
     mode.forget()
     await apply(cluster)

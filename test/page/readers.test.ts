@@ -169,6 +169,7 @@ t.test('no view is made while there is something more important to do', async (t
   t.equal(views, 0)
   end()
   while (views === 0) await delay(1)
+  t.equal(views, 1)
   reading.destroy()
 })
 

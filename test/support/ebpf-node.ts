@@ -11,6 +11,7 @@ import { openSystemCalls } from '../../lib/kernel/bpf/system-calls.js'
 import { openCgroup } from '../../lib/kernel/cgroup.js'
 import { addNodeCgroup, removeCgroup } from '../../lib/lab/world/cgroups.js'
 import { ebpfMode } from '../../lib/modes/ebpf/index.js'
+import { mapNames } from '../../lib/modes/ebpf/names.js'
 import type { FamilyPlan, Mode, ModeContext, ModeDefinition } from '../../lib/modes/mode.js'
 import { Metrics } from '../../lib/observe/metrics.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
@@ -122,15 +123,19 @@ export function detachAll(folder: string): void {
   cgroup.close()
 }
 
-/** Changes a map of the attached programs, as `bpftool map` does. */
-export function withMap(cgroup: string, name: string, change: (map: BpfMap) => void): void {
+/** Uses a map of the attached programs, as `bpftool map` does. */
+export function withMap<T>(
+  cgroup: string,
+  name: keyof typeof mapNames,
+  use: (map: BpfMap) => T,
+): T {
   const calls = openSystemCalls()
   const opened = openCgroup(cgroup)
   const [program] = attachedPrograms(calls, opened.fd, 'connect4')
   const maps = mapsOfProgram(calls, program?.id ?? 0)
-  const map = maps.find(({ spec }) => spec.name.includes(name))
+  const map = maps.find(({ spec }) => spec.name === mapNames[name].slice(0, 15))
   if (!map) throw new Error(`no map ${name} among ${maps.map(({ spec }) => spec.name).join()}`)
-  change(map)
-  for (const each of maps) each.close()
-  opened.close()
+  const result = use(map)
+  for (const each of [...maps, opened]) each.close()
+  return result
 }

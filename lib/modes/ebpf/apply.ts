@@ -1,7 +1,7 @@
 import type { Slice } from '../../async.js'
 import { loadProgram } from '../../kernel/bpf/program.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
-import type { IpFamily } from '../../state/ip.js'
+import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import type { KnownByFamily } from '../known.js'
 import type { Attachment } from './attachment.js'
 import { damageTo } from './damage.js'
@@ -58,7 +58,7 @@ export class SocketApplier {
 
   /** Says what somebody else changed in the maps; undefined: nothing. */
   async damage(slice: Slice): Promise<string | undefined> {
-    for (const family of ['IPv4', 'IPv6'] as const) {
+    for (const family of ipFamilies) {
       // While one family was compared, the other may have got new tables.
       const tables = this.#tables[family]
       const damage = await damageTo(tables, () => this.#deps.known[family].value, slice)

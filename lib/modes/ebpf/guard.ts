@@ -1,4 +1,4 @@
-import { pause, Slice } from '../../async.js'
+import { pause, pauseOfCost, Slice } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import type { ModeContext } from '../mode.js'
 import type { SocketApplier } from './apply.js'
@@ -8,8 +8,6 @@ import type { Attachment } from './attachment.js'
 const programsMs = 5000
 /** The least time between two comparisons of the maps, which read every entry. */
 const shortestMapsMs = 1000
-/** The pause is nine times as long as a comparison, so comparisons take at most a tenth of a core. */
-const restPerWork = 9
 
 interface Guarded {
   readonly attachment: Pick<Attachment, 'damage'>
@@ -38,7 +36,7 @@ export async function guardSockets(
       try {
         const slice = new Slice()
         const reason = await damage(slice)
-        restMs = slice.workedMs * restPerWork
+        restMs = slice.workedMs * pauseOfCost
         if (reason === undefined) continue
         context.log.warn({ reason }, 'what ebpf mode has in the kernel was changed')
         context.resync(reason, { full: true })

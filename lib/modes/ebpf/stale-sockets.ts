@@ -4,7 +4,7 @@ import { messageOf } from '../../errors.js'
 import type { BpfMap } from '../../kernel/bpf/map.js'
 import { inNamespacesOf, mayEnterNamespaces } from '../../kernel/network-namespaces.js'
 import { destroysSockets, ListedSockets, type ListedSocket } from '../../kernel/listed-sockets.js'
-import type { IpFamily } from '../../state/ip.js'
+import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import type { Log } from '../mode.js'
 import type { SocketsApplied } from './apply.js'
 import { familyNumbers, memberKeyOf, udpSocket, wordsOf } from './layout.js'
@@ -158,7 +158,7 @@ async function visitSockets(
     try {
       for (const [namespace, sockets] of opened) {
         const there = new Map<bigint, ListedSocket>()
-        for (const family of ['IPv4', 'IPv6'] as const) {
+        for (const family of ipFamilies) {
           for (const socket of await sockets.list(family)) there.set(socket.cookie, socket)
         }
         visit(namespace, there, sockets)

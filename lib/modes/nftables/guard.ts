@@ -1,5 +1,5 @@
 import { setImmediate } from 'node:timers/promises'
-import { pause } from '../../async.js'
+import { pause, pauseOfCost } from '../../async.js'
 import { KernelError, messageOf } from '../../errors.js'
 import type { RulesetWriter } from '../../kernel/nftables/nft.js'
 import type { RulesetReader } from '../../kernel/nftables/reader.js'
@@ -26,8 +26,6 @@ export interface GuardDeps {
 
 /** The most comparisons in a row because syncs changed what differed. */
 const mostComparisons = 3
-/** The pause after a comparison is nine times as long, so comparisons take at most a tenth of a core. */
-const pauseOfCost = 9
 
 /** Notices what others do to our tables while a mode runs. */
 export interface Watcher {

@@ -3,7 +3,7 @@ import { request as httpsRequest } from 'node:https'
 import { messageOf } from '../../errors.js'
 import { asObject, parseJson } from '../../state/json.js'
 import { beginningOf } from '../../sources/api-client.js'
-import { Backoff, parseRetryAfter } from '../../sources/backoff.js'
+import { Backoff, parseRetryAfter, passingStatuses } from '../../sources/backoff.js'
 import type { Log, Meter } from '../../modes/mode.js'
 
 /** The result of sending a batch. A `failed` one is worth another try after `waitMs`. */
@@ -22,8 +22,6 @@ interface DeliveryOptions {
   readonly timeoutMs: number
 }
 
-/** The statuses after which OTLP/HTTP wants another try. */
-const passing = new Set([429, 502, 503, 504])
 const longestWaitMs = 60_000
 /** The answer of a collector has a few bytes. */
 const longestAnswer = 16_384
@@ -65,7 +63,8 @@ export class Delivery {
         this.#works()
         return { kind: 'sent', rejected: rejectedIn(answer.text) }
       }
-      if (!passing.has(status)) {
+      // OTLP/HTTP wants another try after these.
+      if (!passingStatuses.has(status)) {
         this.#fails(`it answers ${status}, so the batch is not sent again and is lost`)
         return { kind: 'refused' }
       }
