@@ -40,6 +40,11 @@ export function pause(ms: number, signal: AbortSignal | undefined, bell?: Bell):
 /** A pause is so many times as long as the work before it, which so takes at most a tenth of a core. */
 export const pauseOfCost = 9
 
+/** A turn of the event loop that takes less had nothing to do. */
+const idleTurnMs = 0.3
+/** Rests of works that take turns would have no end. */
+const mostTurns = 20
+
 /** Long work asks its slice of time after each small step, and rests when it is over. */
 export class Slice {
   readonly #ms: number
@@ -60,11 +65,19 @@ export class Slice {
     return performance.now() > this.#ends
   }
 
-  /** Everything else that waits for the event loop gets its turn. */
+  /**
+   * Everything else gets the event loop until it has nothing to do. A change takes several turns
+   * from the API server to the kernel, and does not wait for a slice in each of them.
+   */
   async rest(): Promise<void> {
     this.#workedMs = this.workedMs
-    await new Promise(setImmediate)
-    this.#began = performance.now()
+    let began = performance.now()
+    for (let turns = 1; ; turns++) {
+      await new Promise(setImmediate)
+      this.#began = performance.now()
+      if (this.#began - began < idleTurnMs || turns === mostTurns) break
+      began = this.#began
+    }
     this.#ends = this.#began + this.#ms
   }
 }

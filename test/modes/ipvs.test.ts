@@ -566,6 +566,40 @@ void t.test('removed endpoints terminate gracefully', async (t) => {
   })
 })
 
+void t.test(
+  'IP27: a sync waits for one draining virtual server, not for all of them',
+  async (t) => {
+    const node = new FakeNode()
+    const { ipvs } = node.edge
+    const names = ['a', 'b', 'c', 'd']
+    const spec = (name: string, endpoints: readonly string[]) =>
+      service({ name, clusterIp: `10.96.0.${names.indexOf(name) + 1}`, endpoints })
+    const cluster = states().put(...names.map((name) => spec(name, ['10.180.0.1', '10.180.0.2'])))
+    const order: string[] = []
+    let isSwept = false
+    const applier = node.applier({
+      ipvs: {
+        change: (changes) => ipvs.change(changes),
+        listRealServers: (server) => {
+          if (isSwept) order.push(server.ip)
+          return ipvs.listRealServers(server)
+        },
+      },
+    })
+    const plans = planner()
+    await applier.apply(plans(cluster.take()))
+    node.kernel.connect(2, 1)
+    const fewer = cluster.put(...names.map((name) => spec(name, ['10.180.0.1'])))
+    await applier.apply(plans(fewer.take()))
+    isSwept = true
+    const next = plans(fewer.put(service({ name: 'new', clusterIp: '10.96.0.9' })).take())
+    const swept = applier.sweep()
+    const applied = applier.apply(next).then(() => order.push('sync'))
+    await Promise.all([swept, applied])
+    t.strictSame([order.length, order.indexOf('sync')], [5, 1])
+  },
+)
+
 void t.test('a Service whose scheduler is missing gets the scheduler of the node', async (t) => {
   const node = new FakeNode()
   const chosen = { ...web, options: { 'ipvs-scheduler': 'sed' } }
@@ -636,8 +670,7 @@ void t.test('IP33: foreign changes are found while syncs go on', async (t) => {
   const { ipvs } = node.edge
   let during = () => Promise.resolve()
   const applier = node.applier({
-    ipvs: {
-      change: (changes) => ipvs.change(changes),
+    tables: {
       listServers: async (family) => {
         await during()
         return ipvs.listServers(family)
@@ -665,6 +698,33 @@ void t.test('IP33: foreign changes are found while syncs go on', async (t) => {
   await applier.verify()
   t.match(node.resyncs, [/differences? from what was written to IPv4/])
 })
+
+void t.test(
+  'IP33: a member that comes and goes during a comparison is nothing foreign',
+  async (t) => {
+    const node = new FakeNode()
+    const { tool } = node.sets
+    const plans = planner()
+    const at = (ip: string) => plans(cluster.put(service({ endpoints: [ip] })).take())
+    const cluster = states()
+    let isCompared = false
+    const applier = node.applier({
+      sets: {
+        restore: (batch) => tool.restore(batch),
+        list: async () => {
+          if (isCompared) await applier.apply(at('10.180.0.2'))
+          const listed = await tool.list()
+          if (isCompared) await applier.apply(at('10.180.0.1'))
+          return listed
+        },
+      },
+    })
+    await applier.apply(at('10.180.0.1'))
+    isCompared = true
+    await applier.verify()
+    t.strictSame(node.resyncs, [])
+  },
+)
 
 void t.test(
   'IP33: the comparison shares the event loop with syncs and health checks',

@@ -163,6 +163,7 @@ export class FakeNode {
     const nothing = () => undefined
     return new IpvsApplier({
       ...this.edge,
+      tables: this.edge.ipvs,
       sets: this.sets.tool,
       members: this.sets,
       rules: this.rules,

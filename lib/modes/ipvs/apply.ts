@@ -8,9 +8,9 @@ import type { Links } from '../../kernel/links.js'
 import type { Cidr, IpFamily } from '../../state/ip.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, ModeContext, ServiceFailure } from '../mode.js'
-import { between, changesOutside, countChanges, ownerOf, type Changes } from './changes.js'
+import { between, changedIds, countChanges, ownerOf, type Changes } from './changes.js'
 import { DrainingServers } from './draining.js'
-import { compare, readKernel, type CompareOptions } from './kernel-view.js'
+import { compare, readKernel, type CompareOptions, type KernelView } from './kernel-view.js'
 import { deviceName } from './names.js'
 import type { IpvsPlan } from './plan.js'
 import { addressId, serverText } from './resource.js'
@@ -19,7 +19,12 @@ import { SchedulerFallback } from './scheduler-fallback.js'
 import { memberChanges, setBatch } from './set-batch.js'
 
 export interface ApplierDeps {
-  readonly ipvs: Pick<Ipvs, 'change' | 'listServers' | 'listRealServers'>
+  readonly ipvs: Pick<Ipvs, 'change' | 'listRealServers'>
+  /**
+   * Lists whole tables. Lists of one connection are read one after the other, so a change has a
+   * connection of its own for the few that it needs.
+   */
+  readonly tables: Pick<Ipvs, 'listServers' | 'listRealServers'>
   readonly links: Pick<
     Links,
     'find' | 'ensureDummy' | 'addresses' | 'addAddresses' | 'deleteAddresses'
@@ -50,6 +55,8 @@ export class IpvsApplier {
   readonly #known = knownByFamily<IpvsPlan>()
   /** The plans written last, even where a part could not be written. */
   readonly #written = new Map<IpFamily, IpvsPlan>()
+  /** The ids of what syncs have changed since the comparison with the kernel began. */
+  readonly #moving = new Set<string>()
   /** Writes take turns, because a difference builds on the apply before it. */
   readonly #turns = new Turns()
 
@@ -86,7 +93,7 @@ export class IpvsApplier {
         () => undefined,
       )
       if (signal.aborted) break
-      if (this.#draining.isActive) await this.#turns.take(() => this.sweep())
+      if (this.#draining.isActive) await this.sweep()
       if (now() - verified < verifyMs) continue
       await this.verify()
       verified = now()
@@ -107,7 +114,7 @@ export class IpvsApplier {
   /** Deletes draining servers that are done. `run` calls it; it is public for tests. */
   async sweep(): Promise<void> {
     try {
-      await this.#draining.sweep()
+      await this.#draining.sweep(this.#turns)
       this.#report()
     } catch (error) {
       this.#deps.context.log.warn({ error: messageOf(error) }, 'could not look at draining servers')
@@ -123,20 +130,22 @@ export class IpvsApplier {
     for (const family of this.#written.keys()) {
       try {
         await this.idle()
+        this.#moving.clear()
         const before = this.#written.get(family)
         if (!before) continue
-        const view = await readKernel(family, this.#deps)
+        const view = await this.#read(family)
         const hasRules = await rules.arePresent(family, before.chains)
         const changes = await compare(before, view, this.#options())
         await this.idle()
         const after = this.#written.get(family) ?? before
-        const wrong = changesOutside(changes, before, after)
-        const lacksRules = !hasRules && before.chains === after.chains
-        const count = countChanges(wrong) + (lacksRules ? 1 : 0)
-        if (count === 0) continue
+        // A member may have come and gone meanwhile, so that no plan tells that it moved.
+        const wrong = changedIds(changes).filter((id) => !this.#moving.has(id))
+        if (!hasRules && before.chains === after.chains) wrong.push('the rules')
+        if (wrong.length === 0) continue
         this.#known[family].forget()
-        const reason = `${count} differences from what was written to ${family} ipvs tables`
-        context.resync(reason, { full: true })
+        const count = wrong.length === 1 ? '1 difference' : `${wrong.length} differences`
+        const where = `what was written to ${family} ipvs tables`
+        context.resync(`${count} from ${where}, the first: ${wrong[0]}`, { full: true })
       } catch (error) {
         context.log.warn({ family, error: messageOf(error) }, 'could not verify ipvs tables')
       }
@@ -148,8 +157,9 @@ export class IpvsApplier {
     const { sets, links } = this.#deps
     this.#fallback.forget(plan.family)
     links.ensureDummy(deviceName)
-    const view = await readKernel(plan.family, this.#deps)
+    const view = await this.#read(plan.family)
     const changes = await compare(plan, view, this.#options())
+    this.#move(changes)
     const batch = setBatch(plan, changes, view.sets)
     await sets.restore(batch)
     const bytes = batch.toString().length
@@ -158,6 +168,7 @@ export class IpvsApplier {
 
   async #update(plan: IpvsPlan, previous: IpvsPlan): Promise<Applied> {
     const changes = between(plan, previous)
+    this.#move(changes)
     const bytes = await this.#deps.members.change(memberChanges(plan, changes))
     return this.#write(plan, changes, { bytes, full: false })
   }
@@ -261,6 +272,15 @@ export class IpvsApplier {
       default:
         return undefined
     }
+  }
+
+  #read(family: IpFamily): Promise<KernelView> {
+    const { tables, links, sets } = this.#deps
+    return readKernel(family, { ipvs: tables, links, sets })
+  }
+
+  #move(changes: Changes): void {
+    for (const id of changedIds(changes)) this.#moving.add(id)
   }
 
   #options(): CompareOptions {

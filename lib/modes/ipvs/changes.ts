@@ -74,30 +74,15 @@ export function between(plan: IpvsPlan, previous: IpvsPlan): Changes {
   return changes
 }
 
-/** The changes to all resources but those that differ between two plans. */
-export function changesOutside(
-  changes: Changes,
-  { requests }: IpvsPlan,
-  { requests: others }: IpvsPlan,
-): Changes {
-  const { added, changed, removed } = requests.since(others)
-  const ids = new Set([...added, ...changed, ...removed].map(([id]) => id))
-  const outside = <T>(list: readonly T[], idOf: (item: T) => string) =>
-    list.filter((item) => !ids.has(idOf(item)))
-  const idOfReal = ({ server }: RealChange) => serverId(server)
-  return {
-    addMembers: outside(changes.addMembers, resourceId),
-    removeMembers: outside(changes.removeMembers, resourceId),
-    chains: changes.chains,
-    addServers: outside(changes.addServers, serverId),
-    setServers: outside(changes.setServers, serverId),
-    addReals: outside(changes.addReals, idOfReal),
-    setReals: outside(changes.setReals, idOfReal),
-    addAddresses: outside(changes.addAddresses, addressId),
-    removeReals: outside(changes.removeReals, idOfReal),
-    removeServers: outside(changes.removeServers, serverId),
-    removeAddresses: outside(changes.removeAddresses, addressId),
-  }
+/** The ids of all resources that changes concern; a real server has the id of its virtual server. */
+export function changedIds(changes: Changes): string[] {
+  const { addReals, setReals, removeReals } = changes
+  return [
+    ...[...changes.addMembers, ...changes.removeMembers].map(resourceId),
+    ...[...changes.addServers, ...changes.setServers, ...changes.removeServers].map(serverId),
+    ...[...addReals, ...setReals, ...removeReals].map(({ server }) => serverId(server)),
+    ...[...changes.addAddresses, ...changes.removeAddresses].map(addressId),
+  ]
 }
 
 export function addResource(changes: Changes, resource: Resource | undefined): void {

@@ -1,3 +1,4 @@
+import type { Turns } from '../../async.js'
 import type { Ipvs, IpvsChange, RealServer } from '../../kernel/ipvs.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { RealChange, RemovedReal } from './changes.js'
@@ -72,22 +73,29 @@ export class DrainingServers {
     return changes
   }
 
-  /** Deletes servers whose connections have ended, or whose time is over. */
-  async sweep(): Promise<number> {
-    const done: IpvsChange[] = []
+  /**
+   * Deletes servers whose connections have ended, or whose time is over. Each virtual server has its
+   * own turn between syncs, so that a change does not wait for all of them.
+   */
+  async sweep(turns: Pick<Turns, 'take'>): Promise<void> {
     for (const [, group] of groupByServer([...this.#entries.values()])) {
-      const busy = await this.#busy(group)
-      for (const entry of group) {
-        if (busy.has(entry.key) && !this.#isOver(entry)) continue
-        // The server may be in use again since the list was read.
-        if (this.#entries.get(idOf(entry)) !== entry) continue
-        this.#entries.delete(idOf(entry))
-        done.push({ do: 'delete-real', server: entry.server, real: entry.real })
-      }
+      await turns.take(() => this.#sweepGroup(group))
     }
+  }
+
+  async #sweepGroup(group: readonly Draining[]): Promise<void> {
+    const busy = await this.#busy(group)
+    const done = group.filter(
+      (entry) =>
+        (!busy.has(entry.key) || this.#isOver(entry)) &&
+        // The server may be in use again since the sweep began.
+        this.#entries.get(idOf(entry)) === entry,
+    )
+    for (const entry of done) this.#entries.delete(idOf(entry))
     // A server that cannot be deleted is gone already, or the next verification finds it.
-    await this.#deps.ipvs.change(done)
-    return done.length
+    await this.#deps.ipvs.change(
+      done.map(({ server, real }) => ({ do: 'delete-real', server, real })),
+    )
   }
 
   #isOver({ since }: Draining): boolean {

@@ -40,13 +40,12 @@ export const mode: ModeDefinition = {
     let settings = await possible(ipvsSettings(config), rules, context.log)
     refuseMissing('ipvs', await probeIpvs(probeDefaults, settings.scheduler))
     const ipvs = await openLoaded(probeDefaults)
-    const [links, members] = [new Links(), new IpSetMembers()]
+    const tables = Ipvs.open()
+    const edges = { ipvs, tables, links: new Links(), members: new IpSetMembers() }
     setKernelUp(settings, ipvs, context.log)
     const applier = new IpvsApplier({
-      ipvs,
-      links,
+      ...edges,
       sets: new IpSets(),
-      members,
       rules,
       context,
       now: () => performance.now(),
@@ -62,7 +61,7 @@ export const mode: ModeDefinition = {
       sweepMs,
     })
     let current = readerOf(settings)
-    const traffic = new Traffic({ ipvs, context })
+    const traffic = new Traffic({ ipvs: tables, context })
     return {
       ...current,
       plan: (state) => current.plan(state),
@@ -81,7 +80,7 @@ export const mode: ModeDefinition = {
       countTraffic: () => traffic.read(applier.written),
       close: async () => {
         await applier.idle()
-        for (const edge of [ipvs, links, members]) edge.close()
+        for (const edge of Object.values(edges)) edge.close()
       },
     }
   },
