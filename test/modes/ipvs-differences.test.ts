@@ -3,19 +3,25 @@ import { placeText } from '../../lib/kernel/place.js'
 import { ipvsDifferences } from '../../lib/modes/ipvs/differences.js'
 import { ipvsPlanner } from '../../lib/modes/ipvs/plan.js'
 import { setNameOf, setNames, setOf } from '../../lib/modes/ipvs/names.js'
-import { serverText, type PlannedServer } from '../../lib/modes/ipvs/resource.js'
+import type { KernelView } from '../../lib/modes/ipvs/kernel-view.js'
+import {
+  serverText,
+  type PlannedServer,
+  type RealServer,
+  type ServerAddress,
+} from '../../lib/modes/ipvs/resource.js'
 import { parseSaved, type SavedTable } from '../../lib/kernel/iptables.js'
 import { service, states, testSettings } from '../support/states.js'
 import type { IpvsPlan } from '../../lib/modes/ipvs/plan.js'
 
 /** A kernel that has exactly the plan. Tests change it. */
 function kernelOf(plan: IpvsPlan) {
-  const servers = new Map<string, PlannedServer>()
+  const planned = new Map<string, PlannedServer>()
   const addresses = new Set<string>()
   const members = new Map(setNames.map((name) => [name, new Set<string>()]))
   for (const [first] of plan.requests.values()) {
     const resource = first?.resource
-    if (resource?.kind === 'server') servers.set(serverText(resource.server), resource)
+    if (resource?.kind === 'server') planned.set(serverText(resource.server), resource)
     else if (resource?.kind === 'address') addresses.add(resource.ip)
     else if (resource) members.get(resource.set)?.add(resource.member)
   }
@@ -25,7 +31,14 @@ function kernelOf(plan: IpvsPlan) {
       { ...setOf(plan.family, name), members: list },
     ]),
   )
-  return { servers, addresses, sets, tables: tablesOf(plan) }
+  return { planned, addresses, sets, tables: tablesOf(plan) }
+}
+
+function viewOf({ planned, addresses, sets }: ReturnType<typeof kernelOf>): KernelView {
+  const servers = new Map(Array.from(planned, ([id, { server }]) => [id, server]))
+  const reals = (server: ServerAddress) =>
+    Promise.resolve(planned.get(serverText(server))?.reals ?? new Map<string, RealServer>())
+  return { servers, reals, addresses, sets }
 }
 
 function tablesOf({ chains }: IpvsPlan): SavedTable[] {
@@ -47,9 +60,14 @@ t.test(
   async (t) => {
     const web = service({ name: 'web', clusterIp: '10.96.0.10', nodePort: 30080, endpoints: 2 })
     const plan = ipvsPlanner(testSettings)(states().put(web).take())
-    const { tables, ...view } = kernelOf(plan)
+    const kernel = kernelOf(plan)
+    const { tables } = kernel
     const compare = async (saved = tables) => {
-      const differences = await ipvsDifferences(plan, { view, tables: saved, excluded: [] })
+      const differences = await ipvsDifferences(plan, {
+        view: viewOf(kernel),
+        tables: saved,
+        excluded: [],
+      })
       return differences.map(({ place, expected = '', found = '', owner }) =>
         [placeText(place), expected, found, owner].join(' | '),
       )
@@ -57,7 +75,7 @@ t.test(
     t.same(await compare(), [], 'as planned')
 
     const at = '10.96.0.10:80/TCP'
-    const server = view.servers.get(at)
+    const server = kernel.planned.get(at)
     if (!server) throw new Error('no virtual server')
     const [[first = '', real] = []] = server.reals
     if (!real) throw new Error('no real server')
@@ -66,9 +84,9 @@ t.test(
     reals.set('10.9.9.9:80', { ip: '10.9.9.9', port: 80, weight: 1 })
     // A server that drains needs no repair.
     reals.set('10.9.9.8:80', { ip: '10.9.9.8', port: 80, weight: 0 })
-    view.servers.set(at, { ...server, server: { ...server.server, scheduler: 'lc' }, reals })
-    view.addresses.delete('10.96.0.10')
-    view.sets.get('KUBE-CLUSTER-IP')?.members.add('10.9.9.9,tcp:80')
+    kernel.planned.set(at, { ...server, server: { ...server.server, scheduler: 'lc' }, reals })
+    kernel.addresses.delete('10.96.0.10')
+    kernel.sets.get('KUBE-CLUSTER-IP')?.members.add('10.9.9.9,tcp:80')
     const owner = 'default/web:http'
     t.same(await compare(), [
       'ipset KUBE-CLUSTER-IP |  | 10.9.9.9,tcp:80 | ',

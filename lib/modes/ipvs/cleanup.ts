@@ -35,10 +35,8 @@ export async function cleanUp(deps: CleanupDeps): Promise<void> {
 
 async function removeServers(deps: CleanupDeps, ipvs: Ipvs, family: IpFamily): Promise<void> {
   const view = await readKernel(family, { ...deps, ipvs })
-  const ours = [...view.servers.values()].filter(({ server }) =>
-    isOurs(view, server, deps.excluded),
-  )
-  await ipvs.change(ours.map(({ server }) => ({ do: 'delete-server', server })))
+  const ours = [...view.servers.values()].filter((server) => isOurs(view, server, deps.excluded))
+  await ipvs.change(ours.map((server) => ({ do: 'delete-server', server })))
 }
 
 async function removeSets(sets: IpSets): Promise<void> {

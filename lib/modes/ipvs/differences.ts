@@ -40,21 +40,21 @@ export async function ipvsDifferences(
   const { view, tables, excluded } = listing
   const changes = await compare(plan, view, {
     excluded,
-    isDraining: (server, key) => view.servers.get(serverText(server))?.reals.get(key)?.weight === 0,
+    isDraining: (_server, _key, { weight }) => weight === 0,
     effective: (server) => server,
   })
-  return [...resourceDifferences(plan, changes, view), ...ruleDifferences(plan, tables)]
+  const resources = await resourceDifferences(plan, changes, view)
+  return [...resources, ...ruleDifferences(plan, tables)]
 }
 
-function resourceDifferences(
+async function resourceDifferences(
   plan: IpvsPlan,
   changes: Changes,
   view: KernelView,
-): readonly Difference[] {
+): Promise<readonly Difference[]> {
   const ownerOf = (resource: Resource) =>
     ownerText(plan.requests.get(resourceId(resource))?.[0]?.owner ?? '')
   const serverOwner = (server: ServerAddress) => ownerText(ownerOfServer(plan, server))
-  const known = (server: ServerAddress) => view.servers.get(serverText(server))
   const differences: Difference[] = []
   const tell = (place: Place, owner: string, expected?: string, found?: string) => {
     differences.push({ place, owner, expected, found })
@@ -66,7 +66,7 @@ function resourceDifferences(
     tell(serverPlace(server), serverOwner(server), serverItem(server))
   }
   for (const server of changes.setServers) {
-    const there = known(server)?.server
+    const there = view.servers.get(serverText(server))
     const found = there && serverItem(there)
     tell(serverPlace(server), serverOwner(server), serverItem(server), found)
   }
@@ -74,8 +74,8 @@ function resourceDifferences(
     tell(serverPlace(server), serverOwner(server), realItem(key, real.weight))
   }
   for (const { server, key, real } of changes.setReals) {
-    const there = known(server)?.reals.get(key)?.weight
-    const found = realItem(key, there)
+    const there = (await view.reals(server)).get(key)
+    const found = realItem(key, there?.weight)
     tell(serverPlace(server), serverOwner(server), realItem(key, real.weight), found)
   }
   for (const { server, real } of changes.removeReals) {

@@ -11,7 +11,12 @@ import { isSameServer, serverText, type PlannedServer } from './resource.js'
 /** What the kernel holds of one family. */
 export interface KernelView {
   /** By {@link serverText}. */
-  readonly servers: ReadonlyMap<string, PlannedServer>
+  readonly servers: ReadonlyMap<string, VirtualServer>
+  /**
+   * The real servers of one virtual server, by `Endpoint.key`. They are read when asked for: kept
+   * together, those of a large cluster would outlive the nursery of V8.
+   */
+  readonly reals: (server: ServerAddress) => Promise<ReadonlyMap<string, RealServer>>
   /** On the dummy device. */
   readonly addresses: ReadonlySet<string>
   /** By kernel name. */
@@ -24,27 +29,28 @@ interface ViewSources {
   readonly sets: Pick<IpSets, 'list'>
 }
 
-/** Reads everything. Ten thousand servers take a second, but most of it is waiting. */
+/** Reads everything but the real servers. */
 export async function readKernel(family: IpFamily, sources: ViewSources): Promise<KernelView> {
   const { ipvs, links, sets } = sources
   const device = links.find(deviceName)
   const on = device === undefined ? [] : await links.addresses(family, { on: device })
-  const servers = new Map<string, PlannedServer>()
-  for (const server of await ipvs.listServers(family)) {
-    const reals = new Map<string, RealServer>()
-    for (const real of await ipvs.listRealServers(server)) {
-      reals.set(hostPort(real.ip, real.port), real)
-    }
-    servers.set(serverText(server), { kind: 'server', server, reals })
+  const listed = await ipvs.listServers(family)
+  return {
+    servers: new Map(listed.map((server) => [serverText(server), server])),
+    reals: async (server) => {
+      const reals = await ipvs.listRealServers(server)
+      return new Map(reals.map((real) => [hostPort(real.ip, real.port), real]))
+    },
+    addresses: new Set(on),
+    sets: await sets.list(),
   }
-  return { servers, addresses: new Set(on), sets: await sets.list() }
 }
 
 export interface CompareOptions {
   /** Virtual servers in these ranges are never deleted (IP29). */
   readonly excluded: readonly Cidr[]
   /** Whether this real server finishes its connections. Then it is no difference. */
-  readonly isDraining: (server: ServerAddress, key: string) => boolean
+  readonly isDraining: (server: ServerAddress, key: string, real: RealServer) => boolean
   /** The server as the kernel should hold it: another scheduler replaces a missing one. */
   readonly effective: (server: VirtualServer) => VirtualServer
 }
@@ -64,7 +70,9 @@ export async function compare(
     if (resource?.kind === 'server') {
       const id = serverText(resource.server)
       wanted.add(id)
-      compareServer(changes, resource, view.servers.get(id), options)
+      const present = view.servers.get(id)
+      if (!present) addResource(changes, resource)
+      else compareServer(changes, resource, present, await view.reals(present), options)
     } else if (resource?.kind === 'address') {
       wanted.add(resource.ip)
       if (!view.addresses.has(resource.ip)) addResource(changes, resource)
@@ -75,7 +83,7 @@ export async function compare(
     }
   }
   for (const ip of view.addresses) if (!wanted.has(ip)) changes.removeAddresses.push(ip)
-  for (const [id, { server }] of view.servers) {
+  for (const [id, server] of view.servers) {
     if (slice.isOver) await slice.rest()
     if (!wanted.has(id) && isOurs(view, server, options.excluded)) {
       changes.removeServers.push(server)
@@ -96,20 +104,17 @@ export async function compare(
 function compareServer(
   changes: Changes,
   wanted: PlannedServer,
-  present: PlannedServer | undefined,
-  options: CompareOptions,
+  present: VirtualServer,
+  reals: ReadonlyMap<string, RealServer>,
+  { effective, isDraining }: CompareOptions,
 ): void {
-  if (!present) {
-    addResource(changes, wanted)
-    return
-  }
   const { server } = wanted
-  if (!isSameServer(options.effective(server), present.server)) changes.setServers.push(server)
-  const reals = new Map(present.reals)
-  for (const key of present.reals.keys()) {
-    if (!wanted.reals.has(key) && options.isDraining(server, key)) reals.delete(key)
+  if (!isSameServer(effective(server), present)) changes.setServers.push(server)
+  const serving = new Map(reals)
+  for (const [key, real] of reals) {
+    if (!wanted.reals.has(key) && isDraining(server, key, real)) serving.delete(key)
   }
-  changeReals(changes, wanted, reals)
+  changeReals(changes, wanted, serving)
 }
 
 function hasMember(
