@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import { quoted } from '../test/support/guest.js'
+import { netnsSkip } from '../test/support/netns.js'
 import { runInUml, umlSkip } from '../test/support/uml.js'
 import { busyGuest } from './support/guest-node.js'
 import { marker } from './support/ipvs-marker.js'
@@ -24,19 +25,20 @@ export async function run(): Promise<BenchResults> {
   }
   const { code } = await runInUml(command, { timeoutMs, memory: '2G', onLine })
   if (code !== 0) throw new Error(`the benchmark ended with code ${code}`)
-  for (const services of [1000, 5000]) results.push(...(await busyRows(services)))
+  if (netnsSkip) console.log(`left out: 20 changes a second, because this ${netnsSkip}`)
+  else for (const services of [1000, 5000]) results.push(...(await busyRows(services)))
   return results
 }
 
 /** The whole program while 20 slices a second change. */
 async function busyRows(services: number): Promise<BenchResults> {
   const measured = await busyGuest({ services, seconds: busySeconds, warmSeconds: 30 })
-  console.log(`20 changes a second, ${services} Services:`, measured)
   const name = `${services.toLocaleString('en-US')} Services x 10: change among 20 others a second`
   if (typeof measured === 'string') {
-    return [{ name: `${name}: ${measured}`, value: NaN, unit: 'ms', target: '<= 10' }]
+    return [{ name: `${name}, p50`, value: NaN, unit: 'ms', target: '<= 10', note: measured }]
   }
   const { p50Ms, p99Ms, longestMs } = measured
+  console.log(`20 changes a second, ${services} Services:`, { p50Ms, p99Ms, longestMs })
   const kernel = process.env['UML_KERNEL'] === undefined ? 'of Debian' : 'by scripts/uml-kernel'
   const note = `the node is a User Mode Linux ${kernel}, whose system calls take more than 30 times as long`
   return [

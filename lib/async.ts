@@ -42,8 +42,6 @@ export const pauseOfCost = 9
 
 /** A turn of the event loop that takes less had nothing to do. */
 const idleTurnMs = 0.3
-/** Rests of works that take turns would have no end. */
-const mostTurns = 20
 
 /** Long work asks its slice of time after each small step, and rests when it is over. */
 export class Slice {
@@ -66,16 +64,17 @@ export class Slice {
   }
 
   /**
-   * Everything else gets the event loop until it has nothing to do. A change takes several turns
-   * from the API server to the kernel, and does not wait for a slice in each of them.
+   * Everything else gets the event loop, until a turn of it had nothing to do, or for two slices.
+   * A change takes several turns from the API server to the kernel.
    */
   async rest(): Promise<void> {
     this.#workedMs = this.workedMs
     let began = performance.now()
-    for (let turns = 1; ; turns++) {
+    const restEnds = began + 2 * this.#ms
+    for (;;) {
       await new Promise(setImmediate)
       this.#began = performance.now()
-      if (this.#began - began < idleTurnMs || turns === mostTurns) break
+      if (this.#began - began < idleTurnMs || this.#began > restEnds) break
       began = this.#began
     }
     this.#ends = this.#began + this.#ms

@@ -61,7 +61,7 @@ for (const name of values.page ? [] : wanted) {
     continue
   }
   console.log(`\n## ${name}`)
-  if (name === 'daemon') putProgramTogether()
+  if (['daemon', 'ipvs'].includes(name)) putProgramTogether()
   const began = Date.now()
   rmSync(fileOf(name), { force: true })
   const failure = await run(name)

@@ -1,8 +1,8 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { writeKubeconfig } from '../../lib/lab/apiserver/kubeconfig.js'
 import { openBridge } from '../../lib/lab/world/bridge.js'
+import type { World } from '../../lib/lab/world/world.js'
 import { addressOf, bridgeName } from '../../lib/lab/world/topology.js'
 import { quoted } from '../../test/support/guest.js'
 import { program } from '../../test/support/program.js'
@@ -13,6 +13,12 @@ import { busy, type BusyCosts } from './busy-cluster.js'
 const device = 'guest0'
 const outer = '192.168.77.1'
 const port = 6443
+
+interface GuestFiles {
+  readonly kubeconfig: string
+  /** The guest ends when it is there. */
+  readonly stop: string
+}
 
 interface GuestTask {
   readonly services: number
@@ -30,27 +36,18 @@ export function busyGuest(task: GuestTask): Promise<BusyCosts | string> {
   const { services, seconds, warmSeconds } = task
   return inCluster(services, async (cluster) => {
     const { world } = cluster
-    const scratch = mkdtempSync(join(tmpdir(), 'bench-guest-'))
-    const stop = join(scratch, 'stop')
-    const kubeconfig = join(scratch, 'kubeconfig')
-    await writeKubeconfig(kubeconfig, { url: `http://localhost:${port}` })
-    // The namespace of the node is only a switch now; the guest has the address of the gateway.
-    for (const words of [
-      `address flush dev ${bridgeName}`,
-      `address add ${outer}/24 dev ${bridgeName}`,
-      `tuntap add ${device} mode tap`,
-      `link set ${device} master ${bridgeName} up`,
-    ]) {
-      const { code, stderr } = await world.exec('node', ['ip', ...words.split(' ')])
-      if (code !== 0) throw new Error(`ip ${words}: ${stderr.trim()}`)
-    }
     const { node: namespace } = world.namespaces
+    const folder = dirname(cluster.kubeconfig)
+    const files = { kubeconfig: join(folder, 'guest.kubeconfig'), stop: join(folder, 'stop') }
+    await writeKubeconfig(files.kubeconfig, { url: `http://localhost:${port}` })
+    await makeSwitch(world)
     const bridge = await openBridge({ namespace, from: { host: outer, port }, to: { port } })
     const said: string[] = []
     let isAlive = true
-    const guest = runInUml(insideOf(kubeconfig, stop), {
+    const limitSeconds = warmSeconds + seconds + 180
+    const guest = runInUml(insideOf(files, limitSeconds), {
       memory: '2G',
-      timeoutMs: (warmSeconds + seconds + 180) * 1000,
+      timeoutMs: limitSeconds * 1000,
       network: { namespace, device },
       onLine: (line) => said.push(line),
     })
@@ -58,21 +55,39 @@ export function busyGuest(task: GuestTask): Promise<BusyCosts | string> {
       .finally(() => (isAlive = false))
     try {
       const running = { pid: process.pid, isAlive: () => isAlive }
-      if (!(await answers(world, 'pod-1', running.isAlive))) return said.slice(-5).join('\n')
       const changes = { services, perSecond: 20, restMs: 200 }
-      const warm = await busy(cluster, running, { ...changes, seconds: warmSeconds })
-      return typeof warm === 'string' ? warm : await busy(cluster, running, { ...changes, seconds })
+      const phase = (length: number) => busy(cluster, running, { ...changes, seconds: length })
+      let result = (await answers(world, 'pod-1', running.isAlive))
+        ? await phase(warmSeconds)
+        : 'no answer'
+      if (typeof result !== 'string') result = await phase(seconds)
+      return typeof result === 'string' ? `${result}; it said: ${said.slice(-5).join(' ')}` : result
     } finally {
-      writeFileSync(stop, '')
+      writeFileSync(files.stop, '')
       await guest
       await bridge.close()
-      rmSync(scratch, { recursive: true, force: true })
     }
   })
 }
 
-/** The commands of the guest. Its only name for the API server is one that the server takes. */
-function insideOf(kubeconfig: string, stop: string): string {
+/** The namespace of the node is only a switch then; the guest has the address of the gateway. */
+async function makeSwitch(world: World): Promise<void> {
+  for (const words of [
+    `address flush dev ${bridgeName}`,
+    `address add ${outer}/24 dev ${bridgeName}`,
+    `tuntap add ${device} mode tap`,
+    `link set ${device} master ${bridgeName} up`,
+  ]) {
+    const { code, stderr } = await world.exec('node', ['ip', ...words.split(' ')])
+    if (code !== 0) throw new Error(`ip ${words}: ${stderr.trim()}`)
+  }
+}
+
+/**
+ * The commands of the guest. Its only name for the API server is one that the server takes. It ends
+ * by itself where nobody is left to stop it.
+ */
+function insideOf({ kubeconfig, stop }: GuestFiles, limitSeconds: number): string {
   const proxy = [
     ...[process.execPath, program, '--kubeconfig', kubeconfig, '--hostname-override', nodeName],
     ...['--proxy-mode', 'ipvs', '--proxy-mode-fallback', 'none', '--cluster-cidr', '10.244.0.0/16'],
@@ -86,5 +101,5 @@ function insideOf(kubeconfig: string, stop: string): string {
     sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0
     sysctl -qw net.ipv4.conf.vec0.send_redirects=0
     ${proxy.map(quoted).join(' ')} &
-    while [ ! -e ${quoted(stop)} ]; do sleep 0.5; done`
+    for second in $(seq ${limitSeconds}); do [ -e ${quoted(stop)} ] && break; sleep 1; done`
 }

@@ -566,6 +566,55 @@ void t.test('removed endpoints terminate gracefully', async (t) => {
   })
 })
 
+void t.test('IP26: only what has weight 0 in the kernel is draining', async (t) => {
+  const two = service({ endpoints: ['10.180.0.1', '10.180.0.2'] })
+  const one = service({ endpoints: ['10.180.0.1'] })
+  const begin = async () => {
+    const node = new FakeNode()
+    const { ipvs } = node.edge
+    const edge = { fails: false }
+    const applier = node.applier({
+      ipvs: {
+        change: (changes) =>
+          edge.fails && changes.some((change) => change.do === 'set-real')
+            ? Promise.reject(new Error('answers were lost'))
+            : ipvs.change(changes),
+        listRealServers: (server) => ipvs.listRealServers(server),
+      },
+    })
+    const [plans, cluster] = [planner(), states().put(two)]
+    await applier.apply(plans(cluster.take()))
+    node.kernel.connect(2, 1)
+    const fewer = plans(cluster.put(one).take())
+    return { node, applier, edge, fewer }
+  }
+
+  await t.test('a weight that could not be written is written by the next sync', async (t) => {
+    const { node, applier, edge, fewer } = await begin()
+    edge.fails = true
+    await t.rejects(applier.apply(fewer), /answers were lost/)
+    edge.fails = false
+    await applier.verify()
+    t.strictSame(node.resyncs, [], 'which compares everything anyway')
+    await applier.apply(fewer)
+    t.match((await node.servers())[0], '10.180.0.2:8080*0')
+  })
+
+  await t.test('an endpoint that somebody gave a weight is not deleted as drained', async (t) => {
+    const { node, applier, fewer } = await begin()
+    await applier.apply(fewer)
+    const [server] = await node.edge.ipvs.listServers('IPv4')
+    if (!server) throw new Error('no virtual server')
+    const real = { ip: '10.180.0.2', port: 8080, weight: 1 }
+    await node.edge.ipvs.change([{ do: 'set-real', server, real }])
+    node.kernel.connect(2, 0)
+    await applier.sweep()
+    t.match((await node.servers())[0], '10.180.0.2:8080*1')
+    await applier.verify()
+    t.match(node.resyncs, [/^1 difference from .* the first: server 10\.96\.0\.10 80 TCP$/])
+  })
+})
+
 void t.test(
   'IP27: a sync waits for one draining virtual server, not for all of them',
   async (t) => {

@@ -1,5 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
+import { resolve } from 'node:path'
 import { runInGuest, type GuestOptions, type GuestResult, type Machine } from './guest.js'
 
 /** The reason why User Mode Linux cannot run here, or false. */
@@ -49,7 +50,8 @@ interface UmlOptions extends GuestOptions {
  * Another kernel than Debian's, with everything built in, as scripts/uml-kernel makes it: newer
  * ones have quicker system calls.
  */
-const ownKernel = process.env['UML_KERNEL']
+const named = process.env['UML_KERNEL'] ?? ''
+const ownKernel = named === '' ? undefined : resolve(named)
 
 const machineOf = ({ memory = '1G', network }: UmlOptions): Machine => ({
   name: 'User Mode Linux',

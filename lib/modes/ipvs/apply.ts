@@ -55,8 +55,8 @@ export class IpvsApplier {
   readonly #known = knownByFamily<IpvsPlan>()
   /** The plans written last, even where a part could not be written. */
   readonly #written = new Map<IpFamily, IpvsPlan>()
-  /** The ids of what syncs have changed since the comparison with the kernel began. */
-  readonly #moving = new Set<string>()
+  /** The ids of what syncs change while the kernel is compared with what was written. */
+  #moved: { readonly family: IpFamily; readonly ids: Set<string> } | undefined
   /** Writes take turns, because a difference builds on the apply before it. */
   readonly #turns = new Turns()
 
@@ -129,18 +129,20 @@ export class IpvsApplier {
     const { context, rules } = this.#deps
     for (const family of this.#written.keys()) {
       try {
-        await this.idle()
-        this.#moving.clear()
-        const before = this.#written.get(family)
+        const ids = new Set<string>()
+        const before = await this.#turns.take(() => {
+          this.#moved = { family, ids }
+          return Promise.resolve(this.#known[family].value)
+        })
+        // Where nothing is known, the next sync compares everything.
         if (!before) continue
         const view = await this.#read(family)
         const hasRules = await rules.arePresent(family, before.chains)
         const changes = await compare(before, view, this.#options())
         await this.idle()
-        const after = this.#written.get(family) ?? before
         // A member may have come and gone meanwhile, so that no plan tells that it moved.
-        const wrong = changedIds(changes).filter((id) => !this.#moving.has(id))
-        if (!hasRules && before.chains === after.chains) wrong.push('the rules')
+        const found = [...changedIds(changes), ...(hasRules ? [] : [theRules])]
+        const wrong = found.filter((id) => !ids.has(id))
         if (wrong.length === 0) continue
         this.#known[family].forget()
         const count = wrong.length === 1 ? '1 difference' : `${wrong.length} differences`
@@ -148,6 +150,8 @@ export class IpvsApplier {
         context.resync(`${count} from ${where}, the first: ${wrong[0]}`, { full: true })
       } catch (error) {
         context.log.warn({ family, error: messageOf(error) }, 'could not verify ipvs tables')
+      } finally {
+        this.#moved = undefined
       }
     }
   }
@@ -159,7 +163,7 @@ export class IpvsApplier {
     links.ensureDummy(deviceName)
     const view = await this.#read(plan.family)
     const changes = await compare(plan, view, this.#options())
-    this.#move(changes)
+    this.#move(plan.family, { ...changes, chains: plan.chains })
     const batch = setBatch(plan, changes, view.sets)
     await sets.restore(batch)
     const bytes = batch.toString().length
@@ -168,7 +172,7 @@ export class IpvsApplier {
 
   async #update(plan: IpvsPlan, previous: IpvsPlan): Promise<Applied> {
     const changes = between(plan, previous)
-    this.#move(changes)
+    this.#move(plan.family, changes)
     const bytes = await this.#deps.members.change(memberChanges(plan, changes))
     return this.#write(plan, changes, { bytes, full: false })
   }
@@ -279,14 +283,16 @@ export class IpvsApplier {
     return readKernel(family, { ipvs: tables, links, sets })
   }
 
-  #move(changes: Changes): void {
-    for (const id of changedIds(changes)) this.#moving.add(id)
+  #move(family: IpFamily, changes: Changes): void {
+    if (this.#moved?.family !== family) return
+    for (const id of changedIds(changes)) this.#moved.ids.add(id)
+    if (changes.chains) this.#moved.ids.add(theRules)
   }
 
   #options(): CompareOptions {
     return {
       excluded: this.#deps.excluded,
-      isDraining: (server, key) => this.#draining.has({ server, key }),
+      isDraining: (server, key, { weight }) => weight === 0 && this.#draining.has({ server, key }),
       effective: (server) => this.#fallback.effective(server),
     }
   }
@@ -298,6 +304,9 @@ export class IpvsApplier {
     }
   }
 }
+
+/** Names the rules among the ids of resources. */
+const theRules = 'the rules'
 
 /** A deletion succeeds also if the thing was gone before. */
 function isDone({ change, error }: IpvsFailure): boolean {

@@ -1,5 +1,5 @@
 import type { Turns } from '../../async.js'
-import type { Ipvs, IpvsChange, RealServer } from '../../kernel/ipvs.js'
+import type { Ipvs, IpvsChange, ListedRealServer, RealServer } from '../../kernel/ipvs.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { RealChange, RemovedReal } from './changes.js'
 import { weightless } from './names.js'
@@ -56,14 +56,16 @@ export class DrainingServers {
     for (const [, group] of groupByServer(removed)) {
       const first = group[0]?.server
       const mayDrain = first?.protocol === 'TCP' && first.scheduler !== weightless
-      const busy = mayDrain ? await this.#busy(group) : new Set<string>()
+      const listed: Listed = mayDrain ? await this.#listed(group) : new Map()
       for (const change of group) {
         const { server, real } = change
-        if (!busy.has(change.key)) {
+        if (!isBusy(listed, change)) {
           this.forget(change)
           changes.push({ do: 'delete-real', server, real })
-        } else if (!this.has(change)) {
-          this.#entries.set(idOf(change), { ...change, since: this.#deps.now() })
+        } else {
+          if (!this.has(change)) {
+            this.#entries.set(idOf(change), { ...change, since: this.#deps.now() })
+          }
           if (real.weight !== 0) {
             changes.push({ do: 'set-real', server, real: { ...real, weight: 0 } })
           }
@@ -78,18 +80,25 @@ export class DrainingServers {
    * own turn between syncs, so that a change does not wait for all of them.
    */
   async sweep(turns: Pick<Turns, 'take'>): Promise<void> {
+    const failures: unknown[] = []
     for (const [, group] of groupByServer([...this.#entries.values()])) {
-      await turns.take(() => this.#sweepGroup(group))
+      await turns
+        .take(() => this.#sweepGroup(group))
+        .catch((error: unknown) => failures.push(error))
     }
+    if (failures.length > 0) throw failures[0]
   }
 
   async #sweepGroup(group: readonly Draining[]): Promise<void> {
-    const busy = await this.#busy(group)
-    const done = group.filter(
-      (entry) =>
-        (!busy.has(entry.key) || this.#isOver(entry)) &&
-        // The server may be in use again since the sweep began.
-        this.#entries.get(idOf(entry)) === entry,
+    const listed = await this.#listed(group)
+    // The server may be in use again since the sweep began.
+    const entries = group.filter((entry) => this.#entries.get(idOf(entry)) === entry)
+    for (const entry of entries) {
+      // Its weight was not written, or somebody else gave it one. The next comparison finds it.
+      if ((listed.get(addressOf(entry.real))?.weight ?? 0) !== 0) this.forget(entry)
+    }
+    const done = entries.filter(
+      (entry) => this.has(entry) && (!isBusy(listed, entry) || this.#isOver(entry)),
     )
     for (const entry of done) this.#entries.delete(idOf(entry))
     // A server that cannot be deleted is gone already, or the next verification finds it.
@@ -103,17 +112,19 @@ export class DrainingServers {
     return gracePeriodMs > 0 && now() - since >= gracePeriodMs
   }
 
-  /** The keys of the group that have connections now. */
-  async #busy(group: readonly RealChange[]): Promise<ReadonlySet<string>> {
+  /** What the kernel holds of the virtual server of a group, by address. */
+  async #listed(group: readonly RealChange[]): Promise<Listed> {
     const [first] = group
-    if (!first) return new Set()
-    const listed = await this.#deps.ipvs.listRealServers(first.server)
-    const connections = new Map(
-      listed.map((real) => [addressOf(real), real.activeConnections + real.inactiveConnections]),
-    )
-    const isBusy = ({ real }: RealChange) => (connections.get(addressOf(real)) ?? 0) > 0
-    return new Set(group.filter(isBusy).map(({ key }) => key))
+    const listed = first ? await this.#deps.ipvs.listRealServers(first.server) : []
+    return new Map(listed.map((real) => [addressOf(real), real]))
   }
+}
+
+type Listed = ReadonlyMap<string, ListedRealServer>
+
+function isBusy(listed: Listed, { real }: RealChange): boolean {
+  const now = listed.get(addressOf(real))
+  return now !== undefined && now.activeConnections + now.inactiveConnections > 0
 }
 
 function groupByServer<T extends RealChange>(changes: readonly T[]): ReadonlyMap<string, T[]> {
