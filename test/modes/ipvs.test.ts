@@ -1,4 +1,5 @@
 import t from 'tap'
+import { KernelError } from '../../lib/errors.js'
 import { parseCidr } from '../../lib/state/ip.js'
 import { cleanUp } from '../../lib/modes/ipvs/cleanup.js'
 import { ipvsPlanner } from '../../lib/modes/ipvs/plan.js'
@@ -681,13 +682,50 @@ void t.test('IP32: a refused change is reported for its Service and tried again'
   node.kernel.schedulers.delete('rr')
   const applier = node.applier()
   const plan = planner()(states().put(web).take())
-  const { failed } = await applier.apply(plan)
-  t.match(failed[0], { key: 'default/web:http/TCP', reason: /scheduler rr \(modprobe ip_vs_rr\)/ })
+  const refused = { key: 'default/web:http/TCP', reason: /scheduler rr \(modprobe ip_vs_rr\)/ }
+  t.match((await applier.apply(plan)).failed, [refused])
   node.kernel.schedulers.add('rr')
-  const again = await applier.apply(plan)
-  t.match(again, { full: true, failed: [] }, 'all of it, for a part had failed')
+  t.match(await applier.apply(plan), { full: false, failed: [refused] }, 'not at once')
+  node.now += 1000
+  t.match(await applier.apply(plan), { full: true, failed: [] })
   t.equal((await node.servers()).length, 1)
 })
+
+void t.test(
+  'IP32: a Service that the kernel refuses does not make every sync a full one',
+  async (t) => {
+    const node = new FakeNode()
+    const { links } = node.edge
+    const bad = '198.51.100.9'
+    const refusal = { ip: bad, error: new KernelError('invalid', 'add address: not possible') }
+    const applier = node.applier({
+      links: {
+        find: (name) => links.find(name),
+        ensureDummy: (name) => links.ensureDummy(name),
+        addresses: (family, options) => links.addresses(family, options),
+        deleteAddresses: (family, device, ips) => links.deleteAddresses(family, device, ips),
+        addAddresses: async (family, device, ips) => {
+          const fit = ips.filter((ip) => ip !== bad)
+          const failures = await links.addAddresses(family, device, fit)
+          return fit.length < ips.length ? [...failures, refusal] : failures
+        },
+      },
+    })
+    const plans = planner()
+    const refused = service({ name: 'refused', clusterIp: '10.96.0.20', externalIps: [bad] })
+    const cluster = states().put(web, refused)
+    const failed = [{ key: 'default/refused:http/TCP', reason: 'add address: not possible' }]
+    t.match(await applier.apply(plans(cluster.take())), { full: true, failed })
+    const changed = service({ endpoints: ['10.180.0.3'] })
+    const next = await applier.apply(plans(cluster.put(changed).take()))
+    t.match(next, { full: false, failed })
+    t.match((await node.servers())[0], /: 10.180.0.3:8080\*1$/, 'which others do not notice')
+    await applier.verify()
+    t.strictSame(node.resyncs, [], 'and what is refused is nothing foreign')
+    const gone = await applier.apply(plans(cluster.remove(refused).take()))
+    t.match(gone, { full: false, failed: [] })
+  },
+)
 
 void t.test('IP33: foreign changes are found and repaired', async (t) => {
   const node = new FakeNode()

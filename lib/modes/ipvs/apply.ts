@@ -3,19 +3,21 @@ import { Turns } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import type { IpSets } from '../../kernel/ipset.js'
 import type { IpSetMembers } from '../../kernel/ipset-members.js'
-import type { Ipvs, IpvsChange, IpvsFailure, VirtualServer } from '../../kernel/ipvs.js'
+import type { Ipvs, IpvsChange } from '../../kernel/ipvs.js'
 import type { Links } from '../../kernel/links.js'
 import type { Cidr, IpFamily } from '../../state/ip.js'
 import { forgetAll, knownByFamily } from '../known.js'
-import type { Applied, ModeContext, ServiceFailure } from '../mode.js'
-import { between, changedIds, countChanges, ownerOf, type Changes } from './changes.js'
+import type { Applied, ModeContext } from '../mode.js'
+import { between, changedIds, countChanges, type Changes } from './changes.js'
 import { DrainingServers } from './draining.js'
 import { compare, readKernel, type CompareOptions, type KernelView } from './kernel-view.js'
 import { deviceName } from './names.js'
 import type { IpvsPlan } from './plan.js'
-import { addressId, serverText } from './resource.js'
+import { Refused, type Refusal } from './refused.js'
+import { addressId } from './resource.js'
 import type { Rules } from './rules.js'
 import { SchedulerFallback } from './scheduler-fallback.js'
+import { ServerWriter } from './server-writer.js'
 import { memberChanges, setBatch } from './set-batch.js'
 
 export interface ApplierDeps {
@@ -47,12 +49,21 @@ interface Written {
   readonly full: boolean
 }
 
+interface Outcome extends Applied {
+  readonly failed: readonly Refusal[]
+}
+
 /** Writes plans to the kernel: ipsets, rules, virtual servers, addresses, in this order. */
 export class IpvsApplier {
   readonly #deps: ApplierDeps
   readonly #draining: DrainingServers
   readonly #fallback: SchedulerFallback
+  readonly #servers: ServerWriter
   readonly #known = knownByFamily<IpvsPlan>()
+  readonly #refused: Readonly<Record<IpFamily, Refused>> = {
+    IPv4: new Refused(),
+    IPv6: new Refused(),
+  }
   /** The plans written last, even where a part could not be written. */
   readonly #written = new Map<IpFamily, IpvsPlan>()
   /** The ids of what syncs change while the kernel is compared with what was written. */
@@ -64,14 +75,22 @@ export class IpvsApplier {
     this.#deps = deps
     this.#draining = new DrainingServers(deps)
     this.#fallback = new SchedulerFallback(deps.context.log)
+    const [draining, fallback] = [this.#draining, this.#fallback]
+    this.#servers = new ServerWriter({ ipvs: deps.ipvs, draining, fallback })
   }
 
   apply(plan: IpvsPlan): Promise<Applied> {
     return this.#turns.take(async () => {
-      const applied = await this.#known[plan.family].update(async (previous) => {
-        const result = await (previous ? this.#update(plan, previous) : this.#reconcile(plan))
-        // After a failure of a part the next apply compares everything.
-        return { now: result.failed.length === 0 ? plan : undefined, result }
+      const refused = this.#refused[plan.family]
+      const applied = await this.#known[plan.family].update(async (known) => {
+        const previous = refused.isDue(this.#deps.now(), this.#deps.verifyMs) ? undefined : known
+        const { failed, ...rest } = await (previous
+          ? this.#update(plan, previous)
+          : this.#reconcile(plan))
+        for (const refusal of failed) refused.add(refusal)
+        // After any other failure of a part the next apply compares everything.
+        const now = failed.every(({ isAddition }) => isAddition) ? plan : undefined
+        return { now, result: { ...rest, failed: refused.failures } }
       })
       this.#written.set(plan.family, plan)
       this.#report()
@@ -142,7 +161,7 @@ export class IpvsApplier {
         await this.idle()
         // A member may have come and gone meanwhile, so that no plan tells that it moved.
         const found = [...changedIds(changes), ...(hasRules ? [] : [theRules])]
-        const wrong = found.filter((id) => !ids.has(id))
+        const wrong = found.filter((id) => !ids.has(id) && !this.#refused[family].has(id))
         if (wrong.length === 0) continue
         this.#known[family].forget()
         const count = wrong.length === 1 ? '1 difference' : `${wrong.length} differences`
@@ -157,9 +176,10 @@ export class IpvsApplier {
   }
 
   /** Compares the whole kernel with the plan, and writes what differs. */
-  async #reconcile(plan: IpvsPlan): Promise<Applied> {
-    const { sets, links } = this.#deps
+  async #reconcile(plan: IpvsPlan): Promise<Outcome> {
+    const { sets, links, now } = this.#deps
     this.#fallback.forget(plan.family)
+    this.#refused[plan.family].clear(now())
     links.ensureDummy(deviceName)
     const view = await this.#read(plan.family)
     const changes = await compare(plan, view, this.#options())
@@ -170,20 +190,21 @@ export class IpvsApplier {
     return this.#write(plan, { ...changes, chains: plan.chains }, { bytes, full: true })
   }
 
-  async #update(plan: IpvsPlan, previous: IpvsPlan): Promise<Applied> {
+  async #update(plan: IpvsPlan, previous: IpvsPlan): Promise<Outcome> {
     const changes = between(plan, previous)
+    this.#refused[plan.family].forget(changedIds(changes))
     this.#move(plan.family, changes)
     const bytes = await this.#deps.members.change(memberChanges(plan, changes))
     return this.#write(plan, changes, { bytes, full: false })
   }
 
   /** Writes all but members of sets, which come first. `before` tells what was written so far. */
-  async #write(plan: IpvsPlan, changes: Changes, before: Written): Promise<Applied> {
+  async #write(plan: IpvsPlan, changes: Changes, before: Written): Promise<Outcome> {
     const { rules, links } = this.#deps
     const { family } = plan
     let { bytes } = before
     if (changes.chains) bytes += await rules.write(family, changes.chains)
-    const failures = await this.#changeServers(plan, this.#additions(changes))
+    const failures = await this.#servers.change(plan, this.#servers.additions(changes))
     const device = links.ensureDummy(deviceName)
     const refused = await links.addAddresses(family, device, changes.addAddresses)
     const removed = changes.removeReals.map((change) => ({
@@ -195,7 +216,7 @@ export class IpvsApplier {
       do: 'delete-server',
       server,
     }))
-    failures.push(...(await this.#changeServers(plan, [...leaving, ...removals])))
+    failures.push(...(await this.#servers.change(plan, [...leaving, ...removals])))
     await links.deleteAddresses(family, device, changes.removeAddresses)
     return {
       full: before.full,
@@ -204,77 +225,12 @@ export class IpvsApplier {
       failed: [
         ...failures,
         ...refused.map(({ ip, error }) => ({
+          id: addressId(ip),
           key: plan.requests.get(addressId(ip))?.[0]?.owner ?? '',
           reason: error.message,
+          isAddition: true,
         })),
       ],
-    }
-  }
-
-  #additions(changes: Changes): readonly IpvsChange[] {
-    const effective = (server: VirtualServer) => this.#fallback.effective(server)
-    const list: IpvsChange[] = [
-      ...changes.addServers.map((server) => ({ do: 'add-server' as const, server })),
-      ...changes.setServers.map((server) => ({ do: 'set-server' as const, server })),
-    ].map(({ do: verb, server }) => ({ do: verb, server: effective(server) }))
-    for (const change of changes.addReals) {
-      const { server, real } = change
-      // A draining server is still in the table, with its connections.
-      const verb = this.#draining.has(change) ? 'set-real' : 'add-real'
-      this.#draining.forget(change)
-      list.push({ do: verb, server, real })
-    }
-    for (const change of changes.setReals) {
-      this.#draining.forget(change)
-      list.push({ do: 'set-real', server: change.server, real: change.real })
-    }
-    return list
-  }
-
-  /** Makes the changes. A change that fails is tried once more in another way, if there is one. */
-  async #changeServers(plan: IpvsPlan, list: readonly IpvsChange[]): Promise<ServiceFailure[]> {
-    const { ipvs } = this.#deps
-    const failures: IpvsFailure[] = []
-    const retries: IpvsChange[] = []
-    const replaced = new Set<string>()
-    for (const failure of await ipvs.change(list)) {
-      const { change, error } = failure
-      const other = this.#otherWay(plan, failure)
-      if (other) {
-        retries.push(other)
-        if (change.do === 'add-server' && error.kind === 'not-found') {
-          replaced.add(serverText(change.server))
-        }
-      } else if (change.do === 'add-real' && replaced.has(serverText(change.server))) {
-        // It was refused only because its server was refused.
-        retries.push(change)
-      } else if (!isDone(failure)) failures.push(failure)
-    }
-    if (retries.length > 0) failures.push(...(await ipvs.change(retries)))
-    return failures.map(({ change, error }) => ({
-      key: ownerOf(plan, change.server),
-      reason: error.message,
-    }))
-  }
-
-  /** Returns another change with the same result, if there is one. */
-  #otherWay(plan: IpvsPlan, { change, error }: IpvsFailure): IpvsChange | undefined {
-    const exists = error.kind === 'exists'
-    // ENOENT means an unknown real server or scheduler. An unknown virtual server gives ESRCH.
-    const isUnknown = error.detail === 'ENOENT'
-    switch (change.do) {
-      case 'add-server':
-      case 'set-server': {
-        if (exists) return { do: 'set-server', server: change.server }
-        const server = isUnknown ? this.#fallback.replace(change.server, plan.scheduler) : undefined
-        return server && { do: change.do, server }
-      }
-      case 'add-real':
-        return exists ? { ...change, do: 'set-real' } : undefined
-      case 'set-real':
-        return isUnknown ? { ...change, do: 'add-real' } : undefined
-      default:
-        return undefined
     }
   }
 
@@ -307,8 +263,3 @@ export class IpvsApplier {
 
 /** Names the rules among the ids of resources. */
 const theRules = 'the rules'
-
-/** A deletion succeeds also if the thing was gone before. */
-function isDone({ change, error }: IpvsFailure): boolean {
-  return change.do.startsWith('delete') && error.kind === 'not-found'
-}
