@@ -45,6 +45,19 @@ const kubeRules = () => sh('iptables-save | grep KUBE-; ip6tables-save | grep KU
 
 await t.test('the kernel behaves as the fake does', (t) => ipvsBehaviour(t, {}))
 
+await t.test('an address that the kernel refuses is left out alone, again and again', async (t) => {
+  const running = await create()
+  const cast = service({ name: 'cast', clusterIp: 'fd00:96::b', externalIps: ['ff0e::1'] })
+  const cluster = states('IPv6').put(six, cast)
+  const failed = [{ key: 'default/cast:http/TCP' }]
+  t.match(await running.apply(running.plan(cluster.take())), { full: true, failed })
+  const next = cluster.put(service({ name: 'new', clusterIp: 'fd00:96::c' })).take()
+  t.match(await running.apply(running.plan(next)), { full: false, failed })
+  t.match(sh('ip address show dev kube-ipvs0'), /fd00:96::c\/128/)
+  await running.close()
+  await mode.cleanup(context)
+})
+
 await t.test(
   'a state is written as servers, sets, rules and addresses, and cleanup removes all',
   async (t) => {
