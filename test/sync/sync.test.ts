@@ -1,7 +1,7 @@
 import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
 import { SyncLoop, type Clock } from '../../lib/sync/loop.js'
-import { Bell, together } from '../../lib/async.js'
+import { Bell, Slice, together } from '../../lib/async.js'
 import { syncRound } from '../../lib/sync/sync-round.js'
 import { Tracker, type TrackerSettings } from '../../lib/state/tracker.js'
 import { Syncer } from '../../lib/sync/syncer.js'
@@ -419,4 +419,30 @@ t.test('together: a task that fails stops the others, and its error is reported'
   stop.abort()
   await ended
   t.same(stopped, ['a', 'b', 'c'])
+})
+
+t.test('long work rests while others have work, but not for ever', async (t) => {
+  const busy = (ms: number) => {
+    for (const end = performance.now() + ms; performance.now() < end;);
+  }
+  /** Work in so many turns of the event loop in a row, as a change is. */
+  const turns = async (count: number) => {
+    for (let turn = 0; turn < count; turn++) {
+      await new Promise(setImmediate)
+      busy(1)
+    }
+  }
+  const order: string[] = []
+  await Promise.all([
+    turns(5).then(() => order.push('change')),
+    new Slice(1000).rest().then(() => order.push('long work')),
+  ])
+  t.strictSame(order, ['change', 'long work'])
+  const others = { areBusy: true }
+  const endless = (async () => {
+    while (others.areBusy) await turns(1)
+  })()
+  await new Slice(5).rest()
+  others.areBusy = false
+  await endless
 })
