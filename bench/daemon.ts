@@ -3,7 +3,13 @@ import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import { runCommand } from '../lib/kernel/command.js'
 import { program } from '../test/support/program.js'
-import { answers, inCluster, nodeName, type BenchCluster } from './support/bench-cluster.js'
+import {
+  answers,
+  inCluster,
+  nodeName,
+  proxyArguments,
+  type BenchCluster,
+} from './support/bench-cluster.js'
 import { busy, oneByOne, type BusyCosts, type Running } from './support/busy-cluster.js'
 import type { ChangeCosts } from './support/change-costs.js'
 import { argumentsOf, type Peer } from './support/peers.js'
@@ -28,10 +34,9 @@ const quietMs = 1000
 /** The program as the image has it. */
 const ours: Peer = {
   name: 'ours',
-  command:
-    `${process.execPath} ${program}` +
-    ' --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode {mode}' +
-    ' --proxy-mode-fallback none --cluster-cidr 10.244.0.0/16',
+  command: [process.execPath, program, ...proxyArguments('{kubeconfig}', '{mode}', '{node}')].join(
+    ' ',
+  ),
 }
 
 interface Measured extends ChangeCosts {

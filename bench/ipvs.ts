@@ -1,8 +1,7 @@
 import { fileURLToPath } from 'node:url'
 import { quoted } from '../test/support/guest.js'
-import { netnsSkip } from '../test/support/netns.js'
-import { runInUml, umlSkip } from '../test/support/uml.js'
-import { busyGuest } from './support/guest-node.js'
+import { ownKernel, runInUml, umlSkip } from '../test/support/uml.js'
+import { busyGuest, guestSkip } from './support/guest-node.js'
 import { marker } from './support/ipvs-marker.js'
 import type { BenchResult, BenchResults } from './support/results.js'
 
@@ -25,7 +24,7 @@ export async function run(): Promise<BenchResults> {
   }
   const { code } = await runInUml(command, { timeoutMs, memory: '2G', onLine })
   if (code !== 0) throw new Error(`the benchmark ended with code ${code}`)
-  if (netnsSkip) console.log(`left out: 20 changes a second, because this ${netnsSkip}`)
+  if (guestSkip) console.log(`left out: 20 changes a second: ${guestSkip}`)
   else for (const services of [1000, 5000]) results.push(...(await busyRows(services)))
   return results
 }
@@ -39,7 +38,7 @@ async function busyRows(services: number): Promise<BenchResults> {
   }
   const { p50Ms, p99Ms, longestMs } = measured
   console.log(`20 changes a second, ${services} Services:`, { p50Ms, p99Ms, longestMs })
-  const kernel = process.env['UML_KERNEL'] === undefined ? 'of Debian' : 'by scripts/uml-kernel'
+  const kernel = ownKernel === undefined ? 'of Debian' : 'by scripts/uml-kernel'
   const note = `the node is a User Mode Linux ${kernel}, whose system calls take more than 30 times as long`
   return [
     { name: `${name}, p50`, value: p50Ms, unit: 'ms', target: '<= 10', note },

@@ -6,11 +6,13 @@ import { fill } from '../../lib/lab/apiserver/load.js'
 import { createApiServer, type ApiServer } from '../../lib/lab/apiserver/server.js'
 import { writeKubeconfig } from '../../lib/lab/apiserver/kubeconfig.js'
 import { forward, openBridge } from '../../lib/lab/world/bridge.js'
-import { addressOf } from '../../lib/lab/world/topology.js'
+import { addressOf, ranges } from '../../lib/lab/world/topology.js'
 import { createWorld, type World, type WorldOptions } from '../../lib/lab/world/world.js'
 import type { Protocol } from '../../lib/state/names.js'
 
 export const nodeName = 'node-1'
+/** Where the API server is for programs on the node. */
+export const apiPort = 6443
 const clusterIp = '10.96.250.10'
 const patienceMs = Number(process.env['BENCH_PATIENCE_MS'] ?? 90_000)
 
@@ -37,12 +39,12 @@ export async function inCluster<T>(
   const door = await forward({ path }, { host: url.hostname, port: Number(url.port) })
   const bridge = await openBridge({
     namespace: world.namespaces.node,
-    from: { port: 6443 },
+    from: { port: apiPort },
     to: { path },
   })
   try {
     const kubeconfig = join(folder, 'kubeconfig')
-    await writeKubeconfig(kubeconfig, { url: 'http://127.0.0.1:6443' })
+    await writeKubeconfig(kubeconfig, { url: `http://127.0.0.1:${apiPort}` })
     load(api, count)
     // The API server runs in this process, and what earlier clusters left would be collected meanwhile.
     globalThis.gc?.()
@@ -57,12 +59,19 @@ export async function inCluster<T>(
   }
 }
 
+/** The arguments of our proxy on the node. */
+export function proxyArguments(kubeconfig: string, mode: string, node = nodeName): string[] {
+  return [
+    ...['--kubeconfig', kubeconfig, '--hostname-override', node, '--proxy-mode', mode],
+    ...['--proxy-mode-fallback', 'none', '--cluster-cidr', ranges.clusterPods.IPv4],
+  ]
+}
+
 /** Starts our proxy on the node; it ends with the cluster. `said` gives its last output. */
 export function startProxy({ world, kubeconfig }: BenchCluster, mode: string) {
   const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
   const child = world.spawn('node', [
-    ...[process.execPath, main, '--kubeconfig', kubeconfig, '--hostname-override', nodeName],
-    ...['--proxy-mode', mode, '--proxy-mode-fallback', 'none', '--cluster-cidr', '10.244.0.0/16'],
+    ...[process.execPath, main, ...proxyArguments(kubeconfig, mode)],
     ...(world.cgroup === undefined ? [] : ['--ebpf-cgroup', world.cgroup, '--ebpf-bpffs=']),
   ])
   let said = ''

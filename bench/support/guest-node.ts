@@ -1,18 +1,22 @@
-import { writeFileSync } from 'node:fs'
+import { existsSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { writeKubeconfig } from '../../lib/lab/apiserver/kubeconfig.js'
 import { openBridge } from '../../lib/lab/world/bridge.js'
 import type { World } from '../../lib/lab/world/world.js'
 import { addressOf, bridgeName } from '../../lib/lab/world/topology.js'
 import { quoted } from '../../test/support/guest.js'
+import { netnsSkip } from '../../test/support/netns.js'
 import { program } from '../../test/support/program.js'
 import { runInUml } from '../../test/support/uml.js'
-import { answers, inCluster, nodeName } from './bench-cluster.js'
+import { answers, apiPort, inCluster, proxyArguments } from './bench-cluster.js'
 import { busy, type BusyCosts } from './busy-cluster.js'
 
 const device = 'guest0'
 const outer = '192.168.77.1'
-const port = 6443
+
+/** Why no node can be a guest, besides what User Mode Linux lacks; or false. */
+export const guestSkip: string | false =
+  netnsSkip || (existsSync('/dev/net/tun') ? false : 'there is no /dev/net/tun')
 
 interface GuestFiles {
   readonly kubeconfig: string
@@ -39,9 +43,10 @@ export function busyGuest(task: GuestTask): Promise<BusyCosts | string> {
     const { node: namespace } = world.namespaces
     const folder = dirname(cluster.kubeconfig)
     const files = { kubeconfig: join(folder, 'guest.kubeconfig'), stop: join(folder, 'stop') }
-    await writeKubeconfig(files.kubeconfig, { url: `http://localhost:${port}` })
+    await writeKubeconfig(files.kubeconfig, { url: `http://localhost:${apiPort}` })
     await makeSwitch(world)
-    const bridge = await openBridge({ namespace, from: { host: outer, port }, to: { port } })
+    const [from, to] = [{ host: outer, port: apiPort }, { port: apiPort }]
+    const bridge = await openBridge({ namespace, from, to })
     const said: string[] = []
     let isAlive = true
     const limitSeconds = warmSeconds + seconds + 180
@@ -88,10 +93,7 @@ async function makeSwitch(world: World): Promise<void> {
  * by itself where nobody is left to stop it.
  */
 function insideOf({ kubeconfig, stop }: GuestFiles, limitSeconds: number): string {
-  const proxy = [
-    ...[process.execPath, program, '--kubeconfig', kubeconfig, '--hostname-override', nodeName],
-    ...['--proxy-mode', 'ipvs', '--proxy-mode-fallback', 'none', '--cluster-cidr', '10.244.0.0/16'],
-  ]
+  const proxy = [process.execPath, program, ...proxyArguments(kubeconfig, 'ipvs')]
   return `
     echo '${outer} localhost' >/run/hosts && mount --bind /run/hosts /etc/hosts
     ip link set vec0 up

@@ -1,11 +1,8 @@
-import { existsSync } from 'node:fs'
 import t from 'tap'
-import { busyGuest } from '../../bench/support/guest-node.js'
-import { netnsSkip } from '../support/netns.js'
+import { busyGuest, guestSkip } from '../../bench/support/guest-node.js'
 import { umlSkip } from '../support/uml.js'
 
-const tun = existsSync('/dev/net/tun') ? false : 'there is no /dev/net/tun'
-const skip = umlSkip || netnsSkip || tun
+const skip = umlSkip || guestSkip
 
 void t.test(
   'ipvs mode follows changes on a node with a kernel of its own, as the benchmark measures it',

@@ -46,12 +46,12 @@ interface UmlOptions extends GuestOptions {
   readonly network?: GuestNetwork
 }
 
+const named = process.env['UML_KERNEL'] ?? ''
 /**
  * Another kernel than Debian's, with everything built in, as scripts/uml-kernel makes it: newer
  * ones have quicker system calls.
  */
-const named = process.env['UML_KERNEL'] ?? ''
-const ownKernel = named === '' ? undefined : resolve(named)
+export const ownKernel = named === '' ? undefined : resolve(named)
 
 const machineOf = ({ memory = '1G', network }: UmlOptions): Machine => ({
   name: 'User Mode Linux',

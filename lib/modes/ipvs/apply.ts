@@ -183,17 +183,17 @@ export class IpvsApplier {
     links.ensureDummy(deviceName)
     const view = await this.#read(plan.family)
     const changes = await compare(plan, view, this.#options())
-    this.#move(plan.family, { ...changes, chains: plan.chains })
+    changes.chains = plan.chains
+    this.#touch(plan.family, changes)
     const batch = setBatch(plan, changes, view.sets)
     await sets.restore(batch)
     const bytes = batch.toString().length
-    return this.#write(plan, { ...changes, chains: plan.chains }, { bytes, full: true })
+    return this.#write(plan, changes, { bytes, full: true })
   }
 
   async #update(plan: IpvsPlan, previous: IpvsPlan): Promise<Outcome> {
     const changes = between(plan, previous)
-    this.#refused[plan.family].forget(changedIds(changes))
-    this.#move(plan.family, changes)
+    this.#touch(plan.family, changes)
     const bytes = await this.#deps.members.change(memberChanges(plan, changes))
     return this.#write(plan, changes, { bytes, full: false })
   }
@@ -239,9 +239,12 @@ export class IpvsApplier {
     return readKernel(family, { ipvs: tables, links, sets })
   }
 
-  #move(family: IpFamily, changes: Changes): void {
+  /** Called before these changes are written. */
+  #touch(family: IpFamily, changes: Changes): void {
+    const ids = changedIds(changes)
+    this.#refused[family].forget(ids)
     if (this.#moved?.family !== family) return
-    for (const id of changedIds(changes)) this.#moved.ids.add(id)
+    for (const id of ids) this.#moved.ids.add(id)
     if (changes.chains) this.#moved.ids.add(theRules)
   }
 

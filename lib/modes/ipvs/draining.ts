@@ -1,7 +1,8 @@
 import type { Turns } from '../../async.js'
-import type { Ipvs, IpvsChange, ListedRealServer, RealServer } from '../../kernel/ipvs.js'
+import type { Ipvs, IpvsChange, ListedRealServer } from '../../kernel/ipvs.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { RealChange, RemovedReal } from './changes.js'
+import { realsOf } from './kernel-view.js'
 import { weightless } from './names.js'
 import { serverText } from './resource.js'
 
@@ -56,10 +57,10 @@ export class DrainingServers {
     for (const [, group] of groupByServer(removed)) {
       const first = group[0]?.server
       const mayDrain = first?.protocol === 'TCP' && first.scheduler !== weightless
-      const listed: Listed = mayDrain ? await this.#listed(group) : new Map()
+      const listed = mayDrain ? await realsOf(this.#deps.ipvs, first) : undefined
       for (const change of group) {
-        const { server, real } = change
-        if (!isBusy(listed, change)) {
+        const { server, key, real } = change
+        if (!isBusy(listed?.get(key))) {
           this.forget(change)
           changes.push({ do: 'delete-real', server, real })
         } else {
@@ -90,41 +91,32 @@ export class DrainingServers {
   }
 
   async #sweepGroup(group: readonly Draining[]): Promise<void> {
-    const listed = await this.#listed(group)
-    // The server may be in use again since the sweep began.
-    const entries = group.filter((entry) => this.#entries.get(idOf(entry)) === entry)
-    for (const entry of entries) {
+    const [first] = group
+    if (!first) return
+    const listed = await realsOf(this.#deps.ipvs, first.server)
+    const done: IpvsChange[] = []
+    for (const entry of group) {
+      // The server may be in use again since the sweep began.
+      if (this.#entries.get(idOf(entry)) !== entry) continue
+      const now = listed.get(entry.key)
       // Its weight was not written, or somebody else gave it one. The next comparison finds it.
-      if ((listed.get(addressOf(entry.real))?.weight ?? 0) !== 0) this.forget(entry)
+      const isServing = now !== undefined && now.weight !== 0
+      if (!isServing && isBusy(now) && !this.#isOver(entry)) continue
+      this.forget(entry)
+      if (!isServing) done.push({ do: 'delete-real', server: entry.server, real: entry.real })
     }
-    const done = entries.filter(
-      (entry) => this.has(entry) && (!isBusy(listed, entry) || this.#isOver(entry)),
-    )
-    for (const entry of done) this.#entries.delete(idOf(entry))
     // A server that cannot be deleted is gone already, or the next verification finds it.
-    await this.#deps.ipvs.change(
-      done.map(({ server, real }) => ({ do: 'delete-real', server, real })),
-    )
+    await this.#deps.ipvs.change(done)
   }
 
   #isOver({ since }: Draining): boolean {
     const { gracePeriodMs, now } = this.#deps
     return gracePeriodMs > 0 && now() - since >= gracePeriodMs
   }
-
-  /** What the kernel holds of the virtual server of a group, by address. */
-  async #listed(group: readonly RealChange[]): Promise<Listed> {
-    const [first] = group
-    const listed = first ? await this.#deps.ipvs.listRealServers(first.server) : []
-    return new Map(listed.map((real) => [addressOf(real), real]))
-  }
 }
 
-type Listed = ReadonlyMap<string, ListedRealServer>
-
-function isBusy(listed: Listed, { real }: RealChange): boolean {
-  const now = listed.get(addressOf(real))
-  return now !== undefined && now.activeConnections + now.inactiveConnections > 0
+function isBusy(real: ListedRealServer | undefined): boolean {
+  return real !== undefined && real.activeConnections + real.inactiveConnections > 0
 }
 
 function groupByServer<T extends RealChange>(changes: readonly T[]): ReadonlyMap<string, T[]> {
@@ -137,8 +129,6 @@ function groupByServer<T extends RealChange>(changes: readonly T[]): ReadonlyMap
   }
   return groups
 }
-
-const addressOf = ({ ip, port }: RealServer): string => `${ip} ${port}`
 
 const idOf = ({ server, key }: Pick<RealChange, 'server' | 'key'>): string =>
   `${serverText(server)} ${key}`

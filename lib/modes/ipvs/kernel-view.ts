@@ -1,6 +1,12 @@
 import { Slice } from '../../async.js'
 import type { IpSets, SavedIpSet } from '../../kernel/ipset.js'
-import type { Ipvs, RealServer, ServerAddress, VirtualServer } from '../../kernel/ipvs.js'
+import type {
+  Ipvs,
+  ListedRealServer,
+  RealServer,
+  ServerAddress,
+  VirtualServer,
+} from '../../kernel/ipvs.js'
 import type { Links } from '../../kernel/links.js'
 import { cidrContains, hostPort, parseIp, type Cidr, type IpFamily } from '../../state/ip.js'
 import { addResource, changeReals, noChanges, type Changes } from './changes.js'
@@ -37,13 +43,19 @@ export async function readKernel(family: IpFamily, sources: ViewSources): Promis
   const listed = await ipvs.listServers(family)
   return {
     servers: new Map(listed.map((server) => [serverText(server), server])),
-    reals: async (server) => {
-      const reals = await ipvs.listRealServers(server)
-      return new Map(reals.map((real) => [hostPort(real.ip, real.port), real]))
-    },
+    reals: (server) => realsOf(ipvs, server),
     addresses: new Set(on),
     sets: await sets.list(),
   }
+}
+
+/** The real servers of a virtual server, by `Endpoint.key`. */
+export async function realsOf(
+  ipvs: Pick<Ipvs, 'listRealServers'>,
+  server: ServerAddress,
+): Promise<ReadonlyMap<string, ListedRealServer>> {
+  const reals = await ipvs.listRealServers(server)
+  return new Map(reals.map((real) => [hostPort(real.ip, real.port), real]))
 }
 
 export interface CompareOptions {
