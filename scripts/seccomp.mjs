@@ -12,8 +12,8 @@ const ofPrograms = words(`
   getegid geteuid getgid getpeername getpid getppid getpriority getrandom getresgid getresuid getrlimit
   getrusage getsockname getsockopt gettid gettimeofday getuid inotify_add_watch inotify_init1
   inotify_rm_watch ioctl kill listen lseek lstat madvise membarrier mkdir mmap mprotect mremap munmap
-  nanosleep newfstatat open openat pipe pipe2 pkey_alloc pkey_free pkey_mprotect poll ppoll prctl pread64
-  prlimit64 pselect6 pwrite64 read readlink readlinkat readv recvfrom recvmmsg recvmsg rename renameat2
+  nanosleep newfstatat open openat pidfd_open pipe pipe2 pkey_alloc pkey_free pkey_mprotect poll ppoll prctl
+  pread64 prlimit64 pselect6 pwrite64 read readlink readlinkat readv recvfrom recvmmsg recvmsg rename renameat2
   restart_syscall riscv_flush_icache rmdir rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigreturn
   rt_sigsuspend rt_sigtimedwait sched_get_priority_max sched_get_priority_min sched_getaffinity
   sched_getparam sched_getscheduler sched_setaffinity sched_yield sendmmsg sendmsg sendto set_robust_list

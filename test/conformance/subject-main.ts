@@ -10,6 +10,7 @@ import { KernelError, messageOf } from '../../lib/errors.js'
 import { CheckThread } from '../../lib/sources/health/check-thread.js'
 import { HealthChecks } from '../../lib/sources/health/health-checks.js'
 import { Conntrack } from '../../lib/kernel/conntrack.js'
+import { startProgramsQuickly } from '../../lib/kernel/posix-spawn.js'
 import { modeNames } from '../../lib/modes/registry.js'
 import type { Log, Meter, Mode } from '../../lib/modes/mode.js'
 import type { IpFamily } from '../../lib/state/ip.js'
@@ -244,6 +245,7 @@ async function running(name: string, given: Given) {
 }
 
 const [, , name = '', settingsText = '{}', cgroup = ''] = process.argv
+await startProgramsQuickly()
 if (settingsText === 'probe') {
   process.stdout.write(`${JSON.stringify(await missingFor(name))}\n`)
   process.exit()

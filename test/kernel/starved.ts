@@ -4,9 +4,14 @@
  */
 import { closeSync, openSync } from 'node:fs'
 import { spawn, type ChildProcess } from 'node:child_process'
+import koffi from 'koffi'
 import { runCommand } from '../../lib/kernel/command.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
+import { startProgramsQuickly } from '../../lib/kernel/posix-spawn.js'
 import { NftMonitor } from '../../lib/kernel/nftables/monitor.js'
+
+/** RLIMIT_NOFILE of Linux. */
+const openFiles = 7
 
 const say = (line: object) => process.stdout.write(`${JSON.stringify(line)}\n`)
 
@@ -33,10 +38,23 @@ const outcome = (work: Promise<unknown>) =>
 
 // Node itself opens some descriptors at the first child, so this one comes before.
 await runCommand('true', [])
-for (const [what, run] of Object.entries({ runCommand, runProgram })) {
-  const without = await starved(() => outcome(run('true', [])))
-  say({ what, starved: without, later: await outcome(run('true', [])) })
+const tryBoth = async (how: string) => {
+  for (const [what, run] of Object.entries({ runCommand, runProgram })) {
+    const without = await starved(() => outcome(run('true', [])))
+    say({ what: `${what}${how}`, starved: without, later: await outcome(run('true', [])) })
+  }
 }
+await tryBoth('')
+await startProgramsQuickly()
+await tryBoth(' quickly')
+// Its streams free descriptors as they close, so the limit itself is lowered.
+const setLimit = koffi.load(null).func('int setrlimit(int, void *)')
+const limitFiles = (most: bigint): unknown => setLimit(openFiles, BigUint64Array.of(most, 64n))
+const running = outcome(runProgram('sh', ['-c', 'exec >&- 2>&-; sleep 0.2']))
+limitFiles(3n)
+const later = await running
+limitFiles(64n)
+say({ what: 'a program that ends without descriptors', later })
 
 const end = new AbortController()
 await new Promise<void>((resolve) => {
@@ -58,4 +76,4 @@ await new Promise<void>((resolve) => {
     await new Promise((next) => setTimeout(next, 60))
   })
 })
-say({ what: 'NftMonitor', starved: 'tried again', later: 'works' })
+say({ what: 'NftMonitor', later: 'works' })

@@ -8,7 +8,7 @@ const script = new URL('./starved.js', import.meta.url).pathname
 
 interface Outcome {
   readonly what: string
-  readonly starved: string
+  readonly starved?: string
   readonly later: string
 }
 
@@ -28,10 +28,17 @@ t.test(
     t.equal(code, 0, complaints)
     t.same(
       outcomes.map(({ what }) => what),
-      ['runCommand', 'runProgram', 'NftMonitor'],
+      [
+        'runCommand',
+        'runProgram',
+        'runCommand quickly',
+        'runProgram quickly',
+        'a program that ends without descriptors',
+        'NftMonitor',
+      ],
     )
     for (const { what, starved, later } of outcomes) {
-      if (what !== 'NftMonitor') {
+      if (starved !== undefined) {
         t.match(
           starved,
           /Error: run \S+: .*EMFILE.*; no file descriptors are left, raise the limit/,

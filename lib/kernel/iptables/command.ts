@@ -1,5 +1,6 @@
-import { spawn, type ChildProcess } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { delimiter } from 'node:path'
+import type { Readable, Writable } from 'node:stream'
 import { IptablesError } from './error.js'
 
 export interface CommandOutput {
@@ -22,36 +23,83 @@ export interface RunOptions {
   readonly onOutput?: (text: string) => void
 }
 
+/** How a program ended: with an exit code, or by a signal. */
+export interface Ended {
+  readonly code: number | null
+  readonly signal: string | null
+}
+
+/** A program that runs. Without descriptors it has no streams. */
+export interface StartedProgram {
+  readonly stdin: Writable | null | undefined
+  readonly stdout: Readable | null | undefined
+  readonly stderr: Readable | null | undefined
+  kill(): void
+  /** One of the two is called: once the program and its streams have ended, or if it never ran. */
+  onEnd(tell: (ended: Ended) => void, cannotRun: (cause: unknown) => void): void
+}
+
+/** Starts a program, never by a shell. May throw where it cannot be started. */
+export type Start = (
+  file: string,
+  args: readonly string[],
+  environment: Environment,
+) => StartedProgram
+
+let start: Start = (file, args, env) => {
+  const child = spawn(file, args, { stdio: ['pipe', 'pipe', 'pipe'], shell: false, env })
+  return {
+    stdin: child.stdin,
+    stdout: child.stdout,
+    stderr: child.stderr,
+    kill: () => child.kill('SIGKILL'),
+    onEnd: (tell, cannotRun) => {
+      child.once('error', cannotRun)
+      child.once('close', (code, signal) => tell({ code, signal }))
+    },
+  }
+}
+
+/** Programs are started by `other` from now on. */
+export function startProgramsWith(other: Start): void {
+  start = other
+}
+
 /** Never starts a shell. Programs print in the C locale. */
 export const runProgram: Run = (file, args, options = {}) =>
   new Promise((resolve, reject) => {
-    const cannotRun = (cause: unknown) => reject(startFailure(file, cause))
-    let child: ChildProcess
-    try {
-      child = spawn(file, args, {
-        stdio: ['pipe', 'pipe', 'pipe'],
-        shell: false,
-        env: programEnvironment(),
-      })
-    } catch (cause) {
-      // Node throws at once where it cannot fork, because memory or processes are used up.
-      cannotRun(cause)
-      return
-    }
-    const { stdin, stdout: output, stderr: complaints } = child
-    // Without descriptors there are no streams, and the error comes as an event.
-    if (!stdin || !output || !complaints) {
-      child.once('error', cannotRun)
-      return
-    }
-    const stdout: Buffer[] = []
-    const stderr: Buffer[] = []
     const timeoutMs = options.timeoutMs ?? 120_000
     let timedOut = false
     const timer = setTimeout(() => {
       timedOut = true
-      child.kill('SIGKILL')
+      program.kill()
     }, timeoutMs)
+    const cannotRun = (cause: unknown) => {
+      clearTimeout(timer)
+      reject(startFailure(file, cause))
+    }
+    let program: StartedProgram
+    try {
+      program = start(file, args, programEnvironment())
+    } catch (cause) {
+      // Memory, processes or descriptors are used up, or there is no such program.
+      cannotRun(cause)
+      return
+    }
+    const stdout: Buffer[] = []
+    const stderr: Buffer[] = []
+    program.onEnd(({ code, signal }) => {
+      clearTimeout(timer)
+      const complaint = Buffer.concat(stderr).toString('utf8')
+      const fail = (kind: 'timed-out' | 'failed', reason: string) =>
+        reject(new IptablesError(kind, `run ${file}: ${reason}`, { detail: complaint }))
+      if (timedOut) fail('timed-out', `no end after ${timeoutMs} ms`)
+      else if (code === null) fail('failed', `killed by ${String(signal)}`)
+      else resolve({ code, stdout: Buffer.concat(stdout).toString('utf8'), stderr: complaint })
+    }, cannotRun)
+    const { stdin, stdout: output, stderr: complaints } = program
+    // Without streams the error comes as an event.
+    if (!stdin || !output || !complaints) return
     const { onOutput } = options
     if (onOutput) output.setEncoding('utf8').on('data', onOutput)
     else output.on('data', (chunk: Buffer) => stdout.push(chunk))
@@ -59,19 +107,6 @@ export const runProgram: Run = (file, args, options = {}) =>
     // A program that exits before it has read everything closes the pipe; its exit code says why.
     stdin.on('error', () => undefined)
     stdin.end(options.stdin ?? '')
-    child.on('error', (cause) => {
-      clearTimeout(timer)
-      cannotRun(cause)
-    })
-    child.on('close', (code, killedBy) => {
-      clearTimeout(timer)
-      const complaint = Buffer.concat(stderr).toString('utf8')
-      const fail = (kind: 'timed-out' | 'failed', reason: string) =>
-        reject(new IptablesError(kind, `run ${file}: ${reason}`, { detail: complaint }))
-      if (timedOut) fail('timed-out', `no end after ${timeoutMs} ms`)
-      else if (code === null) fail('failed', `killed by ${String(killedBy)}`)
-      else resolve({ code, stdout: Buffer.concat(stdout).toString('utf8'), stderr: complaint })
-    })
   })
 
 const noDescriptors: ReadonlySet<unknown> = new Set(['EMFILE', 'ENFILE'])

@@ -2,6 +2,7 @@ import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { runCommand, type CommandOptions, type CommandResult } from '../../kernel/command.js'
+import { startProgramsQuickly } from '../../kernel/posix-spawn.js'
 import { startAgent, type Agent } from './agent.js'
 import { addNodeCgroup, removeCgroup, sweepCgroups } from './cgroups.js'
 import { addressRounds, linkCommands, type NamespaceNames } from './links.js'
@@ -73,6 +74,7 @@ const bridging = {
  * it closes, when this process exits and when it is killed.
  */
 export async function createWorld(options: WorldOptions): Promise<World> {
+  await startProgramsQuickly()
   await sweepWorlds()
   if (options.withCgroup === true) sweepCgroups()
   const names = namespaceNames(options.name)
