@@ -13,7 +13,7 @@ import {
 /**
  * Starts programs by `posix_spawn` from now on, where this can be done. Node forks: the kernel
  * copies the page tables of this process while the thread that syncs waits, and each page that is
- * written afterwards costs a fault. That takes 2 to 5 ms, and this a quarter of one.
+ * written afterwards costs a fault. That takes 1 to 5 ms, and this a fifth of one.
  */
 export async function startProgramsQuickly(): Promise<void> {
   if (!isLinux()) return
