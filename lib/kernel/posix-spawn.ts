@@ -3,12 +3,7 @@ import { Socket } from 'node:net'
 import { constants } from 'node:os'
 import { getSystemErrorName } from 'node:util'
 import { isLinux } from '../platform.js'
-import {
-  startProgramsWith,
-  type Ended,
-  type Start,
-  type StartedProgram,
-} from './iptables/command.js'
+import { startProgramsWith, type Ended, type Start, type StartedProgram } from './iptables/start.js'
 
 /**
  * Starts programs by `posix_spawn` from now on, where this can be done. Node forks: the kernel

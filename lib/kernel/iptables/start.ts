@@ -1,0 +1,46 @@
+import { spawn } from 'node:child_process'
+import type { Readable, Writable } from 'node:stream'
+
+/** How a program ended: with an exit code, or by a signal. */
+export interface Ended {
+  readonly code: number | null
+  readonly signal: string | null
+}
+
+/** A program that runs. Without descriptors it has no streams. */
+export interface StartedProgram {
+  readonly stdin: Writable | null | undefined
+  readonly stdout: Readable | null | undefined
+  readonly stderr: Readable | null | undefined
+  kill(): void
+  /** One of the two is called: once the program and its streams have ended, or if it never ran. */
+  onEnd(tell: (ended: Ended) => void, cannotRun: (cause: unknown) => void): void
+}
+
+/** Starts a program, never by a shell. May throw where it cannot be started. */
+export type Start = (
+  file: string,
+  args: readonly string[],
+  environment: Readonly<Record<string, string | undefined>>,
+) => StartedProgram
+
+let start: Start = (file, args, env) => {
+  const child = spawn(file, args, { stdio: ['pipe', 'pipe', 'pipe'], shell: false, env })
+  return {
+    stdin: child.stdin,
+    stdout: child.stdout,
+    stderr: child.stderr,
+    kill: () => child.kill('SIGKILL'),
+    onEnd: (tell, cannotRun) => {
+      child.once('error', cannotRun)
+      child.once('close', (code, signal) => tell({ code, signal }))
+    },
+  }
+}
+
+/** Programs are started by `other` from now on. */
+export function startProgramsWith(other: Start): void {
+  start = other
+}
+
+export const startProgram: Start = (file, args, environment) => start(file, args, environment)
