@@ -32,10 +32,13 @@ t.test('nothing is ever run through a shell', (t) => {
   t.end()
 })
 
+const startsProcesses = (text: string) => /'node:child_process'|\bposix_spawnp?\(/.test(text)
+
 t.test('processes are started in few places, by a list of arguments', (t) => {
-  const starting = sources.filter(({ text }) => text.includes("'node:child_process'"))
+  const starting = sources.filter(({ text }) => startsProcesses(text))
   const known = [
-    'lib/kernel/iptables/command.ts',
+    'lib/kernel/iptables/start.ts',
+    'lib/kernel/posix-spawn.ts',
     'lib/kernel/nftables/monitor.ts',
     reaper,
     'lib/lab/world/world.ts',
@@ -70,15 +73,16 @@ t.test('the program of a node contains no laboratory and no shell', (t) => {
     [],
   )
   const starting = [...reached].filter((file) =>
-    readFileSync(join(root, file), 'utf8').includes("'node:child_process'"),
+    startsProcesses(readFileSync(join(root, file), 'utf8')),
   )
   t.same(starting.sort(), [
     // `kube-proxy trace`.
     'lib/inspect/trace/legacy-trace.ts',
     'lib/inspect/trace/trace-rule.ts',
-    'lib/kernel/iptables/command.ts',
+    'lib/kernel/iptables/start.ts',
     // `nft monitor`, if netlink cannot be used.
     'lib/kernel/nftables/monitor.ts',
+    'lib/kernel/posix-spawn.ts',
   ])
   t.end()
 })
