@@ -6,7 +6,7 @@ import { apiPortOnNode } from './kubernetes-service.js'
 import { NodeGauge } from './node-gauge.js'
 import { proxyCommand, watchProxy } from './proxy-process.js'
 import { runCommand } from '../../kernel/command.js'
-import { startAgent, type Agent } from '../world/agent.js'
+import { startAgent } from '../world/agent.js'
 import { byPlace, roomsWith, type ClusterLayout, type TestBed } from './test-bed.js'
 import type { Place } from '../world/topology.js'
 
@@ -80,14 +80,7 @@ export async function buildOnLoopback(): Promise<TestBed> {
   const layout = loopbackLayout(second)
   const [metrics, health] = [`127.${second}.0.1:10249`, `127.${second}.0.1:10256`]
   const gauge = new NodeGauge({ metrics: `http://${metrics}`, health: `http://${health}` })
-  const agents = new Map<Place, Agent>()
-  const agentOf = (place: Place) => {
-    const known = agents.get(place)
-    if (known) return known
-    const agent = startAgent()
-    agents.set(place, agent)
-    return agent
-  }
+  const agent = startAgent()
   const flags = [
     ...['--hostname-override', 'node-1', '--cluster-cidr', layout.clusterCidr],
     ...['--metrics-bind-address', metrics, '--healthz-bind-address', health],
@@ -101,19 +94,19 @@ export async function buildOnLoopback(): Promise<TestBed> {
     gauge,
     // All places share a network, so a sender must choose its own address.
     flow: (place, request) =>
-      agentOf(place).flow({
+      agent.flow({
         ...(place === 'node' ? {} : { from: layout.addresses[place][0] ?? '' }),
         fromPort: 0,
         ...request,
       }),
-    serve: ({ place, addresses }, server, answered) =>
-      agentOf(place).serve({ ...server, addresses, protocols: ['TCP', 'UDP'] }, answered),
-    stopServing: ({ place }, name) => agentOf(place).stopServing(name),
+    serve: ({ addresses }, server, answered) =>
+      agent.serve({ ...server, addresses, protocols: ['TCP', 'UDP'] }, answered),
+    stopServing: (_, name) => agent.stopServing(name),
     openApi: (url) => Promise.resolve(url.origin),
     startProxy: (args, onLine) =>
       startOnThisMachine([...wrapper, ...proxyCommand([...flags, ...args])], onLine),
     close: async () => {
-      await Promise.all([...agents.values()].map((agent) => agent.close()))
+      await agent.close()
       await gauge.close()
       const closed = once(claim, 'close')
       claim.close()

@@ -90,15 +90,21 @@ export interface Answered {
 /** The most requests of a backend that are reported at once; the log of a pod keeps no more. */
 export const mostAnswered = 1000
 
-/** The requests that the backends of an agent answered since the last report, by their names. */
+/** The requests that backends answered since the last report, by the number of the listener. */
 export interface AgentNews {
-  readonly answered: ReadonlyMap<string, readonly Answered[]>
+  readonly answered: ReadonlyMap<number, readonly Answered[]>
 }
 
-export type AgentCommand =
+export type AgentCommand = ServerCommand | ClientCommand
+
+/** The thread moves to the place first. */
+export type ServerCommand = { readonly place: AgentPlace } & (
   | { readonly op: 'write'; readonly values: Readonly<Record<string, string>> }
-  | { readonly op: 'serve'; readonly request: ServeRequest; readonly tells: boolean }
-  | { readonly op: 'stop-serving'; readonly name?: string | undefined }
+  | { readonly op: 'serve'; readonly request: ServeRequest; readonly listener: number | undefined }
+  | { readonly op: 'stop-serving'; readonly name: string | undefined }
+)
+
+export type ClientCommand =
   | { readonly op: 'flow'; readonly request: FlowRequest }
   | { readonly op: 'send'; readonly id: string; readonly timeoutMs: number }
   | { readonly op: 'forget'; readonly id: string }

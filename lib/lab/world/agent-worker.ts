@@ -1,8 +1,9 @@
-/** The part of an agent that lives in a worker thread inside its namespace. */
+/** A thread of agents: it serves at many places, or makes connections at one. */
 import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { parentPort, workerData } from 'node:worker_threads'
+import { Turns } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import {
   mostAnswered,
@@ -14,7 +15,7 @@ import {
   type FlowResult,
   type NumberedCommand,
   type AgentCommand,
-  type ServeRequest,
+  type ServerCommand,
 } from './agent-protocol.js'
 import { startBackendServers, type BackendServers } from './backend-servers.js'
 import { openConversation, type Conversation } from './client-flows.js'
@@ -31,9 +32,18 @@ const mostTries = 30
 const tryAgainMs = 50
 
 const kept = new Map<string, Conversation>()
-/** Answered requests by the name of the backend, until they are reported. */
-let answered = new Map<string, Answered[]>()
-let serving: { readonly name: string; readonly servers: BackendServers }[] = []
+/** Answered requests by the number of the listener, until they are reported. */
+let answered = new Map<number, Answered[]>()
+let serving: Serving[] = []
+
+interface Serving {
+  readonly namespace: string | undefined
+  readonly name: string
+  readonly servers: BackendServers
+}
+/** A socket belongs to the namespace where the thread is when it opens, so that must not change. */
+const turns = new Turns()
+let here: AgentPlace = { namespace: undefined, cgroup: undefined }
 /** Below node ports and the kernel's own choices, so that no server listens there. */
 const clientPorts = { first: 11_000, last: 29_999 }
 let lastPort = clientPorts.first
@@ -41,18 +51,9 @@ let lastPort = clientPorts.first
 async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
   switch (command.op) {
     case 'write':
-      for (const [path, value] of Object.entries(command.values)) writeFileSync(path, value)
-      return []
-    case 'serve': {
-      const servers = await serve(command.request, command.tells)
-      // The list is read after the wait, because it may be replaced while the servers start.
-      serving.push({ name: command.request.name, servers })
-      return []
-    }
+    case 'serve':
     case 'stop-serving':
-      await stopServing(command.name)
-      // The owner of the agent removes its listener next, so all news must be told now.
-      tellNews()
+      await turns.take(() => performAt(command))
       return []
     case 'flow':
       return flow(command.request)
@@ -71,15 +72,48 @@ async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
   }
 }
 
+async function performAt(command: ServerCommand): Promise<void> {
+  const { namespace } = command.place
+  switch (command.op) {
+    case 'write':
+      moveTo(command.place)
+      for (const [path, value] of Object.entries(command.values)) writeFileSync(path, value)
+      return
+    case 'serve': {
+      moveTo(command.place)
+      const servers = await serve(command)
+      serving.push({ namespace, name: command.request.name, servers })
+      return
+    }
+    case 'stop-serving':
+      await stopServing(namespace, command.name)
+      // The owner of the agent removes its listener next, so all news must be told now.
+      tellNews()
+  }
+}
+
+/** A thread cannot go back to the network of its process, so it never leaves that for one. */
+function moveTo({ namespace, cgroup }: AgentPlace): void {
+  if (namespace !== undefined && namespace !== here.namespace) joinNetworkNamespace(namespace)
+  if (cgroup !== undefined && here.cgroup === undefined) joinCgroup(cgroup)
+  if (cgroup === undefined && here.cgroup !== undefined) joinCgroup(dirname(here.cgroup))
+  here = { namespace, cgroup }
+}
+
+/** Zero means the thread that writes. */
+function joinCgroup(folder: string): void {
+  writeFileSync(join(folder, 'cgroup.threads'), '0')
+}
+
 /**
  * Tries again while a port is taken. A program that this process has just started holds all sockets
  * of this process until it executes, also those that were closed a moment ago.
  */
-async function serve(request: ServeRequest, tells: boolean): Promise<BackendServers> {
+async function serve({ request, listener }: ServeCommand): Promise<BackendServers> {
   for (let tries = 1; ; tries++) {
     try {
       return await startBackendServers(request, (each) => {
-        if (tells) note(request.name, each)
+        if (listener !== undefined) note(listener, each)
       })
     } catch (error) {
       if (tries === mostTries || (error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error
@@ -88,10 +122,12 @@ async function serve(request: ServeRequest, tells: boolean): Promise<BackendServ
   }
 }
 
-function note(name: string, each: Answered): void {
+type ServeCommand = Extract<ServerCommand, { readonly op: 'serve' }>
+
+function note(listener: number, each: Answered): void {
   if (answered.size === 0) setTimeout(tellNews, newsMs)
-  const known = answered.get(name) ?? []
-  answered.set(name, known)
+  const known = answered.get(listener) ?? []
+  answered.set(listener, known)
   known.push(each)
   if (known.length > mostAnswered) known.shift()
 }
@@ -102,9 +138,11 @@ function tellNews(): void {
   answered = new Map()
 }
 
-/** Ends the servers of this name, or all without a name. */
-async function stopServing(name: string | undefined): Promise<void> {
-  const ending = serving.filter((each) => name === undefined || each.name === name)
+/** Ends the servers of this name at a place, or all there without a name. */
+async function stopServing(namespace: string | undefined, name: string | undefined): Promise<void> {
+  const isMeant = (each: Serving) =>
+    each.namespace === namespace && (name === undefined || each.name === name)
+  const ending = serving.filter(isMeant)
   serving = serving.filter((each) => !ending.includes(each))
   await Promise.all(ending.map(({ servers }) => servers.close()))
 }
@@ -147,10 +185,7 @@ function freshPort(): number {
 
 if (parentPort) {
   const port = parentPort
-  const { namespace, cgroup } = workerData as AgentPlace
-  if (namespace !== undefined) joinNetworkNamespace(namespace)
-  // Zero means the thread that writes.
-  if (cgroup !== undefined) writeFileSync(join(cgroup, 'cgroup.threads'), '0')
+  moveTo(workerData as AgentPlace)
   port.on('message', ({ number, command }: NumberedCommand) => {
     perform(command).then(
       (results) => port.postMessage({ number, results } satisfies AgentAnswer),

@@ -13,7 +13,7 @@ import type {
 } from './agent-protocol.js'
 import type { StrayRequest } from './stray-segment.js'
 
-/** A thread inside a namespace that serves as a backend and makes connections as a client. */
+/** Serves as a backend and makes connections as a client, at one place. */
 export interface Agent {
   /** Runs the conversations of a request. A failure in the network is a result, not a rejection. */
   flow(request: FlowRequest): Promise<readonly FlowResult[]>
@@ -25,10 +25,14 @@ export interface Agent {
   serve(request: ServeRequest, answered?: AnsweredListener): Promise<void>
   /** Answers the next segment of a connection to this place with one outside of the window. */
   stray(request: StrayRequest): Promise<void>
-  /** Ends the servers of this name, or all of this agent, and the connections they hold. */
+  /** Ends the servers of this name, or all at this place, and the connections they hold. */
   stopServing(name?: string): Promise<void>
   /** Writes files as seen from the namespace: its `/proc/sys/net`. */
   write(values: Readonly<Record<string, string>>): Promise<void>
+}
+
+interface Closable {
+  /** Ends the threads, and with them all servers and connections. */
   close(): Promise<void>
 }
 
@@ -40,92 +44,151 @@ interface Waiting {
   readonly reject: (error: Error) => void
 }
 
+const thisNetwork: AgentPlace = { namespace: undefined, cgroup: undefined }
+
+/** Starts an agent in the network of this process. It is one thread. */
+export function startAgent(): Agent & Closable {
+  const thread = new Thread(thisNetwork)
+  const agent = agentAt(thisNetwork, { server: thread, client: () => thread })
+  return { ...agent, close: () => thread.terminate() }
+}
+
 /**
- * Starts an agent as a worker thread. A thread may be in a network namespace of its own, so a world
- * of ten places costs one process. Without a namespace it uses the network of this process. With a
- * cgroup, which must be a threaded one, its sockets belong to that cgroup.
+ * Starts agents in network namespaces. A thread may be in one of its own, so a world of ten places
+ * costs one process. A thread costs 70 ms of processor time: all agents serve from one, which moves
+ * to each namespace in turn, and an agent gets another one with its first connection.
  */
-export function startAgent(namespace?: string, cgroup?: string): Agent {
-  const { ask, listeners, terminate } = startWorker({ namespace, cgroup })
-  const tell = async (command: AgentCommand) => {
-    await ask(command)
+export function startAgents<Name>(
+  places: ReadonlyMap<Name, AgentPlace>,
+): Closable & { readonly agents: ReadonlyMap<Name, Agent> } {
+  const server = new Thread(thisNetwork)
+  const threads = [server]
+  let isClosed = false
+  const agents = [...places].map(([name, place]): [Name, Agent] => {
+    let started: Thread | undefined
+    const client = () => {
+      if (started) return started
+      if (isClosed) throw new Error('make a connection: the agent is closed')
+      started = new Thread(place)
+      threads.push(started)
+      return started
+    }
+    return [name, agentAt(place, { server, client })]
+  })
+  const close = async () => {
+    isClosed = true
+    await Promise.all(threads.map((thread) => thread.terminate()))
+  }
+  return { agents: new Map(agents), close }
+}
+
+interface Threads {
+  readonly server: Thread
+  readonly client: () => Thread
+}
+
+function agentAt(place: AgentPlace, { server, client }: Threads): Agent {
+  /** Numbers of listeners, with the names of their servers. */
+  let listening: { readonly name: string; readonly number: number }[] = []
+  const tell = async (thread: Thread, command: AgentCommand) => {
+    await thread.ask(command)
   }
   return {
-    flow: (request) => ask({ op: 'flow', request }),
+    flow: async (request) => client().ask({ op: 'flow', request }),
     send: async (id, timeoutMs = 2000) => {
-      const [result] = await ask({ op: 'send', id, timeoutMs })
+      const [result] = await client().ask({ op: 'send', id, timeoutMs })
       return result ?? { outcome: 'dropped', latencyMs: timeoutMs }
     },
-    forget: (id) => tell({ op: 'forget', id }),
+    forget: async (id) => tell(client(), { op: 'forget', id }),
+    stray: async (request) => tell(client(), { op: 'stray', request }),
     serve: (request, answered) => {
-      if (answered) listeners.set(request.name, answered)
-      return tell({ op: 'serve', request, tells: answered !== undefined })
+      const listener = answered && server.listen(answered)
+      if (listener !== undefined) listening.push({ name: request.name, number: listener })
+      return tell(server, { op: 'serve', place, request, listener })
     },
-    stray: (request) => tell({ op: 'stray', request }),
     stopServing: async (name) => {
-      await tell({ op: 'stop-serving', name })
-      if (name === undefined) listeners.clear()
-      else listeners.delete(name)
+      await tell(server, { op: 'stop-serving', place, name })
+      const ended = listening.filter((each) => name === undefined || each.name === name)
+      listening = listening.filter((each) => !ended.includes(each))
+      for (const { number } of ended) server.unlisten(number)
     },
-    write: (values) => tell({ op: 'write', values }),
-    close: async () => {
-      await terminate()
-    },
+    write: (values) => tell(server, { op: 'write', place, values }),
   }
 }
 
-function startWorker({ namespace, cgroup }: AgentPlace) {
-  const worker = new Worker(new URL('./agent-worker.js', import.meta.url), {
-    workerData: { namespace, cgroup } satisfies AgentPlace,
-    // Coverage and loaders of this process would slow the start of every thread.
-    execArgv: [],
-  })
-  const where = namespace ?? 'the network of this process'
-  const waiting = new Map<number, Waiting>()
-  /** By the name of the backend. */
-  const listeners = new Map<string, AnsweredListener>()
-  let numbers = 0
-  let ended: Error | undefined
-  let isClosing = false
-  const end = (error: Error) => {
-    ended ??= error
-    for (const { reject } of waiting.values()) reject(ended)
-    waiting.clear()
-  }
-  worker.on('message', (answer: AgentAnswer | AgentNews) => {
-    if ('answered' in answer) {
-      for (const [name, list] of answer.answered) listeners.get(name)?.(list)
-      return
-    }
-    waiting.get(answer.number)?.resolve(answer)
-    waiting.delete(answer.number)
-  })
-  worker.on('error', (cause: Error) => end(cause))
-  worker.on('exit', () => end(new Error(`agent in ${where} has ended`)))
-  // Only a command under way keeps the process alive, as with a socket.
-  worker.unref()
+/** A worker thread of agent-worker.ts. */
+class Thread {
+  readonly #place: AgentPlace
+  readonly #worker: Worker
+  readonly #waiting = new Map<number, Waiting>()
+  readonly #listeners = new Map<number, AnsweredListener>()
+  #numbers = 0
+  #ended: Error | undefined
+  #isClosing = false
 
-  const ask = async (command: AgentCommand): Promise<readonly FlowResult[]> => {
-    if (ended) throw ended
-    const number = numbers++
-    worker.ref()
+  constructor(place: AgentPlace) {
+    this.#place = place
+    this.#worker = new Worker(new URL('./agent-worker.js', import.meta.url), {
+      workerData: place,
+      // Coverage and loaders of this process would slow the start of every thread.
+      execArgv: [],
+    })
+    this.#worker.on('message', (message: AgentAnswer | AgentNews) => this.#hear(message))
+    this.#worker.on('error', (cause: Error) => this.#end(cause))
+    this.#worker.on('exit', () => this.#end(new Error('the thread of the agent has ended')))
+    // Only a command under way keeps the process alive, as with a socket.
+    this.#worker.unref()
+  }
+
+  async ask(command: AgentCommand): Promise<readonly FlowResult[]> {
+    if (this.#ended) throw this.#ended
+    const number = this.#numbers++
+    this.#worker.ref()
     try {
       const { results, error } = await new Promise<AgentAnswer>((resolve, reject) => {
-        waiting.set(number, { resolve, reject })
-        worker.postMessage({ number, command } satisfies NumberedCommand)
+        this.#waiting.set(number, { resolve, reject })
+        this.#worker.postMessage({ number, command } satisfies NumberedCommand)
       })
       if (error !== undefined) {
+        const { namespace } = 'place' in command ? command.place : this.#place
+        const where = namespace ?? 'the network of this process'
         throw new KernelError('failed', `${command.op} in ${where}: ${error}`)
       }
       return results ?? []
     } finally {
       // The process waits for a thread that is being closed.
-      if (waiting.size === 0 && !isClosing) worker.unref()
+      if (this.#waiting.size === 0 && !this.#isClosing) this.#worker.unref()
     }
   }
-  const terminate = () => {
-    isClosing = true
-    return worker.terminate()
+
+  /** The number of the listener, for `serve` and `unlisten`. */
+  listen(listener: AnsweredListener): number {
+    const number = this.#numbers++
+    this.#listeners.set(number, listener)
+    return number
   }
-  return { ask, listeners, terminate }
+
+  unlisten(number: number): void {
+    this.#listeners.delete(number)
+  }
+
+  async terminate(): Promise<void> {
+    this.#isClosing = true
+    await this.#worker.terminate()
+  }
+
+  #hear(message: AgentAnswer | AgentNews): void {
+    if ('answered' in message) {
+      for (const [number, list] of message.answered) this.#listeners.get(number)?.(list)
+      return
+    }
+    this.#waiting.get(message.number)?.resolve(message)
+    this.#waiting.delete(message.number)
+  }
+
+  #end(error: Error): void {
+    this.#ended ??= error
+    for (const { reject } of this.#waiting.values()) reject(this.#ended)
+    this.#waiting.clear()
+  }
 }

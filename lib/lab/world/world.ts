@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { runCommand, type CommandOptions, type CommandResult } from '../../kernel/command.js'
 import { startProgramsQuickly } from '../../kernel/posix-spawn.js'
-import { startAgent, type Agent } from './agent.js'
+import { startAgents, type Agent } from './agent.js'
 import { addNodeCgroup, removeCgroup, sweepCgroups } from './cgroups.js'
 import { addressRounds, linkCommands, type NamespaceNames } from './links.js'
 import {
@@ -100,7 +100,7 @@ class NamespaceWorld implements World {
   readonly hasSctp = hasSctp()
   readonly cgroup: string | undefined
   readonly #reaper: Reaper
-  readonly #agents = new Map<Place, Agent>()
+  #agents: ReturnType<typeof startAgents<Place>> | undefined
   readonly #children = new Set<ChildProcessWithoutNullStreams>()
 
   constructor(namespaces: NamespaceNames, reaper: Reaper, cgroup: string | undefined) {
@@ -111,10 +111,14 @@ class NamespaceWorld implements World {
 
   async build(ports: readonly number[]): Promise<void> {
     await addNamespaces(places.map((place) => this.namespaces[place]))
-    for (const place of places) {
-      const cgroup = isOnNode(place) ? this.cgroup : undefined
-      this.#agents.set(place, startAgent(this.namespaces[place], cgroup))
-    }
+    this.#agents = startAgents(
+      new Map(
+        places.map((place) => {
+          const cgroup = isOnNode(place) ? this.cgroup : undefined
+          return [place, { namespace: this.namespaces[place], cgroup }]
+        }),
+      ),
+    )
     // Interfaces inherit the defaults when they are made, so these come first.
     await this.#everywhere((agent, place) =>
       agent.write(place === 'node' || place === 'node-2' ? nodeValues() : everywhere),
@@ -137,7 +141,7 @@ class NamespaceWorld implements World {
   }
 
   agent(place: Place): Agent {
-    const agent = this.#agents.get(place)
+    const agent = this.#agents?.agents.get(place)
     if (!agent) throw new Error(`use ${place}: the world is closed`)
     return agent
   }
@@ -157,8 +161,8 @@ class NamespaceWorld implements World {
   async close(): Promise<void> {
     const exits = [...this.#children].map((child) => once(child, 'exit'))
     for (const child of this.#children) child.kill('SIGKILL')
-    await Promise.all([...exits, ...[...this.#agents.values()].map((agent) => agent.close())])
-    this.#agents.clear()
+    await Promise.all([...exits, this.#agents?.close()])
+    this.#agents = undefined
     if (this.cgroup !== undefined) await removeCgroup(this.cgroup)
     await this.#reaper.reap()
   }
@@ -172,6 +176,6 @@ class NamespaceWorld implements World {
   }
 
   async #everywhere(act: (agent: Agent, place: Place) => Promise<void>): Promise<void> {
-    await Promise.all([...this.#agents].map(([place, agent]) => act(agent, place)))
+    await Promise.all(places.map((place) => act(this.agent(place), place)))
   }
 }
