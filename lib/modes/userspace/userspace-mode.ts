@@ -5,6 +5,7 @@ import type { Run } from '../../kernel/iptables.js'
 import { farewellsSent } from '../../kernel/sockets/listening.js'
 import { type IpFamily } from '../../state/ip.js'
 import { Complaints } from '../complaints.js'
+import type { ForeignCommits } from '../foreign-commits.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, Mode, ModeContext } from '../mode.js'
 import { FamilyApplier } from './apply.js'
@@ -13,6 +14,7 @@ import type { Listeners } from './listeners/listeners.js'
 import { checkBindAddress, userspacePlanner, type UserspacePlan } from './plan.js'
 import {
   linux,
+  openForeignCommits,
   openIptables,
   openPortals,
   removeAddressesOf,
@@ -45,6 +47,7 @@ interface Family {
 interface Parts {
   readonly run: Run | undefined
   readonly means: PortalMeans
+  readonly foreign: ForeignCommits
   readonly taker: Taker | undefined
 }
 
@@ -76,7 +79,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     settings: UserspaceSettings,
     context: ModeContext,
     portals: PortalsByFamily,
-    { run, means, taker }: Parts,
+    { run, means, foreign, taker }: Parts,
   ) {
     this.#run = run
     this.#means = means
@@ -94,7 +97,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#families = new Map(
       [...portals].map(([family, opened]) => {
         const sources = new SourceKeeping(family, {
-          routing: new SourceRouting(family, () => openIptables(family, run)),
+          routing: new SourceRouting(family, () => openIptables(family, run), foreign),
           switch: sourceSwitch,
           isRequired: settings.sourceAddress === 'keep',
           log: context.log,
@@ -117,11 +120,12 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     const { takeover, takeoverFolder } = settings
     const taker =
       takeoverFolder === '' ? undefined : await Taker.open(takeoverFolder, takeover, context.log)
-    const portals = await openPortals(settings, families, { log: context.log, run, means })
+    const foreign = await openForeignCommits(means)
+    const portals = await openPortals(settings, families, { log: context.log, run, means, foreign })
     if ([...portals.values()].some(({ listensDirectly }) => !listensDirectly)) {
       checkBindAddress(settings.bindAddress)
     }
-    return new UserspaceMode(settings, context, portals, { run, means, taker })
+    return new UserspaceMode(settings, context, portals, { run, means, foreign, taker })
   }
 
   render(plan: UserspacePlan): string {

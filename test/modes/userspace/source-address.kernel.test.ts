@@ -4,10 +4,16 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { runCommand } from '../../../lib/kernel/command.js'
+import type { Run } from '../../../lib/kernel/iptables.js'
+import { runProgram } from '../../../lib/kernel/iptables/command.js'
 import { joinNetworkNamespace } from '../../../lib/lab/world/namespaces.js'
 import { addressOf, families } from '../../../lib/lab/world/topology.js'
 import { createWorld } from '../../../lib/lab/world/world.js'
-import { openIptables } from '../../../lib/modes/userspace/portals/open-portals.js'
+import {
+  linux,
+  openForeignCommits,
+  openIptables,
+} from '../../../lib/modes/userspace/portals/open-portals.js'
 import { SourceRouting } from '../../../lib/modes/userspace/portals/source-routing.js'
 import type { FlowRequest } from '../../../lib/lab/world/agent-protocol.js'
 import { kubeProxy, startDaemon } from '../../support/live-daemon.js'
@@ -127,10 +133,22 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
     const handles = async () => run('nft', '--handle', 'list', 'table', 'ip', 'mangle')
     const before = await handles()
     t.match(before, /chain KUBE-PORTALS-SOURCE /)
-    const routing = new SourceRouting('IPv4', () => openIptables('IPv4'))
+    let started = 0
+    const counted: Run = (...command) => {
+      started++
+      return runProgram(...command)
+    }
+    const open = () => openIptables('IPv4', counted)
+    const routing = new SourceRouting('IPv4', open, await openForeignCommits(linux))
     await routing.ensure()
-    routing.close()
     t.equal(await handles(), before, 'what is right is not written again')
+    const first = started
+    await routing.ensure()
+    t.equal(started, first, 'nobody has written since, so nothing is read')
+    await run('nft', 'add', 'table', 'ip', 'another')
+    await routing.ensure()
+    t.ok(started > first, 'another program has written')
+    routing.close()
     await daemon.end('SIGTERM')
     t.equal(await leftBehind(), clean)
   })

@@ -37,33 +37,33 @@ export const linux: PortalMeans = {
   },
 }
 
+interface OpenParts {
+  readonly log: Log
+  readonly run?: Run | undefined
+  readonly means?: PortalMeans
+  /** Shared by all that write to the same kernel. */
+  readonly foreign?: ForeignCommits
+}
+
 /** Rules where iptables works, else addresses of this machine, unless the settings choose. */
 export async function openPortals(
   settings: UserspaceSettings,
   families: readonly IpFamily[],
-  { log, run, means = linux }: { log: Log; run?: Run | undefined; means?: PortalMeans },
+  { log, run, means = linux, foreign = new ForeignCommits() }: OpenParts,
 ): Promise<PortalsByFamily> {
-  const foreign = new ForeignCommits(means.hasRules ? await openGeneration() : undefined)
   const portals = await Promise.all(
     families.map(async (family) => {
-      const opened = await openFamily(family, { settings, log, run, foreign, means })
+      const opened = await openFamily(family, settings, { log, run, foreign, means })
       return [family, opened] as const
     }),
   )
   return new Map(portals)
 }
 
-interface OpenParts {
-  readonly settings: UserspaceSettings
-  readonly log: Log
-  readonly run: Run | undefined
-  readonly foreign: ForeignCommits
-  readonly means: PortalMeans
-}
-
 async function openFamily(
   family: IpFamily,
-  { settings, log, run, foreign, means }: OpenParts,
+  settings: UserspaceSettings,
+  { log, run, foreign, means }: Required<OpenParts>,
 ): Promise<Portals> {
   if (means.hasRules && settings.portals !== 'addresses') {
     try {
@@ -156,6 +156,10 @@ async function loadLinks() {
     ...(await import('../../../kernel/links.js')),
     ...(await import('../../../kernel/device-addresses.js')),
   }
+}
+
+export async function openForeignCommits({ hasRules }: PortalMeans): Promise<ForeignCommits> {
+  return new ForeignCommits(hasRules ? await openGeneration() : undefined)
 }
 
 /** Reads the kernel's count of nf_tables transactions. Undefined where it cannot be read. */

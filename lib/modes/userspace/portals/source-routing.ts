@@ -13,6 +13,7 @@ import { loadLibc } from '../../../kernel/sockets/libc.js'
 import { Sockets } from '../../../kernel/sockets/sockets.js'
 import { SystemCallError } from '../../../kernel/sockets/errno.js'
 import type { IpFamily } from '../../../state/ip.js'
+import { ForeignCommits } from '../../foreign-commits.js'
 import { sourceChains, sourceComment, sourceDiversion } from '../names.js'
 
 /** No machine has these addresses. A socket gets one only with the right to take any address. */
@@ -68,22 +69,38 @@ const hooks = [
 export class SourceRouting {
   readonly #family: IpFamily
   readonly #open: () => Promise<Iptables>
+  readonly #foreign: ForeignCommits
+  /** `ForeignCommits.mark` when the rules were last found right. */
+  #right: number | undefined
   #iptables: Iptables | undefined
   #routes: Routes | undefined
 
-  constructor(family: IpFamily, open: () => Promise<Iptables>) {
+  constructor(
+    family: IpFamily,
+    open: () => Promise<Iptables>,
+    foreign: ForeignCommits = new ForeignCommits(),
+  ) {
     this.#family = family
     this.#open = open
+    this.#foreign = foreign
   }
 
-  /** Writes what is missing. Rejects with the reason where this node cannot do it. */
+  /**
+   * Writes what is missing. Rejects with the reason where this node cannot do it. Where the kernel
+   * counts transactions, rules are read only after one of another program.
+   */
   async ensure(): Promise<void> {
     await this.#tryRights()
     this.#routes ??= await openRoutes()
     this.#routes.divert(this.#family, sourceDiversion)
+    const { mark } = this.#foreign
+    if (mark !== undefined && mark === this.#right) return
     this.#iptables ??= await this.#open()
     const present = await readChains(this.#iptables)
-    if (!isWritten(present)) await write(this.#iptables, rulesOver(present))
+    const isRight = isWritten(present)
+    if (!isRight) await write(this.#iptables, rulesOver(present))
+    const isCounted = this.#iptables.capabilities.backend === 'nft'
+    this.#right = isRight && isCounted ? mark : undefined
   }
 
   /** Rejects where `ensure` would reject. Changes nothing. */
@@ -97,6 +114,7 @@ export class SourceRouting {
     this.#routes ??= await openRoutes()
     this.#routes.undivert(this.#family, sourceDiversion)
     this.#iptables ??= await this.#open()
+    this.#right = undefined
     await this.#removeRules(this.#iptables)
     await forgetEndedSockets(this.#family, this.#routes)
   }
