@@ -1,9 +1,10 @@
 // Runs every tier and adds them up. The last line is `N passed, N failed`.
 import { spawn } from 'node:child_process'
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
+import { buildSync } from 'esbuild'
 import { flagsToOptimizeLater } from '../build/lib/daemon/engine.js'
 import { withoutPins } from '../build/lib/lab/world/cgroups.js'
 import { withUsage } from '../build/test/support/usage.js'
@@ -63,6 +64,7 @@ const results = new Map()
 let seenTicks = 0
 const queue = []
 if (names.includes('kernel') || names.includes('uml')) putProgramTogether()
+if (names.some((name) => name !== 'lint')) putTapTogether()
 for (const tier of names) {
   const jobs = await tiers[tier]()
   const nothing = { passed: 0, failed: 0, skipped: 0, tests: [], notes: [], jobs: [] }
@@ -123,6 +125,32 @@ function printTimes(tier, jobs) {
   for (const { name, processor, seconds } of jobs.sort((a, b) => b.processor - a.processor)) {
     console.log(`${processor.toFixed(1).padStart(7)} ${seconds.toFixed(1).padStart(7)} ${name}`)
   }
+}
+
+/**
+ * Puts the test library into one file, where tests find it before that of the package. To read its
+ * 300 files takes each file of tests 0.15 s of a processor.
+ */
+function putTapTogether() {
+  const lines = [
+    "export { default } from 'tap'",
+    // Otherwise reports would show its own lines, and not those of tests.
+    "import { addIgnoredPackage } from '@tapjs/stack'",
+    "addIgnoredPackage('tap')",
+  ]
+  const banner = [
+    "import { createRequire as requireFrom } from 'node:module'",
+    'const require = requireFrom(import.meta.url)',
+  ]
+  buildSync({
+    stdin: { contents: lines.join('\n'), resolveDir: '.' },
+    outfile: 'build/node_modules/tap/index.mjs',
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    banner: { js: banner.join('\n') },
+  })
+  writeFileSync('build/node_modules/tap/package.json', '{ "exports": "./index.mjs" }')
 }
 
 function listTests(folder) {
@@ -241,6 +269,8 @@ function start(program, args, { onLine, timeoutSeconds }) {
   return new Promise((resolve) => {
     const env = {
       ...process.env,
+      // Node would read these certificates at each start, for 0.08 s. No test leaves this machine.
+      NODE_EXTRA_CA_CERTS: '',
       npm_config_loglevel: 'error',
       PATH: `${process.env.PATH}:/usr/sbin:/sbin`,
       ...(timeoutSeconds === undefined ? {} : { TAP_TIMEOUT: String(timeoutSeconds) }),
