@@ -102,13 +102,13 @@ export type ServerCommand = { readonly place: AgentPlace } & (
   | { readonly op: 'write'; readonly values: Readonly<Record<string, string>> }
   | { readonly op: 'serve'; readonly request: ServeRequest; readonly listener: number | undefined }
   | { readonly op: 'stop-serving'; readonly name: string | undefined }
+  | { readonly op: 'stray'; readonly request: StrayRequest }
 )
 
 export type ClientCommand =
   | { readonly op: 'flow'; readonly request: FlowRequest }
   | { readonly op: 'send'; readonly id: string; readonly timeoutMs: number }
   | { readonly op: 'forget'; readonly id: string }
-  | { readonly op: 'stray'; readonly request: StrayRequest }
 
 /** The answer to a command of the same number; `error` when it failed. */
 export interface AgentAnswer {

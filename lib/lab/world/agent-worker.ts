@@ -48,6 +48,8 @@ let here: AgentPlace = { namespace: undefined, cgroup: undefined }
 const clientPorts = { first: 11_000, last: 29_999 }
 let lastPort = clientPorts.first
 
+type CommandOf<Op> = Extract<ServerCommand, { readonly op: Op }>
+
 async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
   switch (command.op) {
     case 'write':
@@ -66,13 +68,21 @@ async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
       kept.get(command.id)?.close()
       kept.delete(command.id)
       return []
-    case 'stray':
-      await sendStraySegment(command.request)
+    case 'stray': {
+      // Its socket opens at once, so only that needs a turn.
+      const { sent } = await turns.take(() => Promise.resolve(startStray(command)))
+      await sent
       return []
+    }
   }
 }
 
-async function performAt(command: ServerCommand): Promise<void> {
+function startStray({ place, request }: CommandOf<'stray'>) {
+  moveTo(place)
+  return { sent: sendStraySegment(request) }
+}
+
+async function performAt(command: CommandOf<'write' | 'serve' | 'stop-serving'>): Promise<void> {
   const { namespace } = command.place
   switch (command.op) {
     case 'write':
@@ -109,7 +119,7 @@ function joinCgroup(folder: string): void {
  * Tries again while a port is taken. A program that this process has just started holds all sockets
  * of this process until it executes, also those that were closed a moment ago.
  */
-async function serve({ request, listener }: ServeCommand): Promise<BackendServers> {
+async function serve({ request, listener }: CommandOf<'serve'>): Promise<BackendServers> {
   for (let tries = 1; ; tries++) {
     try {
       return await startBackendServers(request, (each) => {
@@ -121,8 +131,6 @@ async function serve({ request, listener }: ServeCommand): Promise<BackendServer
     }
   }
 }
-
-type ServeCommand = Extract<ServerCommand, { readonly op: 'serve' }>
 
 function note(listener: number, each: Answered): void {
   if (answered.size === 0) setTimeout(tellNews, newsMs)

@@ -100,7 +100,7 @@ function agentAt(place: AgentPlace, { server, client }: Threads): Agent {
       return result ?? { outcome: 'dropped', latencyMs: timeoutMs }
     },
     forget: async (id) => tell(client(), { op: 'forget', id }),
-    stray: async (request) => tell(client(), { op: 'stray', request }),
+    stray: (request) => tell(server, { op: 'stray', place, request }),
     serve: (request, answered) => {
       const listener = answered && server.listen(answered)
       if (listener !== undefined) listening.push({ name: request.name, number: listener })
