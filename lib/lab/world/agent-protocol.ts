@@ -105,7 +105,7 @@ export type ServerCommand = { readonly place: AgentPlace } & (
   | { readonly op: 'stray'; readonly request: StrayRequest }
 )
 
-export type ClientCommand =
+type ClientCommand =
   | { readonly op: 'flow'; readonly request: FlowRequest }
   | { readonly op: 'send'; readonly id: string; readonly timeoutMs: number }
   | { readonly op: 'forget'; readonly id: string }

@@ -41,6 +41,7 @@ interface Serving {
   readonly name: string
   readonly servers: BackendServers
 }
+
 /** A socket belongs to the namespace where the thread is when it opens, so that must not change. */
 const turns = new Turns()
 let here: AgentPlace = { namespace: undefined, cgroup: undefined }
@@ -48,14 +49,25 @@ let here: AgentPlace = { namespace: undefined, cgroup: undefined }
 const clientPorts = { first: 11_000, last: 29_999 }
 let lastPort = clientPorts.first
 
-type CommandOf<Op> = Extract<ServerCommand, { readonly op: Op }>
-
 async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
   switch (command.op) {
     case 'write':
-    case 'serve':
+      await at(command.place, () => {
+        for (const [path, value] of Object.entries(command.values)) writeFileSync(path, value)
+      })
+      return []
+    case 'serve': {
+      const { place, request } = command
+      await at(place, async () => {
+        const servers = await serve(command)
+        serving.push({ namespace: place.namespace, name: request.name, servers })
+      })
+      return []
+    }
     case 'stop-serving':
-      await turns.take(() => performAt(command))
+      await turns.take(() => stopServing(command.place.namespace, command.name))
+      // The owner of the agent removes its listener next, so all news must be told now.
+      tellNews()
       return []
     case 'flow':
       return flow(command.request)
@@ -70,36 +82,18 @@ async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
       return []
     case 'stray': {
       // Its socket opens at once, so only that needs a turn.
-      const { sent } = await turns.take(() => Promise.resolve(startStray(command)))
+      const { sent } = await at(command.place, () => ({ sent: sendStraySegment(command.request) }))
       await sent
       return []
     }
   }
 }
 
-function startStray({ place, request }: CommandOf<'stray'>) {
-  moveTo(place)
-  return { sent: sendStraySegment(request) }
-}
-
-async function performAt(command: CommandOf<'write' | 'serve' | 'stop-serving'>): Promise<void> {
-  const { namespace } = command.place
-  switch (command.op) {
-    case 'write':
-      moveTo(command.place)
-      for (const [path, value] of Object.entries(command.values)) writeFileSync(path, value)
-      return
-    case 'serve': {
-      moveTo(command.place)
-      const servers = await serve(command)
-      serving.push({ namespace, name: command.request.name, servers })
-      return
-    }
-    case 'stop-serving':
-      await stopServing(namespace, command.name)
-      // The owner of the agent removes its listener next, so all news must be told now.
-      tellNews()
-  }
+function at<T>(place: AgentPlace, act: () => T | Promise<T>): Promise<T> {
+  return turns.take(async () => {
+    moveTo(place)
+    return act()
+  })
 }
 
 /** A thread cannot go back to the network of its process, so it never leaves that for one. */
@@ -115,11 +109,13 @@ function joinCgroup(folder: string): void {
   writeFileSync(join(folder, 'cgroup.threads'), '0')
 }
 
+type ServeCommand = Extract<ServerCommand, { readonly op: 'serve' }>
+
 /**
  * Tries again while a port is taken. A program that this process has just started holds all sockets
  * of this process until it executes, also those that were closed a moment ago.
  */
-async function serve({ request, listener }: CommandOf<'serve'>): Promise<BackendServers> {
+async function serve({ request, listener }: ServeCommand): Promise<BackendServers> {
   for (let tries = 1; ; tries++) {
     try {
       return await startBackendServers(request, (each) => {
