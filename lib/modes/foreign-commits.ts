@@ -25,7 +25,11 @@ export class ForeignCommits {
     return this.#generation() - this.#own
   }
 
-  /** Does work that commits at most `mostCommits` times. An empty transaction does not count. */
+  /**
+   * Does work that commits at most `mostCommits` times. An empty transaction does not count. Work
+   * that fails counts for none: a commit in that time may be of another program, and to take our
+   * own for one only costs a reading.
+   */
   async around<T>(mostCommits: number, work: () => Promise<T>): Promise<T> {
     if (this.#working === 0) {
       // This throws if the process has lost its rights. Then the work is not counted as running.
@@ -36,6 +40,9 @@ export class ForeignCommits {
     this.#mostCommits += mostCommits
     try {
       return await work()
+    } catch (error) {
+      this.#mostCommits -= mostCommits
+      throw error
     } finally {
       if (--this.#working === 0) {
         const commits = (this.#generation?.() ?? 0) - this.#before

@@ -37,6 +37,22 @@ t.test('own work that overlaps is counted once', async (t) => {
   t.not(commits.mark, before, 'a foreign one is seen')
 })
 
+t.test('a commit of another program while our own write fails is seen', async (t) => {
+  let generation = 10
+  const commits = new ForeignCommits(() => generation)
+  const before = commits.mark
+  const refused = commits.around(1, async () => {
+    generation++
+    return Promise.reject(new Error('the kernel refuses it'))
+  })
+  const written = commits.around(1, async () => {
+    generation++
+  })
+  await t.rejects(refused, /refuses/)
+  await written
+  t.equal(commits.mark, Number(before) + 1, 'beside a write that does not fail, too')
+})
+
 t.test('a counter that cannot be read for a while is read again later', async (t) => {
   const kernel = { generation: 10, denies: false }
   const commits = new ForeignCommits(() => {
