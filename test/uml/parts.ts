@@ -6,7 +6,9 @@ import { umlPatience } from '../support/uml.js'
 
 const pathOf = (file: string) => fileURLToPath(new URL(file, import.meta.url))
 const words = [process.execPath, ...flagsToOptimizeLater].map(quoted).join(' ')
-const node = `TAP_TIMEOUT=300 TEST_NODE_PROGRAM=${quoted(program)} ${umlPatience} ${words}`
+/** Seconds until a part counts as stuck. Beside other tests a machine has a third of a processor. */
+const patience = 900
+const node = `TAP_TIMEOUT=${patience} TEST_NODE_PROGRAM=${quoted(program)} ${umlPatience} ${words}`
 
 interface Part {
   readonly name: string
