@@ -37,12 +37,10 @@ export class ForeignCommits {
       this.#mostCommits = 0
     }
     this.#working++
-    this.#mostCommits += mostCommits
     try {
-      return await work()
-    } catch (error) {
-      this.#mostCommits -= mostCommits
-      throw error
+      const result = await work()
+      this.#mostCommits += mostCommits
+      return result
     } finally {
       if (--this.#working === 0) {
         const commits = (this.#generation?.() ?? 0) - this.#before
