@@ -23,17 +23,17 @@ async function written(stream: NodeJS.WriteStream): Promise<void> {
 }
 
 async function run(argv: readonly string[], more: Subcommands): Promise<number> {
-  let commands: readonly Command[] = []
+  let program: Command | undefined
   try {
-    const { program, argv: rest } = await createProgram(argv, more)
-    commands = program.commands
-    await program.parseAsync(rest, { from: 'user' })
+    const created = await createProgram(argv, more)
+    program = created.program
+    await program.parseAsync(created.argv, { from: 'user' })
     return typeof process.exitCode === 'number' ? process.exitCode : 0
   } catch (error) {
     if (!(error instanceof CommanderError)) return report(error)
     // Commander has already printed the error, or the help.
-    const called = commands.find((command) => command.name() === argv[0])
-    const hint = hintAbout(error.message, called)
+    const called = program?.commands.find((command) => command.name() === argv[0])
+    const hint = program && hintAbout(error.message, program, called)
     if (hint !== undefined) say(hint)
     return error.exitCode === 0 ? 0 : 2
   }

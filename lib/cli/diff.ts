@@ -1,6 +1,7 @@
 import type { Command } from 'commander'
 import { ConfigError, KernelError, messageOf, SourceError } from '../errors.js'
 import { differencesJson, differencesText, type FamilyDifferences } from '../inspect/diff-text.js'
+import { calledAs } from './process.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
 import { addNodeOptions, seeNode, type NodeFlags } from './seen-node.js'
 import { modeLoaders } from '../modes/registry.js'
@@ -28,7 +29,7 @@ async function diff(flags: NodeFlags & OutputFlags): Promise<void> {
   if (warnings.length > 0) {
     const count = warnings.length === 1 ? '1 warning' : `${warnings.length} warnings`
     process.stderr.write(
-      `${count} about objects; \`kube-proxy explain SERVICE\` shows those of one\n`,
+      `${count} about objects; \`${calledAs()} explain SERVICE\` shows those of one\n`,
     )
   }
   const definition: ModeDefinition = await modeLoaders[mode]()
@@ -59,6 +60,6 @@ function unreadable(error: unknown, mode: string): ConfigError {
     ? ''
     : isDenied
       ? '; run it as root, or with CAP_NET_ADMIN'
-      : `; \`kube-proxy check\` tells whether this node can run ${mode} mode`
+      : `; \`${calledAs()} check\` tells whether this node can run ${mode} mode`
   return new ConfigError(`${messageOf(error)}${advice}`, { cause: error })
 }

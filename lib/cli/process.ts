@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { basename } from 'node:path'
 import { ConfigError, KernelError, SourceError } from '../errors.js'
 import { systemHere } from '../platform.js'
 
@@ -58,6 +59,15 @@ export function failureOf(error: unknown): Failure {
   // Any other error is a bug in this program. The stack shows where.
   const text = error instanceof Error ? (error.stack ?? error.message) : String(error)
   return { exitCode: 1, texts: [text] }
+}
+
+/**
+ * The command that the user typed. The Debian package names it after the project, which leaves room
+ * for kube-proxy itself.
+ */
+export function calledAs(): string {
+  const name = basename(process.argv[1] ?? '')
+  return name === 'kube-proxy-ts' ? name : 'kube-proxy'
 }
 
 /** The release of kube-proxy whose behaviour this program equals. */

@@ -4,7 +4,7 @@ import { groups } from '../config/key.js'
 import { keyEntries, retiredFlags, type AnyKey } from '../config/keys.js'
 import { adviceAbout, boolKind } from '../config/kinds.js'
 import { nearest } from '../state/nearest.js'
-import { versionText } from './process.js'
+import { calledAs, versionText } from './process.js'
 
 /** Subcommands by name. Only the one that is called is loaded, which makes the start fast. */
 export type Subcommands = Readonly<Record<string, () => Promise<(program: Command) => void>>>
@@ -44,7 +44,7 @@ export async function createProgram(
   const given: [string, string][] = []
   // With more commands than on a node, this is the program of the npm package.
   const isWhole = Object.keys(more).length > 0
-  const program = new Command(isWhole ? 'kube-proxy-ts' : 'kube-proxy')
+  const program = new Command(isWhole ? 'kube-proxy-ts' : calledAs())
     .description(summary)
     .enablePositionalOptions()
     .exitOverride()
@@ -89,8 +89,12 @@ function commandFor(unknown: string, commands: readonly string[]): string {
 }
 
 /** Advice about an error of commander, which gives none for `--flag=value`. */
-export function hintAbout(message: string, command: Command | undefined): string | undefined {
-  const name = command ? `kube-proxy ${command.name()}` : 'kube-proxy'
+export function hintAbout(
+  message: string,
+  program: Command,
+  command: Command | undefined,
+): string | undefined {
+  const name = command ? `${program.name()} ${command.name()}` : program.name()
   if (command && /missing required argument|too many arguments/.test(message)) {
     return `usage: ${name} ${command.usage()}`
   }

@@ -72,6 +72,9 @@ for try in $(seq 600); do
 done
 nft list table ip kube-proxy | grep -o -m1 10.244.1.11
 kube-proxy-ts --version
+kube-proxy-ts --help | grep ^Usage:
+kube-proxy-ts completion bash | grep '^complete '
+kube-proxy-ts explain web --nothing 2>&1 | grep -o 'kube-proxy.* lists the flags' || true
 kill $daemon
 wait $daemon || true
 dpkg --purge kube-proxy-ts 2>&1 | grep -v -e Reading -e Removing -e Purging -e removing || true
@@ -87,6 +90,9 @@ const [first = '', second = ''] = noDeb ? [] : ['one', 'two'].map((name) => make
 t.test('installed, run by its user, removed: nothing is left', { skip }, (t) => {
   const { stdout, stderr } = inFreshRoot(root, join(place, 'one'), script)
   t.match(stdout, /^10\.244\.1\.11\nkube-proxy-ts v\d/m, stderr)
+  t.match(stdout, /^Usage: kube-proxy-ts /m, 'the command that the package has')
+  t.match(stdout, /^complete .* kube-proxy-ts$/m)
+  t.match(stdout, /kube-proxy-ts explain --help lists the flags/)
   t.match(stdout, /^tables: $/m, 'its rules went before it')
   t.match(stdout, /^user: $/m)
   t.match(stdout, /^in use: 1\nkilled: 1$/m, 'what a process uses stays')
@@ -136,6 +142,9 @@ t.test('the unit and the configuration name only files of the package', { skip: 
   t.ok(named.length >= 3)
   for (const path of named) t.ok(paths.includes(path) || paths.includes(`${path}/`), path)
   t.notMatch(unit, /\/opt\/|\/etc\/kube-proxy\//)
+  const manual = file('/usr/share/man/man8/kube-proxy-ts.8.gz | gunzip').replaceAll('\\', '')
+  t.match(manual, /^\.B kube-proxy-ts explain$/m)
+  t.notMatch(manual, /kube-proxy( |$)/m, 'a command that the package does not have')
   t.match(file('/etc/kube-proxy-ts/config.conf'), 'manifests: /etc/kube-proxy-ts/services')
   t.end()
 })
