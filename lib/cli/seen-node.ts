@@ -157,7 +157,7 @@ const nothingCame = [
 ] as const
 
 /** `fetch` would do the same, but Node takes 80 ms to load it. */
-async function textAt(url: string, signal: AbortSignal): Promise<string> {
+export async function textAt(url: string, signal: AbortSignal): Promise<string> {
   const request = httpGet(url, { signal, agent: false })
   const [response] = (await once(request, 'response')) as [IncomingMessage]
   const text = await textOf(response)

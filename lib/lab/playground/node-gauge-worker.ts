@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { parentPort, workerData } from 'node:worker_threads'
 import { joinNetworkNamespace } from '../world/namespaces.js'
-import { failingEndpoints } from '../../cli/seen-node.js'
+import { failingEndpoints, textAt } from '../../cli/seen-node.js'
 import { runCommand } from '../../kernel/command.js'
 import type { GaugeAnswer, GaugePlace, GaugeQuestion, GaugeWorkerMessage } from './node-gauge.js'
 
@@ -13,8 +13,8 @@ let saver: string | undefined
 async function answer(question: GaugeQuestion, place: GaugePlace): Promise<GaugeAnswer> {
   const { urls, namespace } = place
   if (question.ask === 'ready') {
-    const response = await fetch(`${urls.health}/readyz`)
-    return { isReady: response.ok }
+    await text(`${urls.health}/readyz`)
+    return { isReady: true }
   }
   if (question.ask === 'tracked') return { conntrack: trackedConnections() }
   if (question.ask === 'failing') {
@@ -51,9 +51,8 @@ async function savedRules(): Promise<string> {
   return ''
 }
 
-async function text(url: string): Promise<string> {
-  return (await fetch(url)).text()
-}
+/** A daemon that is restarted in this moment may never answer. */
+const text = (url: string) => textAt(url, AbortSignal.timeout(10_000))
 
 if (parentPort) {
   const port = parentPort
