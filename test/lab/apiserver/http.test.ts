@@ -355,9 +355,10 @@ void t.test('a token is required if the server has tokens', async (t) => {
 void t.test('each fault switch causes its fault', async (t) => {
   const { api, url, put, watch } = await serving(t)
   put('a')
-  const outcome = async () => {
+  const [long, short] = [60_000, 300]
+  const outcome = async (patienceMs = long) => {
     try {
-      const response = await fetch(url + services, { signal: AbortSignal.timeout(300) })
+      const response = await fetch(url + services, { signal: AbortSignal.timeout(patienceMs) })
       const text = await response.text()
       return `${response.status} ${text.length > 0}`
     } catch (error) {
@@ -366,9 +367,12 @@ void t.test('each fault switch causes its fault', async (t) => {
   }
   const healthy = await outcome()
   t.equal(healthy, '200 true')
-  const under = async (effect: Parameters<typeof api.faults.inject>[0]['effect']) => {
+  const under = async (
+    effect: Parameters<typeof api.faults.inject>[0]['effect'],
+    patienceMs = long,
+  ) => {
     const clear = api.faults.inject({ verbs: ['list'], resources: ['services'], effect })
-    const seen = await outcome()
+    const seen = await outcome(patienceMs)
     clear()
     t.equal(await outcome(), healthy)
     return seen
@@ -376,9 +380,9 @@ void t.test('each fault switch causes its fault', async (t) => {
   t.equal(await under({ answer: 410 }), '410 true')
   t.equal(await under({ answer: 429, retryAfterSeconds: 1 }), '429 true')
   t.equal(await under({ answer: 500 }), '500 true')
-  t.equal(await under({ hang: true }), 'TimeoutError')
+  t.equal(await under({ hang: true }, short), 'TimeoutError')
   t.equal(await under({ cut: true }), 'TypeError')
-  t.equal(await under({ drip: { bytes: 1, everyMs: 20 } }), 'TimeoutError')
+  t.equal(await under({ drip: { bytes: 1, everyMs: 20 } }, short), 'TimeoutError')
   api.faults.inject({ effect: { answer: 500 }, times: 1 })
   t.equal(await outcome(), '500 true')
   t.equal(await outcome(), healthy)

@@ -42,9 +42,10 @@ async function follow(act: (say: (message: string, at: number, sync?: object) =>
   act((message, at, sync = {}) => timeline.daemonSaid({ ...line, message, at, ...sync }))
   now = 2020
   land()
-  await delay(300)
+  const steps = () => new Map(timeline.view?.steps.map(({ name, atMs }) => [name, atMs]))
+  while (!steps().has('first connection')) await delay(10)
   stop()
-  return new Map(timeline.view?.steps.map(({ name, atMs }) => [name, atMs]))
+  return steps()
 }
 
 t.test('the last sync before the first connection counts', async (t) => {
