@@ -122,8 +122,8 @@ function readIngress(body: Json, spec: Json, warnings: string[]): readonly strin
 }
 
 /**
- * S12: a range `/0` allows every client, so with one the list filters nothing. A range that cannot
- * be read makes the Service malformed, because without it the filter could allow every client.
+ * S12: a range that cannot be read makes the Service malformed, because without it the filter could
+ * allow every client.
  */
 function readSourceRanges(spec: Json): readonly string[] {
   const found = new Set<string>()
@@ -133,7 +133,7 @@ function readSourceRanges(spec: Json): readonly string[] {
       throw new MalformedObject(`spec.loadBalancerSourceRanges ${show(text)} is not a CIDR`)
     found.add(cidr.text)
   }
-  return [...found].some((text) => text.endsWith('/0')) ? [] : [...found]
+  return [...found]
 }
 
 function readAffinity(spec: Json, warnings: string[]): number | undefined {

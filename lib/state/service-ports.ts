@@ -182,9 +182,13 @@ function localAddresses(ready: readonly { ip: string; isLocal: boolean }[]) {
   return [...new Set(local.map(({ ip }) => ip))].sort()
 }
 
-/** S12: only the ranges of this family. */
+/**
+ * S12: only the ranges of this family. A range `/0` allows every client of its family, so with one
+ * the list filters nothing there.
+ */
 function sourceRangesOf(service: ServiceObject, family: IpFamily): readonly Cidr[] {
-  return service.sourceRanges
+  const own = service.sourceRanges
     .map((text) => parseCidr(text))
     .filter((cidr): cidr is Cidr => cidr?.family === family)
+  return own.some(({ prefix }) => prefix === 0) ? [] : own
 }

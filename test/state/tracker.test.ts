@@ -112,6 +112,20 @@ t.test('S10: load-balancer addresses, too, go to the state of their family only'
   t.same(feed.get(undefined, 'IPv6').loadBalancerIps, ['2001:db8::1'])
 })
 
+t.test('S12: a range of all addresses empties the list of its own family only', async (t) => {
+  const clusterIPs = ['10.96.0.10', 'fd00:96::10']
+  const rangesOf = (...loadBalancerSourceRanges: readonly string[]) => {
+    const spec = { type: 'LoadBalancer', clusterIPs, loadBalancerSourceRanges }
+    const feed = new Feed().service({ spec })
+    const families = ['IPv4', 'IPv6'] as const
+    return families.map((family) =>
+      feed.get(undefined, family).sourceRanges.map(({ text }) => text),
+    )
+  }
+  t.same(rangesOf('10.0.0.0/8', '::/0'), [['10.0.0.0/8'], []])
+  t.same(rangesOf('0.0.0.0/0', '10.0.0.0/8', '2001:db8::/32'), [[], ['2001:db8::/32']])
+})
+
 t.test('E07: a slice port serves the Service port of its name and its protocol', async (t) => {
   const feed = new Feed()
     .service({
