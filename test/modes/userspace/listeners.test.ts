@@ -1,4 +1,5 @@
 /** The listeners of userspace mode on their worker threads, with real sockets on loopback. */
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { connect, createServer } from 'node:net'
 import t from 'tap'
@@ -134,17 +135,18 @@ async function answering(t: Test, name: string): Promise<Target> {
 /** Two ports in a row, of which this test holds the first. */
 async function neighbours(t: Test): Promise<readonly [number, number]> {
   for (;;) {
-    const first = createServer().listen(0, host)
-    await once(first, 'listening')
-    const address = first.address()
-    const port = typeof address === 'object' && address ? address.port : 0
-    const second = createServer().listen(port + 1, host)
-    const isFree = await once(second, 'listening').then(
+    // The system gives programs that want any port one above these.
+    const port = randomInt(10_000, 30_000)
+    const [first, second] = [
+      createServer().listen(port, host),
+      createServer().listen(port + 1, host),
+    ]
+    const areFree = await Promise.all([once(first, 'listening'), once(second, 'listening')]).then(
       () => true,
       () => false,
     )
     second.close()
-    if (isFree) {
+    if (areFree) {
       t.teardown(() => first.close())
       return [port, port + 1]
     }
