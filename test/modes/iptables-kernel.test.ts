@@ -175,6 +175,42 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
       },
     )
 
+    await onNode(
+      'IT11: a change of settings makes 127.0.0.1 routable only with the rule that protects it',
+      async (t, node) => {
+        const mode = await node.create()
+        const narrow = states('IPv4', { nodePortAddresses: ['192.0.2.0/24'] })
+        await new Sync(mode, narrow.put(web(2))).once()
+        t.equal(node.localnet, '0')
+        t.notMatch(node.save(), '-A KUBE-FIREWALL')
+        await new Sync(mode, states().put(web(2))).once()
+        t.equal(node.localnet, '1')
+        t.match(node.save(), /^-A KUBE-FIREWALL ! -s 127\.0\.0\.0\/8 -d 127\.0\.0\.0\/8 .* DROP$/m)
+      },
+    )
+
+    await onNode(
+      'an address that is external and of the load balancer leaves no rule behind',
+      async (t, node) => {
+        const cluster = states()
+        const sync = new Sync(await node.create(), cluster)
+        const ips = { externalIps: ['198.51.100.1'], loadBalancerIps: ['198.51.100.1'] }
+        await sync.once()
+        const before = node.save()
+        for (const endpoints of [0, 2]) {
+          cluster.put(service({ name: 'web', endpoints, ...ips }))
+          t.match(await sync.once(), { failed: [] })
+          cluster.put(service({ name: 'web', endpoints, ...ips, externalIps: [] }))
+          t.match(await sync.once(), { full: false, failed: [] })
+          cluster.put(service({ name: 'web', endpoints, ...ips }))
+          t.match(await sync.once(), { full: false, failed: [] })
+          cluster.remove(service({ name: 'web' }))
+          t.match(await sync.once(), { full: false, failed: [] })
+          t.equal(node.save(), before)
+        }
+      },
+    )
+
     await onNode('IT51: both metrics are right after every sync', async (t, node) => {
       const mode = await node.create()
       const cluster = states().put(web(2), empty)

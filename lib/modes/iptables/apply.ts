@@ -108,9 +108,11 @@ export class FamilyRules {
   async #apply(plan: IptablesPlan, known: InForce | undefined) {
     const isTimeToRetry = !known || performance.now() - this.#refusedAt >= this.#retryMs()
     if (isTimeToRetry) this.#refused.clear()
+    // Only a full sync writes the rule that protects 127.0.0.1.
+    const isGuarded = known?.usesLocalnet === true || !plan.usesLocalnet
     try {
-      const { services, rules, ...applied } =
-        (known && (await this.#applyChanges(plan, known))) ?? (await this.#applyFully(plan, known))
+      const changes = known && isGuarded ? await this.#applyChanges(plan, known) : undefined
+      const { services, rules, ...applied } = changes ?? (await this.#applyFully(plan, known))
       const now = { fixed: plan.fixed, services, usesLocalnet: plan.usesLocalnet }
       if (applied.full) this.#fullSyncs++
       const failed = [...this.#refused.values()].map(({ failure }) => failure)

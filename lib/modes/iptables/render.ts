@@ -8,7 +8,12 @@ import {
   type FixedRules,
 } from './fixed-rules.js'
 import { hasSameText, iptablesPlanner, offlineFacts, type IptablesPlan } from './plan.js'
-import type { ChainRules, DispatchRule, ServiceRules } from './service-rules.js'
+import {
+  dispatchId,
+  type ChainRules,
+  type DispatchRule,
+  type ServiceRules,
+} from './service-rules.js'
 import type { PersistentMap } from '../../state/persistent-map.js'
 import { iptablesSettings } from './settings.js'
 import type { Config } from '../../config/config.js'
@@ -131,11 +136,10 @@ class SharedChanges {
   }
 
   replace(next: readonly DispatchRule[], previous: readonly DispatchRule[]): void {
-    const id = ({ table, chain, rule }: DispatchRule) => `${table} ${chain} ${rule.text}`
-    const before = new Set(previous.map(id))
-    const now = new Set(next.map(id))
-    this.add(next.filter((one) => !before.has(id(one))))
-    this.remove(previous.filter((one) => !now.has(id(one))))
+    const before = new Set(previous.map(dispatchId))
+    const now = new Set(next.map(dispatchId))
+    this.add(next.filter((one) => !before.has(dispatchId(one))))
+    this.remove(previous.filter((one) => !now.has(dispatchId(one))))
   }
 
   replaceTail(added: readonly Rule[], removed: readonly Rule[]): void {

@@ -37,6 +37,10 @@ export interface ServiceRules {
   readonly dispatch: readonly DispatchRule[]
 }
 
+/** Equal for equal rules in the same chain. */
+export const dispatchId = ({ table, chain, rule: { text } }: DispatchRule) =>
+  `${table} ${chain} ${text}`
+
 export function serviceRules(service: DesiredService, context: RuleContext): ServiceRules {
   const port = new PortRules(new PortWords(service, context))
   return { key: service.key, chains: port.chains(), dispatch: port.dispatch() }
@@ -94,12 +98,17 @@ class PortRules {
     return out
   }
 
+  /**
+   * Without equal rules: an address may be both an external IP and one of the load balancer, and of
+   * two equal rules the kernel would delete one.
+   */
   dispatch(): DispatchRule[] {
-    return [
+    const rules = [
       ...this.#internalDispatch(),
       ...this.#externalDispatch(),
       ...this.#healthCheckDispatch(),
     ]
+    return [...new Map(rules.map((one) => [dispatchId(one), one])).values()]
   }
 
   /** IT20: the ClusterIP. */
