@@ -837,6 +837,37 @@ void t.test(
   },
 )
 
+void t.test(
+  'IP30: virtual servers of a removed Service go after a sync that failed half-way',
+  async (t) => {
+    const gone = service({ name: 'gone', nodePort: 30_080, externalIps: ['192.0.2.1'] })
+    for (const isRestarted of [true, false]) {
+      const node = new FakeNode()
+      let fails = false
+      const { links } = node.edge
+      const addAddresses = links.addAddresses.bind(links)
+      Object.assign(links, {
+        addAddresses: (...wanted: Parameters<typeof addAddresses>) =>
+          fails ? Promise.reject(new KernelError('busy', 'no buffer')) : addAddresses(...wanted),
+      })
+      const cluster = states().put(gone)
+      const plan = planner()
+      const first = node.applier()
+      await first.apply(plan(cluster.take()))
+      t.ok((await node.servers()).length >= 3)
+      const applier = isRestarted ? node.applier() : first
+      fails = true
+      const last = plan(cluster.remove(gone).take())
+      await t.rejects(applier.apply(last), /no buffer/)
+      fails = false
+      applier.forget()
+      await applier.apply(last)
+      t.strictSame(await node.servers(), [])
+      for (const name of node.sets.sets.keys()) t.strictSame(node.sets.members(name), [], name)
+    }
+  },
+)
+
 void t.test('IP20: a set with the lower limit of upstream is replaced', async (t) => {
   const node = new FakeNode()
   node.sets.sets.set('KUBE-CLUSTER-IP', {

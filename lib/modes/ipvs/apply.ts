@@ -194,11 +194,12 @@ export class IpvsApplier {
   async #update(plan: IpvsPlan, previous: IpvsPlan): Promise<Outcome> {
     const changes = between(plan, previous)
     this.#touch(plan.family, changes)
-    const bytes = await this.#deps.members.change(memberChanges(plan, changes))
+    const added = memberChanges(plan.family, 'add', changes.addMembers)
+    const bytes = await this.#deps.members.change(added)
     return this.#write(plan, changes, { bytes, full: false })
   }
 
-  /** Writes all but members of sets, which come first. `before` tells what was written so far. */
+  /** Writes all but new members of sets. `before` tells what was written so far. */
   async #write(plan: IpvsPlan, changes: Changes, before: Written): Promise<Outcome> {
     const { rules, links } = this.#deps
     const { family } = plan
@@ -218,6 +219,11 @@ export class IpvsApplier {
     }))
     failures.push(...(await this.#servers.change(plan, [...leaving, ...removals])))
     await links.deleteAddresses(family, device, changes.removeAddresses)
+    // Members come first and go last: they tell a later run which virtual servers are ours.
+    if (failures.every(({ isAddition }) => isAddition)) {
+      const leftover = memberChanges(family, 'delete', changes.removeMembers)
+      bytes += await this.#deps.members.change(leftover)
+    }
     return {
       full: before.full,
       bytes,

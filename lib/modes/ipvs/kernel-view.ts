@@ -10,7 +10,15 @@ import type {
 import type { Links } from '../../kernel/links.js'
 import { cidrContains, hostPort, parseIp, type Cidr, type IpFamily } from '../../state/ip.js'
 import { addResource, changeReals, noChanges, type Changes } from './changes.js'
-import { deviceName, frontendSets, nodePortSets, setNameOf, setNames, setOf } from './names.js'
+import {
+  deviceName,
+  frontendSets,
+  nodePortSets,
+  setNameOf,
+  setNames,
+  setOf,
+  type SetName,
+} from './names.js'
 import type { IpvsPlan } from './plan.js'
 import { isSameServer, serverText, type PlannedServer } from './resource.js'
 
@@ -103,7 +111,7 @@ export async function compare(
   }
   for (const set of setNames) {
     const name = setNameOf(plan.family, set)
-    for (const member of view.sets.get(name)?.members ?? []) {
+    for (const member of fittingSet(plan.family, view, set)?.members ?? []) {
       if (slice.isOver) await slice.rest()
       if (!wanted.has(`${name} ${member}`)) {
         changes.removeMembers.push({ kind: 'member', set, member })
@@ -132,13 +140,16 @@ function compareServer(
 function hasMember(
   family: IpFamily,
   view: KernelView,
-  { set, member }: { readonly set: (typeof setNames)[number]; readonly member: string },
+  { set, member }: { readonly set: SetName; readonly member: string },
 ): boolean {
+  return fittingSet(family, view, set)?.members.has(member) === true
+}
+
+/** A set of another shape, such as upstream's with its lower limit, is replaced as a whole. */
+function fittingSet(family: IpFamily, view: KernelView, set: SetName): SavedIpSet | undefined {
   const saved = view.sets.get(setNameOf(family, set))
   const wanted = setOf(family, set)
-  // A set of another shape, such as upstream's with its lower limit, is replaced as a whole.
-  if (saved?.type !== wanted.type || saved.options !== wanted.options) return false
-  return saved.members.has(member)
+  return saved?.type === wanted.type && saved.options === wanted.options ? saved : undefined
 }
 
 /**

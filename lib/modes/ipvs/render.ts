@@ -1,4 +1,4 @@
-import { setBatch } from './set-batch.js'
+import { removalBatch, setBatch } from './set-batch.js'
 import { between, noChanges, addResource, type Changes } from './changes.js'
 import { chainBatch } from './chains.js'
 import { deviceName } from './names.js'
@@ -35,6 +35,7 @@ function renderSteps(
     section(`${restore} --noflush`, rules),
     section('ipvsadm --restore', serverLines(changes)),
     section('addresses, by rtnetlink', addressLines(plan, changes)),
+    section('ipset restore, at last', removalBatch(plan, changes).toString()),
   ].join('')
 }
 

@@ -1,13 +1,14 @@
 import { IpSetBatch, type SavedIpSet } from '../../kernel/ipset.js'
 import type { MemberChange } from '../../kernel/ipset-members.js'
+import type { IpFamily } from '../../state/ip.js'
 import type { Changes } from './changes.js'
 import { setNameOf, setNames, setOf, type SetName } from './names.js'
 import type { IpvsPlan } from './plan.js'
 import type { PlannedMember } from './resource.js'
 
 /**
- * Makes one `ipset restore`. `present` are the sets that the kernel has. Without it, the kernel is
- * known to have all sets.
+ * Makes one `ipset restore` of the sets and their new members. `present` are the sets that the
+ * kernel has. Without it, the kernel is known to have all sets.
  */
 export function setBatch(
   plan: IpvsPlan,
@@ -32,28 +33,27 @@ export function setBatch(
   }
   for (const set of replaced.values())
     replaceSet(batch, setOf(family, set), membersOf(changes, set))
-  for (const { do: verb, set, member } of memberChanges(plan, changes)) {
-    if (replaced.has(set)) continue
-    if (verb === 'add') batch.add(set, member)
-    else batch.delete(set, member)
+  for (const { set, member } of memberChanges(family, 'add', changes.addMembers)) {
+    if (!replaced.has(set)) batch.add(set, member)
   }
   return batch
 }
 
-/** Members are added before others are removed, so that one that moves is always in a set. */
+/** Removes the members that nothing needs any more. */
+export function removalBatch({ family }: IpvsPlan, { removeMembers }: Changes): IpSetBatch {
+  const batch = new IpSetBatch()
+  for (const { set, member } of memberChanges(family, 'delete', removeMembers)) {
+    batch.delete(set, member)
+  }
+  return batch
+}
+
 export function memberChanges(
-  { family }: IpvsPlan,
-  { addMembers, removeMembers }: Changes,
+  family: IpFamily,
+  verb: MemberChange['do'],
+  members: readonly PlannedMember[],
 ): readonly MemberChange[] {
-  const change = (verb: MemberChange['do'], { set, member }: PlannedMember): MemberChange => ({
-    do: verb,
-    set: setNameOf(family, set),
-    member,
-  })
-  return [
-    ...addMembers.map((one) => change('add', one)),
-    ...removeMembers.map((one) => change('delete', one)),
-  ]
+  return members.map(({ set, member }) => ({ do: verb, set: setNameOf(family, set), member }))
 }
 
 const temporarySet = 'KUBE-TMP'
