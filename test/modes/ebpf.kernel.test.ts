@@ -401,6 +401,25 @@ t.test('tables grow when a plan no longer fits', { skip }, async (t) => {
   }
 })
 
+t.test(
+  'one Service that outgrows a table keeps no other from its endpoints',
+  { skip },
+  async (t) => {
+    const { client, start } = await createNode(t, 'outgrown')
+    const server = await serveTcp('one', '127.0.0.1')
+    t.teardown(() => server.close())
+    const { mode, apply } = await start()
+    t.teardown(() => mode.close())
+    const cluster = states('IPv4', settings)
+    const dns = (endpoints: number) =>
+      service({ name: 'dns', clusterIp: '10.96.0.11', protocol: 'UDP', port: 53, endpoints })
+    const web = (port: number) => service({ endpoints: [{ ip: '127.0.0.1', port }] })
+    await apply(cluster.put(web(9), dns(10)))
+    await apply(cluster.put(web(server.port), dns(250)))
+    t.equal((await client.ask({ do: 'connect', host: '10.96.0.10', port: 80 })).name, 'one')
+  },
+)
+
 t.test('CAP_BPF and CAP_NET_ADMIN are enough for every program', { skip }, async (t) => {
   fewCapabilities(t)
 })

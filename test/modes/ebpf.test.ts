@@ -105,6 +105,18 @@ t.test('E21: UDP clients stay with an endpoint that terminates and still serves'
   t.same(keys(listOf('TCP')?.kept), [])
 })
 
+t.test('UDP clients stay with an endpoint that serves and is not drawn any more', async (t) => {
+  const kept = (balance: string, ...weights: readonly number[]) => {
+    const endpoints = weights.map((weight, index) => ({ ip: `10.180.0.${index + 1}`, weight }))
+    const spec = service({ protocol: 'UDP', options: { balance }, endpoints })
+    const [part] = plan(state([spec])).parts.values()
+    return part?.targets[0]?.kept.map(({ ip }) => ip)
+  }
+  t.same(kept('weighted', 1, 0), ['10.180.0.2'], 'weight 0: nobody new, and nobody is cut')
+  t.same(kept('first', 2, 1), ['10.180.0.2'])
+  t.same(kept('weighted', 1, 2), [])
+})
+
 t.test('the first of two Services with one address gets it, and the other after it', async (t) => {
   const cluster = states()
   const planner = socketPlanner({ localhostNodePorts: true })

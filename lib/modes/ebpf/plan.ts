@@ -197,10 +197,11 @@ function choiceOf(
 function listOf(service: DesiredService, id: string, choice: Choice): TargetList {
   const affinitySeconds = service.affinitySeconds ?? 0
   const isRemembered = affinitySeconds > 0 || service.protocol === 'UDP'
-  const given = new Set(choice.endpoints.map(({ key }) => key))
-  const kept =
-    service.protocol === 'UDP' ? service.servingEndpoints.filter(({ key }) => !given.has(key)) : []
   const endpoints = drawnOf(service, choice.endpoints)
+  // An endpoint that serves and is not drawn, such as one of weight 0, keeps the clients it has.
+  const drawn = new Set(endpoints.map(({ key }) => key))
+  const kept =
+    service.protocol === 'UDP' ? service.servingEndpoints.filter(({ key }) => !drawn.has(key)) : []
   const draw = (service.balance && drawFor[service.balance.used]) ?? 'chance'
   return { id, ...choice, endpoints, draw, affinitySeconds, isRemembered, kept }
 }

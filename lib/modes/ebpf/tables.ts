@@ -1,5 +1,6 @@
 import { BpfMap, type MapEntry } from '../../kernel/bpf/map.js'
 import { MappedArray } from '../../kernel/bpf/mapped-array.js'
+import { KernelError } from '../../errors.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import type { IpFamily } from '../../state/ip.js'
 import {
@@ -182,7 +183,10 @@ export class FamilyTables {
   #placeAll(lists: readonly TargetList[]): number {
     const fresh = lists.filter((list) => this.#placed.get(list.id)?.list !== list)
     const remembered = fresh.filter(({ isRemembered }) => isRemembered)
-    this.members.updateAll(remembered.flatMap((list) => this.#membersOf(list)))
+    fill(
+      this.members,
+      remembered.flatMap((list) => this.#membersOf(list)),
+    )
     let written = 0
     for (const list of fresh) written += this.#place(list)
     return written
@@ -254,7 +258,7 @@ export class FamilyTables {
       if (wasThere.has(nodeAddressText(each))) continue
       entries.push([nodeAddressKey(this.family, each), number32(each.hostOnly ? hostOnly : 0)])
     }
-    this.frontends.updateAll(entries)
+    fill(this.frontends, entries)
     const goneAddresses = (previous?.nodeAddresses ?? []).filter(
       (each) => !isThere.has(nodeAddressText(each)),
     )
@@ -264,6 +268,15 @@ export class FamilyTables {
     ]
     this.frontends.deleteAll(gone)
     return entries.length + gone.length
+  }
+}
+
+/** Old and new entries are in a map together for a moment, so what fits alone may not fit. */
+function fill(map: BpfMap, entries: readonly MapEntry[]): void {
+  try {
+    map.updateAll(entries)
+  } catch (error) {
+    throw error instanceof KernelError && error.detail === 'E2BIG' ? new TablesFull() : error
   }
 }
 
