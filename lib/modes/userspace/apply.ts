@@ -62,6 +62,7 @@ export class FamilyApplier {
     for (const failure of await this.#portals.prepare(services, { gone, full })) {
       failures.set(failure.key, failure)
     }
+    this.#hold(services)
     const hasSource = services.some(({ listeners }) => listeners.some(({ spec }) => spec.source))
     if (hasSource) await this.#sources.use()
     await this.#listen(
@@ -100,6 +101,18 @@ export class FamilyApplier {
       if (service) services.set(key, service)
     }
     return { services: [...services.values()], gone: removed.map(([key]) => key) }
+  }
+
+  /** Notes the listeners before they open, so that a sync that fails later does not lose them. */
+  #hold(services: readonly ServicePlan[]): void {
+    for (const { key, listeners } of services) {
+      const held = this.#held.get(key) ?? nothingHeld
+      const listenerKeys = listeners.map(({ spec }) => spec.key)
+      this.#held.set(key, {
+        ...held,
+        listenerKeys: [...new Set([...held.listenerKeys, ...listenerKeys])],
+      })
+    }
   }
 
   async #listen(
@@ -161,7 +174,7 @@ export class FamilyApplier {
       if (!isSameNodePort(this.#held.get(key)?.nodePort, nodePort)) this.#releaseNodePort(key)
     }
     for (const { key, nodePort } of services) {
-      const held = this.#held.get(key) ?? { listenerKeys: [], nodePort: undefined }
+      const held = this.#held.get(key) ?? nothingHeld
       this.#held.set(key, held)
       if (!nodePort || held.nodePort) continue
       const reason = await this.#nodePorts.reserve(key, nodePort)
@@ -229,7 +242,7 @@ export class FamilyApplier {
       this.#held.delete(key)
     }
     for (const { key, listeners } of services) {
-      const held = this.#held.get(key) ?? { listenerKeys: [], nodePort: undefined }
+      const held = this.#held.get(key) ?? nothingHeld
       const listenerKeys = listeners.map(({ spec }) => spec.key)
       close.push(...held.listenerKeys.filter((old) => !listenerKeys.includes(old)))
       this.#held.set(key, { ...held, listenerKeys })
@@ -260,6 +273,8 @@ interface HeldService {
   readonly listenerKeys: readonly string[]
   readonly nodePort: ReservedNodePort | undefined
 }
+
+const nothingHeld: HeldService = { listenerKeys: [], nodePort: undefined }
 
 function explain({ code, message }: OpenFailure): Omit<ServiceFailure, 'key'> {
   if (code === 'ERANGE') return { reason: message, event: 'ProxyPortsExhausted' }

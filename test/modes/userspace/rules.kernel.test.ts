@@ -166,9 +166,14 @@ t.test('US72: a listener stays while its rules cannot be removed', { skip }, asy
   await t.rejects(mode.sync(), KernelError)
   t.equal(mode.listeners(), 1)
   t.equal(await ask(clusterIp), 'web', 'the rule still leads to somebody')
+  const brief = service({ name: 'brief', clusterIp: '10.96.0.11' })
+  mode.cluster.put(brief)
+  await t.rejects(mode.sync(), KernelError)
+  t.equal(mode.listeners(), 2)
+  mode.cluster.remove(brief)
   isLocked = false
   t.same(await mode.sync(), [])
-  t.equal(mode.listeners(), 0)
+  t.equal(mode.listeners(), 0, 'also those of a Service whose rules were never written')
   t.notMatch(rules(), clusterIp)
 })
 
