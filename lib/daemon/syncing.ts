@@ -48,7 +48,7 @@ export async function syncLoop({ config, deps, chosen }: Setup): Promise<SyncLoo
 
 /** Cleans the kernel's table of connections after the syncs. */
 interface FlowCleaning {
-  applied(state: DesiredState): void
+  applied(state: DesiredState, late: readonly string[]): void
   /** Resolves once no deletion is running. */
   idle(): Promise<void>
 }
@@ -69,10 +69,10 @@ export async function flowCleaning(
   const departed = new DepartedFlows({ openTable, log })
   const early = new EarlyConnections({ openTable, log, now })
   return {
-    applied(state) {
-      stale.applied(state)
+    applied(state, late) {
+      stale.applied(state, late)
       departed.applied(state)
-      early.applied(state)
+      early.applied(state, late)
     },
     idle: async () => {
       await stale.idle()
@@ -106,7 +106,7 @@ export function syncing(parts: SyncingParts): () => Promise<boolean> {
         },
       },
       listeners,
-      applied: (state) => flows?.applied(state),
+      applied: (state, late) => flows?.applied(state, late),
       // A reason is given, because the default one is an error, which costs a stack trace.
       allApplied: () => allApplied.abort('applied'),
     })

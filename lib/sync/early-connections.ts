@@ -42,12 +42,12 @@ export class EarlyConnections {
     this.#options = options
   }
 
-  /** The rules of this state are in the kernel now. */
-  applied(state: DesiredState): void {
+  /** The rules of this state are in the kernel now; until now none of the ports in `late` were. */
+  applied(state: DesiredState, late: readonly string[] = []): void {
     const { family } = state
     const before = this.#states.get(family)
     this.#states.set(family, state)
-    const destinations = newDestinations(state, before)
+    const destinations = newDestinations(state, before, late)
     if (destinations.length === 0) return
     const waiting = this.#waiting.get(family) ?? new Set()
     this.#waiting.set(family, waiting)
@@ -91,7 +91,11 @@ export class EarlyConnections {
 }
 
 /** Every `ip:port` that reaches a TCP service port now, and did not before. */
-function newDestinations(state: DesiredState, before: DesiredState | undefined): string[] {
+function newDestinations(
+  state: DesiredState,
+  before: DesiredState | undefined,
+  late: readonly string[],
+): string[] {
   const found: string[] = []
   const add = (service: DesiredService, was?: DesiredService) => {
     if (service.protocol !== 'TCP') return
@@ -104,6 +108,10 @@ function newDestinations(state: DesiredState, before: DesiredState | undefined):
     const { added, changed } = state.services.since(before.services)
     for (const [, service] of added) add(service)
     for (const [, service, was] of changed) add(service, was)
+    for (const key of late) {
+      const service = state.services.get(key)
+      if (service) add(service)
+    }
   }
   return found
 }

@@ -44,9 +44,13 @@ export class FlowCleaner {
     this.#options = options
   }
 
-  /** The rules of this state are in the kernel now (IT45: flows are deleted after that). */
-  applied(state: DesiredState): void {
+  /**
+   * The rules of this state are in the kernel now (IT45: flows are deleted after that). Until those
+   * of the service ports in `late` were accepted, clients may have gone to their old endpoints.
+   */
+  applied(state: DesiredState, late: readonly string[] = []): void {
     this.#applied.set(state.family, state)
+    this.#forget(state.family, late)
     const before = this.#waiting.get(state.family) ?? this.#cleaned.get(state.family)
     if (!mayHaveStaleFlows(state, before) && !this.#waiting.has(state.family)) {
       this.#cleaned.set(state.family, state)
@@ -54,6 +58,13 @@ export class FlowCleaner {
     }
     this.#waiting.set(state.family, state)
     this.#running ??= this.#work().finally(() => (this.#running = undefined))
+  }
+
+  #forget(family: IpFamily, keys: readonly string[]): void {
+    const cleaned = this.#cleaned.get(family)
+    if (!cleaned || keys.length === 0) return
+    const services = cleaned.services.update(keys.map((key) => [key, undefined]))
+    this.#cleaned.set(family, { ...cleaned, services })
   }
 
   /** Resolves once no deletion is running. */

@@ -14,8 +14,11 @@ interface SyncRoundOptions {
   readonly tracker: Pick<Tracker, 'take'>
   readonly syncer: Pick<Syncer, 'sync'>
   readonly listeners: readonly SyncListener[]
-  /** Called when the rules of a state are in the kernel. */
-  readonly applied: (state: DesiredState) => void
+  /**
+   * Called when the rules of a state are in the kernel. `late` are service ports of it whose rules
+   * were refused when the state, or an earlier one, was applied before.
+   */
+  readonly applied: (state: DesiredState, late: readonly string[]) => void
   /** Called when the rules of every family are in the kernel. */
   readonly allApplied: () => void
 }
@@ -35,7 +38,7 @@ export async function syncRound(options: SyncRoundOptions): Promise<boolean> {
     const changed = update.changed.get(state.family) ?? 0
     for (const listener of listeners) listener.synced(report, changed)
     if (report.outcome === 'failed') areAllApplied = false
-    else options.applied(state)
+    else options.applied(state, report.late ?? [])
     if (report.outcome === 'failed' || report.failed.length > 0) succeeded = false
   }
   // Single service ports may have failed. Rules that another mode left would not serve them either.

@@ -16,6 +16,8 @@ export interface SyncReport {
   readonly failed: readonly ServiceFailure[]
   /** What is in the kernel now. Present when the outcome is `applied`. */
   readonly plan?: FamilyPlan
+  /** Service ports that failed in the sync before, and whose rules are in the kernel only now. */
+  readonly late?: readonly string[]
   /** Present when the outcome is `failed`. */
   readonly error?: string
   /** What the tool or the kernel printed about the error. */
@@ -37,6 +39,8 @@ interface Progress {
 export class Syncer {
   readonly #options: SyncerOptions
   readonly #progress = new Map<IpFamily, Progress>()
+  /** By family: the service ports that failed in the last sync. */
+  readonly #refused = new Map<IpFamily, ReadonlySet<string>>()
 
   constructor(options: SyncerOptions) {
     this.#options = options
@@ -67,8 +71,11 @@ export class Syncer {
       planned = systemClock.now()
       const applied = await this.#options.mode.apply(plan)
       progress.hasFailures = applied.failed.length > 0
-      const applyMs = systemClock.now() - planned
-      return { family, outcome: 'applied', planMs: planned - started, applyMs, plan, ...applied }
+      const times = { planMs: planned - started, applyMs: systemClock.now() - planned }
+      const refused = new Set(applied.failed.map(({ key }) => key))
+      const late = [...(this.#refused.get(family) ?? [])].filter((key) => !refused.has(key))
+      this.#refused.set(family, refused)
+      return { family, outcome: 'applied', ...times, plan, late, ...applied }
     } catch (error) {
       this.#progress.delete(family)
       return {

@@ -61,6 +61,13 @@ t.test('the table is read only where a TCP Service got an address or a port', as
   t.same(await apply({ ...web, endpoints: 1 }), [], 'other endpoints')
   t.same(await apply({ ...web, port: 81 }), [['10.96.0.10:81']], 'only what is new')
   t.same(await apply({ name: 'dns', protocol: 'UDP', clusterIp: '10.96.0.53' }), [])
+  early.applied(cluster.take(), [
+    'default/web:http/TCP',
+    'default/dns:http/UDP',
+    'default/gone:/TCP',
+  ])
+  await early.idle()
+  t.same(deleted, [['10.96.0.10:81']], 'rules that were refused until now')
 })
 
 t.test(

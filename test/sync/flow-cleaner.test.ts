@@ -107,3 +107,21 @@ t.test('cleaning continues after its budget, and after an error at the next chan
   await pass()
   await cleaner.idle()
 })
+
+t.test('CT01: flows are cleaned once more when refused rules came late', async (t) => {
+  const { cleaner, cleanings, pass } = cleanerWith()
+  const cluster = states().put(udp('dns'), tcp('web'))
+  cleaner.applied(cluster.take())
+  await pass()
+  // The kernel refuses the rules of this state, so new flows still follow the old ones.
+  const changed = cluster.put(udp('dns', 3)).take()
+  cleaner.applied(changed)
+  await pass()
+  t.equal(cleanings.length, 2)
+  cleaner.applied(changed)
+  cleaner.applied(changed, ['default/web:http/TCP'])
+  t.equal(cleanings.length, 2)
+  cleaner.applied(changed, ['default/dns:http/UDP'])
+  t.equal(cleanings.length, 3)
+  await pass()
+})
