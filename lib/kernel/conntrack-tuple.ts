@@ -1,5 +1,4 @@
 import { addressFamilies } from './addresses.js'
-import { forEachAttribute } from './netlink/message-reader.js'
 import type { IpFamily } from '../state/ip.js'
 import { aligned, isLittleEndian, nestedBit } from './netlink/protocol.js'
 
@@ -25,40 +24,6 @@ export const flowStatus = { attribute: 3, isAnswered: 0x02, isTranslated: 0x20 }
 
 export function flowHeader(family: IpFamily): Uint8Array {
   return Uint8Array.of(addressFamilies[family], 0, 0, 0)
-}
-
-/** One end of a tuple: the offset of its address in the payload, and its port. */
-interface TupleEnd {
-  at: number | undefined
-  port: number | undefined
-}
-
-export interface Tuple {
-  protocol: number | undefined
-  readonly source: TupleEnd
-  readonly destination: TupleEnd
-}
-
-/** Does not read the addresses, because most flows are dropped for their protocol. */
-export function readTuple(family: IpFamily, payload: Buffer, start: number, end: number): Tuple {
-  const source: TupleEnd = { at: undefined, port: undefined }
-  const destination: TupleEnd = { at: undefined, port: undefined }
-  const tuple: Tuple = { protocol: undefined, source, destination }
-  const visitIp = (type: number, from: number) => {
-    if (type === ipPart[family].source) source.at = from
-    else if (type === ipPart[family].destination) destination.at = from
-  }
-  const visitProtocol = (type: number, from: number) => {
-    if (type === protocolPart.number) tuple.protocol = payload[from]
-    else if (type === protocolPart.sourcePort) source.port = payload.readUInt16BE(from)
-    else if (type === protocolPart.destinationPort) destination.port = payload.readUInt16BE(from)
-  }
-  const visit = (type: number, from: number, to: number) => {
-    if (type === tuplePart.ip) forEachAttribute(payload, from, visitIp, to)
-    else if (type === tuplePart.protocol) forEachAttribute(payload, from, visitProtocol, to)
-  }
-  forEachAttribute(payload, start, visit, end)
-  return tuple
 }
 
 /** The layout of a tuple as kernels usually write it, so that most tuples need no search. */

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 import { KernelError } from '../errors.js'
-import { hostPort, type IpFamily } from '../state/ip.js'
-import { addressText, protocolNumbers } from './addresses.js'
+import type { IpFamily } from '../state/ip.js'
+import { protocolNumbers } from './addresses.js'
 import {
   flowHeader,
   flowHeaderBytes,
@@ -9,13 +9,12 @@ import {
   flowStatus,
   flowTuple,
   protocolPart,
-  readTuple,
   tuplePart,
-  type Tuple,
 } from './conntrack-tuple.js'
+import { FlowMessage } from './flow-message.js'
 import { openChannel } from './netlink/channel.js'
 import { kernelErrorOf } from './netlink/failure.js'
-import { forEachAttribute } from './netlink/message-reader.js'
+import { attributesOf } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import { flags, protocols } from './netlink/protocol.js'
 
@@ -26,7 +25,10 @@ export interface ServiceFlow {
   readonly destination: string
   /** The address that answers, in the same form: the endpoint after DNAT, else the destination. */
   readonly answeredBy: string
-  /** The original tuple, undecoded. The kernel identifies the flow by it and the zone. */
+}
+
+/** The kernel identifies a flow by its original tuple, which is not decoded, and its zone. */
+interface ListedFlow extends ServiceFlow {
   readonly tuple: Buffer
   readonly zone: Buffer | undefined
 }
@@ -66,7 +68,7 @@ export class Conntrack {
   listUdp(
     family: IpFamily,
     isWanted: (flow: ServiceFlow) => boolean = () => true,
-  ): Promise<ServiceFlow[]> {
+  ): Promise<readonly ServiceFlow[]> {
     return this.#list(family, { protocol: protocolNumbers.UDP }, isWanted)
   }
 
@@ -74,8 +76,9 @@ export class Conntrack {
     family: IpFamily,
     selection: Selection,
     isWanted: (flow: ServiceFlow) => boolean,
-  ): Promise<ServiceFlow[]> {
+  ): Promise<readonly ListedFlow[]> {
     const { protocol, isUnanswered = false } = selection
+    const message = new FlowMessage()
     const request = new MessageWriter(128).message(flowMessage.get, flags.dump, (writer) => {
       writer
         .fixed(flowHeader(family))
@@ -91,8 +94,10 @@ export class Conntrack {
     return this.#channel.dump(request, {
       action: `list tracked ${family} connections`,
       parse: ({ payload }) => {
-        const flow = parseFlow(family, selection, payload)
-        return flow && isWanted(flow) ? flow : undefined
+        if (!message.read(payload, 0, payload.length) || message.protocol !== protocol)
+          return undefined
+        const flow = { family, destination: message.destination, answeredBy: message.endpoint }
+        return isWanted(flow) ? listed(flow, payload, isUnanswered) : undefined
       },
     })
   }
@@ -145,7 +150,7 @@ export class Conntrack {
     this.#channel.close()
   }
 
-  #deleteBatch(family: IpFamily, flows: readonly ServiceFlow[]): number {
+  #deleteBatch(family: IpFamily, flows: readonly ListedFlow[]): number {
     const writer = new MessageWriter()
     for (const flow of flows) {
       writer.message(flowMessage.delete, flags.ack, (part) => {
@@ -165,50 +170,13 @@ export class Conntrack {
   }
 }
 
-function parseFlow(
-  family: IpFamily,
-  { protocol, isUnanswered = false }: Selection,
-  payload: Buffer,
-): ServiceFlow | undefined {
-  let status = 0
-  let destination: string | undefined
-  let answeredBy: string | undefined
-  let original: Buffer | undefined
-  let zone: Buffer | undefined
-  forEachAttribute(payload, flowHeaderBytes, (type, start, end) => {
-    if (type === attribute.original) {
-      const tuple = readTuple(family, payload, start, end)
-      destination = endOf(family, payload, { tuple, protocol, side: 'destination' })
-      original = payload.subarray(start, end)
-    } else if (type === attribute.reply) {
-      const tuple = readTuple(family, payload, start, end)
-      answeredBy = endOf(family, payload, { tuple, protocol, side: 'source' })
-    } else if (type === attribute.zone) zone = Buffer.from(payload.subarray(start, end))
-    else if (type === flowStatus.attribute) {
-      status = payload.readUInt32BE(start)
-    }
-  })
+/** Undefined for a flow with an answer, if only others are asked for. */
+function listed(flow: ServiceFlow, payload: Buffer, isUnanswered: boolean): ListedFlow | undefined {
+  const attributes = attributesOf(payload, flowHeaderBytes)
+  const status = attributes.get(flowStatus.attribute)?.readUInt32BE(0) ?? 0
   if (isUnanswered && (status & flowStatus.isAnswered) !== 0) return undefined
-  if (destination === undefined || answeredBy === undefined || !original) return undefined
+  const tuple = attributes.get(attribute.original)
+  const zone = attributes.get(attribute.zone)
   // The payload belongs to the socket; what outlives this call is copied.
-  return { family, destination, answeredBy, tuple: Buffer.from(original), zone }
-}
-
-interface WantedEnd {
-  readonly tuple: Tuple
-  readonly protocol: number
-  readonly side: 'source' | 'destination'
-}
-
-/** One end of a tuple, as text; undefined for a tuple of another protocol. */
-function endOf(
-  family: IpFamily,
-  payload: Buffer,
-  { tuple, protocol, side }: WantedEnd,
-): string | undefined {
-  const { at, port } = tuple[side]
-  if (tuple.protocol !== protocol || at === undefined || port === undefined) {
-    return undefined
-  }
-  return hostPort(addressText(family, payload, at), port)
+  return tuple && { ...flow, tuple: Buffer.from(tuple), zone: zone && Buffer.from(zone) }
 }

@@ -8,8 +8,6 @@ const flow = (destination: string, answeredBy = destination): ServiceFlow => ({
   family: 'IPv4',
   destination,
   answeredBy,
-  tuple: Buffer.alloc(0),
-  zone: undefined,
 })
 
 /** A table of attempts to connect, and a record of what each listing deletes. */

@@ -8,8 +8,6 @@ const flow = (destination: string, answeredBy: string): ServiceFlow => ({
   family: 'IPv4',
   destination,
   answeredBy,
-  tuple: Buffer.alloc(0),
-  zone: undefined,
 })
 
 const staleFlows = (state: DesiredState, flows: readonly ServiceFlow[], previous?: DesiredState) =>

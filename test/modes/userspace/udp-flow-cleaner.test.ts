@@ -6,8 +6,6 @@ const flow = (destination: string, answeredBy: string): ServiceFlow => ({
   family: 'IPv4',
   destination,
   answeredBy,
-  tuple: Buffer.alloc(0),
-  zone: undefined,
 })
 
 function cleaner(flows: readonly ServiceFlow[], opened = Promise.resolve()) {
