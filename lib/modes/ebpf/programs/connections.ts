@@ -1,8 +1,8 @@
-import { Assembler, type MapReference } from '../../../kernel/bpf/assembler.js'
+import { Assembler } from '../../../kernel/bpf/assembler.js'
 import { counted, stages, statistics, type StatisticsField } from '../layout.js'
 import { operation, operations, tcpStates, wanted } from './context.js'
 import { findStatistics } from './count.js'
-import { noteBegin, noteFlow } from './flows.js'
+import { findOfSocket, noteBegin, noteFlow } from './flows.js'
 import { countOpen, countOver } from './open-connections.js'
 import type { ProgramParts } from './view.js'
 
@@ -16,8 +16,7 @@ export function countConnections(parts: ProgramParts): Buffer {
   code.set('r6', 'r1').load('r7', 'u32', 'r6', operation.kind)
   for (const kind of Object.values(operations)) code.jumpIf('r7', '==', kind, isOurs)
   code.jump(done).label(isOurs)
-  findOfSocket(code, parts.maps.shared.counted)
-  code.set('r8', 'r0')
+  findOfSocket(code, parts.maps.shared.counted, { how: 'find', none: done, to: 'r8' })
   noteBegin(code, parts, 'r7')
   findStatistics(code, parts, done)
   code.set('r9', 'r0')
@@ -53,19 +52,7 @@ function addRoundTrip(code: Assembler): void {
 
 /** Leaves the translation of the connection in r7. */
 function findTranslation(code: Assembler, { maps }: ProgramParts): void {
-  findOfSocket(code, maps.shared.connections)
-  code.set('r7', 'r0')
-}
-
-function findOfSocket(code: Assembler, map: MapReference): void {
-  code
-    .load('r2', 'u64', 'r6', operation.socket)
-    .jumpIf('r2', '==', 0, done)
-    .mapAddress('r1', map)
-    .set('r3', 0)
-    .set('r4', 0)
-    .call('sk_storage_get')
-    .jumpIf('r0', '==', 0, done)
+  findOfSocket(code, maps.shared.connections, { how: 'find', none: done, to: 'r7' })
 }
 
 function takeState(code: Assembler, parts: ProgramParts): void {

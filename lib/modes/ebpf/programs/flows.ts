@@ -166,7 +166,12 @@ interface OfSocket {
   readonly to: Register
 }
 
-function findOfSocket(code: Assembler, map: MapReference, { how, none, to }: OfSocket): void {
+/** Finds what the map keeps for the socket of the operation; goes to `none` if that is nothing. */
+export function findOfSocket(
+  code: Assembler,
+  map: MapReference,
+  { how, none, to }: OfSocket,
+): void {
   code
     .load('r2', 'u64', 'r6', operation.socket)
     .jumpIf('r2', '==', 0, none)
