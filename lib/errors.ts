@@ -38,6 +38,16 @@ export class KernelError extends Error {
   }
 }
 
+/** The result of `work`; undefined where the kernel has no such thing. */
+export function ifThere<T>(work: () => T): T | undefined {
+  try {
+    return work()
+  } catch (error) {
+    if (error instanceof KernelError && error.kind === 'not-found') return undefined
+    throw error
+  }
+}
+
 /** The text of anything that was thrown. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)

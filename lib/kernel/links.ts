@@ -1,5 +1,5 @@
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises'
-import { KernelError } from '../errors.js'
+import { ifThere, KernelError } from '../errors.js'
 import { bitsOf, type IpFamily } from '../state/ip.js'
 import { addressBytes, addressFamilies, addressText } from './addresses.js'
 import type { AddressFailure } from './link-addresses.js'
@@ -41,13 +41,9 @@ export class Links {
     const request = new MessageWriter(64).message(verb.getLink, flags.ack, (writer) =>
       writer.fixed(new Uint8Array(linkHeaderBytes)).string(linkAttribute.name, name),
     )
-    try {
-      const [reply] = this.#channel.request(request, `look up device ${name}`)
-      return reply && readI32(reply.payload, 4)
-    } catch (error) {
-      if (error instanceof KernelError && error.kind === 'not-found') return undefined
-      throw error
-    }
+    const action = `look up device ${name}`
+    const reply = ifThere(() => this.#channel.request(request, action)[0])
+    return reply && readI32(reply.payload, 4)
   }
 
   /**
@@ -79,13 +75,8 @@ export class Links {
     const request = new MessageWriter(64).message(verb.deleteLink, flags.ack, (writer) =>
       writer.fixed(new Uint8Array(linkHeaderBytes)).string(linkAttribute.name, name),
     )
-    try {
-      this.#channel.request(request, `remove device ${name}`)
-      return true
-    } catch (error) {
-      if (error instanceof KernelError && error.kind === 'not-found') return false
-      throw error
-    }
+    const action = `remove device ${name}`
+    return ifThere(() => this.#channel.request(request, action)) !== undefined
   }
 
   /** The kinds of all devices. */

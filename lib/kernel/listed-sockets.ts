@@ -3,7 +3,7 @@ import type { IpFamily } from '../state/ip.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import { flags } from './netlink/protocol.js'
-import { KernelError } from '../errors.js'
+import { ifThere } from '../errors.js'
 
 const socketDiagnosis = 4
 const byFamily = 20
@@ -63,13 +63,8 @@ export class ListedSockets {
       bytes.set(id, requestIdAt)
       message.fixed(bytes)
     })
-    try {
-      this.#channel.request(request, `destroy a ${this.#protocol} socket`)
-      return true
-    } catch (error) {
-      if (error instanceof KernelError && error.kind === 'not-found') return false
-      throw error
-    }
+    const action = `destroy a ${this.#protocol} socket`
+    return ifThere(() => this.#channel.request(request, action)) !== undefined
   }
 
   close(): void {

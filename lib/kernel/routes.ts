@@ -1,4 +1,4 @@
-import { KernelError } from '../errors.js'
+import { ifThere, KernelError } from '../errors.js'
 import { bitsOf, familyOf, type IpFamily } from '../state/ip.js'
 import { addressBytes, addressFamilies } from './addresses.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
@@ -85,15 +85,11 @@ export class Routes {
     const request = new MessageWriter(64).message(verb.getLink, flags.ack, (writer) =>
       writer.fixed(header),
     )
-    try {
-      const [reply] = this.#channel.request(request, `look up device ${index}`)
-      const read = reply && attributesOf(reply.payload, linkHeaderBytes)
-      const name = read?.get(linkAttribute.name)
-      return read && name && { name: readString(name), kind: kindOf(read) ?? '' }
-    } catch (error) {
-      if (error instanceof KernelError && error.kind === 'not-found') return undefined
-      throw error
-    }
+    const action = `look up device ${index}`
+    const reply = ifThere(() => this.#channel.request(request, action)[0])
+    const read = reply && attributesOf(reply.payload, linkHeaderBytes)
+    const name = read?.get(linkAttribute.name)
+    return read && name && { name: readString(name), kind: kindOf(read) ?? '' }
   }
 
   /**

@@ -1,4 +1,4 @@
-import { KernelError } from '../../errors.js'
+import { ifThere } from '../../errors.js'
 import { Attributes, nativeBytes } from './attributes.js'
 import { run } from './commands.js'
 import { hooks, programInfo, type Hook, type ProgramInfo } from './program.js'
@@ -80,13 +80,9 @@ export function mapsOfProgram(calls: SystemCalls, program: number): readonly Bpf
 
 /** The program with this number; undefined when it was unloaded meanwhile. */
 export function programFromId(calls: SystemCalls, id: number): ProgramInfo | undefined {
-  let fd: number
-  try {
-    fd = run(calls, 'programFromId', new Attributes(calls, 12).u32(0, id), 'open an eBPF program')
-  } catch (error) {
-    if (error instanceof KernelError && error.kind === 'not-found') return undefined
-    throw error
-  }
+  const open = new Attributes(calls, 12).u32(0, id)
+  const fd = ifThere(() => run(calls, 'programFromId', open, 'open an eBPF program'))
+  if (fd === undefined) return undefined
   try {
     return programInfo(calls, fd)
   } finally {

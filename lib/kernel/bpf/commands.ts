@@ -1,7 +1,7 @@
 import { failureOf, kernelErrorOf } from '../netlink/failure.js'
 import { Attributes, nativeText } from './attributes.js'
 import type { SystemCalls } from './system-calls.js'
-import { KernelError } from '../../errors.js'
+import { ifThere } from '../../errors.js'
 
 /** `enum bpf_cmd`. */
 export const commands = {
@@ -52,10 +52,5 @@ export function pin(calls: SystemCalls, fd: number, path: string): void {
 /** The descriptor of the object that is pinned at the path; undefined when there is none. */
 export function openPinned(calls: SystemCalls, path: string): number | undefined {
   const attributes = new Attributes(calls, 16).pointer(0, nativeText(path))
-  try {
-    return run(calls, 'openPin', attributes, `open ${path}`)
-  } catch (error) {
-    if (error instanceof KernelError && error.kind === 'not-found') return undefined
-    throw error
-  }
+  return ifThere(() => run(calls, 'openPin', attributes, `open ${path}`))
 }

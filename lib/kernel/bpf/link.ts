@@ -1,4 +1,4 @@
-import { KernelError } from '../../errors.js'
+import { ifThere } from '../../errors.js'
 import { Attributes, nativeBytes } from './attributes.js'
 import { run } from './commands.js'
 import { hooks, type Hook } from './program.js'
@@ -50,28 +50,18 @@ export function forEachCgroupLink(
 ): void {
   for (let id = 0; ;) {
     const place = new Attributes(calls, 12).u32(0, id)
-    if (!isThere(() => run(calls, 'nextLinkId', place, 'list eBPF links'))) return
+    const next = ifThere(() => run(calls, 'nextLinkId', place, 'list eBPF links'))
+    if (next === undefined) return
     id = place.bytes.readUInt32LE(4)
-    let link = -1
     const open = new Attributes(calls, 12).u32(0, id)
-    if (!isThere(() => (link = run(calls, 'linkFromId', open, `open eBPF link ${id}`)))) continue
+    const link = ifThere(() => run(calls, 'linkFromId', open, `open eBPF link ${id}`))
+    if (link === undefined) continue
     try {
       const info = linkInfo(calls, link)
       if (info.cgroupId === cgroupId) visit(link, info)
     } finally {
       calls.close(link)
     }
-  }
-}
-
-/** False where the kernel answers that it found nothing. */
-function isThere(work: () => number): boolean {
-  try {
-    work()
-    return true
-  } catch (error) {
-    if (error instanceof KernelError && error.kind === 'not-found') return false
-    throw error
   }
 }
 
