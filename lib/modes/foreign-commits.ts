@@ -49,3 +49,18 @@ export class ForeignCommits {
     }
   }
 }
+
+/** Reads the kernel's count of nf_tables transactions. Undefined where it cannot be read. */
+export async function openGeneration(): Promise<(() => number) | undefined> {
+  try {
+    // Imported late: koffi does not load on every node.
+    const { openChannel } = await import('../kernel/netlink/channel.js')
+    const { protocols } = await import('../kernel/netlink/protocol.js')
+    const { readGeneration } = await import('../kernel/nftables-netlink/commit-watch.js')
+    const channel = openChannel(protocols.netfilter)
+    readGeneration(channel)
+    return () => readGeneration(channel)
+  } catch {
+    return undefined
+  }
+}

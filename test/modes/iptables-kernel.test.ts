@@ -76,7 +76,7 @@ class TestNode {
       run: this.run,
       backend: this.backend,
       openAccounts: elsewhere,
-      openGeneration: elsewhere,
+      openGeneration: () => Promise.resolve(undefined),
       readSysctl: () => Promise.resolve(this.localnet),
       writeSysctl: (_, value) => {
         this.localnet = value
@@ -446,7 +446,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
             ? runProgram('/nonexistent/ip6tables', [])
             : run(file, args, options),
         openAccounts: elsewhere,
-        openGeneration: elsewhere,
+        openGeneration: () => Promise.resolve(undefined),
         readSysctl: () => Promise.resolve('1'),
       })
       const mode = await without.create(testConfig, ['IPv4', 'IPv6'], node.context)

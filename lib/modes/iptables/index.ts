@@ -6,13 +6,11 @@ import { iptablesReader, renderChanges, renderPlan } from './render.js'
 import { iptablesSettings, type IptablesSettings } from './settings.js'
 import { readDifferences } from './differences.js'
 import { messageOf } from '../../errors.js'
-import { openChannel } from '../../kernel/netlink/channel.js'
 import { openFamilies, type OpenDeps, type Opened } from './open.js'
+import { openGeneration } from '../foreign-commits.js'
 import { openPacketAccounts } from '../../kernel/nfacct.js'
 import { PacketCounters } from './packet-counters.js'
 import { probeFamily } from './probe.js'
-import { protocols } from '../../kernel/netlink/protocol.js'
-import { readGeneration } from '../../kernel/nftables-netlink/commit-watch.js'
 import { watchRules } from './watch.js'
 import { withoutLog } from '../refusal-log.js'
 import type { Applied, Mode, ModeContext, ModeDefinition } from '../mode.js'
@@ -29,11 +27,6 @@ interface IptablesDeps extends Partial<OpenDeps> {
 /** The name is a path below /proc/sys, such as `net/ipv4/…`. */
 const readSysctl = async (name: string) => (await readFile(`/proc/sys/${name}`, 'utf8')).trim()
 const writeSysctl = (name: string, value: string) => writeFile(`/proc/sys/${name}`, value)
-
-const openGeneration = () => {
-  const channel = openChannel(protocols.netfilter)
-  return () => readGeneration(channel)
-}
 
 export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
   const deps = { openAccounts: openPacketAccounts, openGeneration, ...given }

@@ -18,8 +18,8 @@ export interface OpenDeps {
   readonly backend?: Backend
   /** Opens the nfacct objects of iptables' network namespace. Throws if the kernel has none. */
   readonly openAccounts: () => PacketAccounts
-  /** Opens the count of nf_tables transactions of this namespace. Throws if there is none. */
-  readonly openGeneration: () => () => number
+  /** Opens the count of nf_tables transactions of this namespace; undefined if there is none. */
+  readonly openGeneration: () => Promise<(() => number) | undefined>
 }
 
 export interface Opened {
@@ -57,7 +57,7 @@ export async function openFamilies(
       hasAccounting &&= await supportsAccounting(iptables)
       hasLog &&= await canLog(iptables)
       randomFully &&= iptables.capabilities.randomFully
-      foreign ??= new ForeignCommits(backend === 'nft' ? openGeneration(deps) : undefined)
+      foreign ??= new ForeignCommits(backend === 'nft' ? await deps.openGeneration() : undefined)
       const options = { iptables, log, foreign, retryMs: () => syncPeriodMs() * 0.9 }
       opened.set(family, new FamilyRules(options))
       log.info({ family, ...iptables.capabilities }, 'using iptables')
@@ -94,16 +94,6 @@ async function openIptables(
 function supportsAccounting(iptables: Iptables): Promise<boolean> {
   const matches = [accounted(accounts.invalidDropped)]
   return iptables.supports('filter', rule({ matches, jump: 'RETURN' }))
-}
-
-function openGeneration(deps: OpenDeps): (() => number) | undefined {
-  try {
-    const generation = deps.openGeneration()
-    generation()
-    return generation
-  } catch {
-    return undefined
-  }
 }
 
 /**

@@ -2,7 +2,7 @@ import { KernelError, messageOf, type KernelErrorKind } from '../../../errors.js
 import { Batch, connectionState, Iptables, rule, type Run } from '../../../kernel/iptables.js'
 import type { IpFamily } from '../../../state/ip.js'
 import { kernelError } from '../../../kernel/command.js'
-import { ForeignCommits } from '../../foreign-commits.js'
+import { ForeignCommits, openGeneration } from '../../foreign-commits.js'
 import type { Log } from '../../mode.js'
 import type { UserspaceSettings } from '../settings.js'
 import type { LinkAddresses } from '../../../kernel/link-addresses.js'
@@ -160,20 +160,6 @@ async function loadLinks() {
 
 export async function openForeignCommits({ hasRules }: PortalMeans): Promise<ForeignCommits> {
   return new ForeignCommits(hasRules ? await openGeneration() : undefined)
-}
-
-/** Reads the kernel's count of nf_tables transactions. Undefined where it cannot be read. */
-async function openGeneration(): Promise<(() => number) | undefined> {
-  try {
-    const { openChannel } = await import('../../../kernel/netlink/channel.js')
-    const { protocols } = await import('../../../kernel/netlink/protocol.js')
-    const { readGeneration } = await import('../../../kernel/nftables-netlink/commit-watch.js')
-    const channel = openChannel(protocols.netfilter)
-    readGeneration(channel)
-    return () => readGeneration(channel)
-  } catch {
-    return undefined
-  }
 }
 
 /** Rules with the extensions that this mode needs. */
