@@ -14,11 +14,12 @@ import {
   openIptables,
   removeAddressesOf,
   removeRules,
-  removeSourceRouting,
   settledPortals,
   withLink,
   type PortalMeans,
 } from './portals/open-portals.js'
+import { removeSourceRouting } from './portals/source-keeping.js'
+import { SourceRouting } from './portals/source-routing.js'
 import { withoutSubChains } from './portals/sub-chains.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { probeUserspace } from './probe.js'
@@ -63,7 +64,8 @@ export const definition: ModeDefinition = {
     const flows = new UdpFlowCleaner(context)
     for (const family of ipFamilies) {
       await removeRules(family, flows)
-      await removeSourceRouting(family, context.log)
+      const routing = new SourceRouting(family, () => openIptables(family))
+      await removeSourceRouting(family, { routing, log: context.log })
     }
     try {
       await removeAddressesOf(ipFamilies, context.log)

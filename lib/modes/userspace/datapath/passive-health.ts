@@ -6,10 +6,6 @@
 export class PassiveHealth {
   readonly #failing = new Map<string, FailureRecord>()
 
-  get size(): number {
-    return this.#failing.size
-  }
-
   isSuspect(endpoint: string, now: number): boolean {
     const record = this.#failing.get(endpoint)
     return record !== undefined && now < record.until

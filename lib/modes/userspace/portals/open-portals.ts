@@ -14,7 +14,6 @@ import { canLog, withoutLog } from '../../refusal-log.js'
 import { fixedRules } from '../render.js'
 import type { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import type { Portals } from './portals.js'
-import { SourceRouting } from './source-routing.js'
 
 export type PortalsByFamily = ReadonlyMap<IpFamily, Portals>
 
@@ -104,21 +103,6 @@ export async function removeRules(family: IpFamily, flows: UdpFlowCleaner, run?:
     await portals.drained()
   } catch (error) {
     if (!isMissing(error)) throw error
-  }
-}
-
-/** Removes rules and routes that kept addresses of clients. They do no harm if that fails. */
-export async function removeSourceRouting(family: IpFamily, log: Log): Promise<void> {
-  const routing = new SourceRouting(family, () => openIptables(family))
-  try {
-    await routing.remove()
-  } catch (error) {
-    log.debug(
-      { family, reason: messageOf(error) },
-      'rules and routes that kept addresses of clients cannot be removed',
-    )
-  } finally {
-    routing.close()
   }
 }
 

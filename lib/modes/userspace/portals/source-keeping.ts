@@ -65,16 +65,7 @@ export class SourceKeeping {
   async remove(): Promise<void> {
     this.#options.switch.set(this.#family, false)
     this.#state = 'unused'
-    try {
-      await this.#options.routing.remove()
-    } catch (error) {
-      const fields = { family: this.#family, reason: messageOf(error) }
-      this.#options.log.debug(
-        fields,
-        'rules and routes that kept addresses of clients cannot be removed',
-      )
-    }
-    this.#options.routing.close()
+    await removeSourceRouting(this.#family, this.#options)
   }
 
   #warn(error: unknown, text: string): void {
@@ -82,4 +73,20 @@ export class SourceKeeping {
     if (this.#said !== reason) this.#options.log.warn({ family: this.#family, reason }, text)
     this.#said = reason
   }
+}
+
+/** Removes rules and routes that kept addresses of clients. They do no harm if that fails. */
+export async function removeSourceRouting(
+  family: IpFamily,
+  { routing, log }: Pick<SourceKeepingOptions, 'routing' | 'log'>,
+): Promise<void> {
+  try {
+    await routing.remove()
+  } catch (error) {
+    log.debug(
+      { family, reason: messageOf(error) },
+      'rules and routes that kept addresses of clients cannot be removed',
+    )
+  }
+  routing.close()
 }
