@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { KernelError, messageOf } from '../errors.js'
 import { ClientConnections, patience } from './client-connections.js'
@@ -85,7 +86,7 @@ function isWithoutIpv6(error: unknown): boolean {
 const maxBodyBytes = 4096
 
 /** Opens a server. Rejects when the port cannot be opened. */
-export function listen(options: {
+export async function listen(options: {
   readonly host: string
   readonly port: number
   readonly handler: HttpHandler
@@ -99,14 +100,9 @@ export function listen(options: {
   })
   const { clients = new ClientConnections() } = options
   clients.watch(server)
-  return new Promise((resolve, reject) => {
-    server.once('error', reject)
-    const { host, port, ipv6Only = false } = options
-    server.listen({ host, port, ipv6Only }, () => {
-      server.removeListener('error', reject)
-      resolve(server)
-    })
-  })
+  const { host, port, ipv6Only = false } = options
+  await once(server.listen({ host, port, ipv6Only }), 'listening')
+  return server
 }
 
 /** Closes the server and every connection to it. */

@@ -1,6 +1,7 @@
+import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
-import { ConfigError } from '../../errors.js'
+import { ConfigError, messageOf } from '../../errors.js'
 import { ApiObjects, objectDefaults, type ApiObjectsOptions } from './objects.js'
 import type { Certificate } from './certificate.js'
 import { fakeRuntime } from './controllers/pod-runtime.js'
@@ -121,26 +122,19 @@ export class ApiServer extends ApiObjects {
   }
 }
 
-function listen(server: Server, host: string, port: number): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const refused = (cause: Error) =>
-      reject(new ConfigError(`listen on ${host} port ${port}: ${cause.message}`, { cause }))
-    server.once('error', refused)
-    server.listen({ host, port }, () => {
-      server.off('error', refused)
-      resolve()
-    })
-  })
+async function listen(server: Server, host: string, port: number): Promise<void> {
+  try {
+    await once(server.listen({ host, port }), 'listening')
+  } catch (cause) {
+    throw new ConfigError(`listen on ${host} port ${port}: ${messageOf(cause)}`, { cause })
+  }
 }
 
-function close(server: Server): Promise<void> {
-  return new Promise((resolve) => {
-    if (!server.listening) {
-      resolve()
-      return
-    }
-    server.close(() => resolve())
-    // Watches do not end by themselves, so their connections are closed.
-    server.closeAllConnections()
-  })
+async function close(server: Server): Promise<void> {
+  if (!server.listening) return
+  const closed = once(server, 'close')
+  server.close()
+  // Watches do not end by themselves, so their connections are closed.
+  server.closeAllConnections()
+  await closed
 }

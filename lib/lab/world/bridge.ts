@@ -53,12 +53,6 @@ export async function forward(
     client.on('error', () => target.destroy())
     target.on('error', () => client.destroy())
   })
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject)
-    server.listen(from, () => {
-      server.removeListener('error', reject)
-      resolve()
-    })
-  })
+  await once(server.listen(from), 'listening')
   return server
 }

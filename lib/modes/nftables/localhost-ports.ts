@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { messageOf } from '../../errors.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
@@ -75,10 +76,7 @@ export class LocalhostPorts {
       this.#serve(client, connections, plan.family, port),
     )
     try {
-      await new Promise<void>((resolve, reject) => {
-        server.once('error', reject)
-        server.listen({ host, port, ipv6Only: true }, resolve)
-      })
+      await once(server.listen({ host, port, ipv6Only: true }), 'listening')
     } catch (error) {
       const reason = `listen on ${host} port ${port} for node port: ${messageOf(error)}`
       this.#failed.set(id, { key: owner, reason, event: 'PortConflict' })
