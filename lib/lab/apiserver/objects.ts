@@ -17,7 +17,7 @@ import type { PortRange } from '../../config/addresses.js'
 import { ServiceAllocations } from './services/allocation.js'
 import { serviceStrategy } from './services/service-strategy.js'
 import { badRequest } from './status.js'
-import { VersionedStore, type StoreListener } from './store.js'
+import { VersionedStore } from './store.js'
 import {
   deploymentStrategy,
   endpointSliceStrategy,
@@ -128,14 +128,6 @@ export class ApiObjects {
     if (this.registry.find(kind, namespace, ref.name) === undefined) return false
     this.registry.delete(kind, namespace, ref.name, options)
     return true
-  }
-
-  /** Calls back for every later change of a kind. The listener must not write before it returns. */
-  subscribe(
-    ref: { readonly apiVersion: string; readonly kind: string },
-    listener: StoreListener,
-  ): () => void {
-    return this.registry.store.subscribe(collectionOf(this.#kindOf(ref)), listener)
   }
 
   #kindOf(object: { readonly apiVersion: string; readonly kind: string }): ResourceKind {

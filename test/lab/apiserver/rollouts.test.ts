@@ -77,7 +77,7 @@ void t.test('a rollout goes on where no room is left', { skip: noKubectl }, (t) 
       await server.ok(`scale deployment hello --replicas=${replicas}`)
       await untilPods(server, ready(replicas))
       let fewest = Infinity
-      const stop = server.api.subscribe(pods, () => {
+      const stop = server.api.registry.store.subscribe('pods', () => {
         fewest = Math.min(fewest, server.api.list(pods).filter(isReady).length)
       })
       await server.ok(`set image deployment/hello nginx=${image}`)

@@ -107,7 +107,7 @@ void t.test(
       await server.ok('scale deployment/web --replicas=3')
       await until(() => readyAddresses(server).length === 3)
       let fewest = Infinity
-      const stop = server.api.subscribe(slices, () => {
+      const stop = server.api.registry.store.subscribe('endpointslices.discovery.k8s.io', () => {
         fewest = Math.min(fewest, readyAddresses(server).length)
       })
       await server.ok('set image deployment/web web=web:2')
@@ -147,7 +147,7 @@ void t.test(
     await t.test('a deleted pod is first terminating, then replaced', async (t) => {
       const [pod] = server.api.list(pods)
       let wasTerminating = false
-      const stop = server.api.subscribe(slices, () => {
+      const stop = server.api.registry.store.subscribe('endpointslices.discovery.k8s.io', () => {
         wasTerminating ||= endpoints(server).some(
           (each) =>
             textAt(each, 'targetRef', 'name') === pod?.metadata.name &&
