@@ -3,7 +3,7 @@ import { between, noChanges, addResource, type Changes } from './changes.js'
 import { chainBatch } from './chains.js'
 import { deviceName } from './names.js'
 import { ipvsPlanner, onlyOf, type IpvsPlan } from './plan.js'
-import { serverText, type RealServer, type VirtualServer } from './resource.js'
+import { serverText, type VirtualServer } from './resource.js'
 import { ipvsSettings, type IpvsSettings } from './settings.js'
 import type { Config } from '../../config/config.js'
 import type { PlanReader } from '../mode.js'
@@ -49,10 +49,10 @@ function serverLines(changes: Changes): string {
     ...changes.addServers.map((server) => `-A ${addressOf(server)} ${optionsOf(server)}`),
     ...changes.setServers.map((server) => `-E ${addressOf(server)} ${optionsOf(server)}`),
     ...changes.addReals.map(
-      ({ server, key, real }) => `-a ${addressOf(server)} -r ${key} -m -w ${weightOf(real)}`,
+      ({ server, key, real }) => `-a ${addressOf(server)} -r ${key} -m -w ${real.weight}`,
     ),
     ...changes.setReals.map(
-      ({ server, key, real }) => `-e ${addressOf(server)} -r ${key} -m -w ${weightOf(real)}`,
+      ({ server, key, real }) => `-e ${addressOf(server)} -r ${key} -m -w ${real.weight}`,
     ),
     ...changes.removeReals.map(({ server, key }) =>
       server.protocol === 'TCP'
@@ -86,8 +86,6 @@ export function optionsOf({
   ]
   return `-s ${scheduler}${persistence}${flags.length > 0 ? ` -b ${flags.join()}` : ''}`
 }
-
-const weightOf = ({ weight }: RealServer): number => weight
 
 function addressLines({ family }: IpvsPlan, changes: Changes): string {
   const bits = family === 'IPv4' ? 32 : 128
