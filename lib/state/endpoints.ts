@@ -28,8 +28,9 @@ export function collectCandidates(
       for (const each of slice.endpoints) {
         const { ip, podName } = each
         const key = hostPort(ip, slicePort.port)
-        // An endpoint that moves between slices is in both for a moment. One that stays wins.
-        if (byKey.has(key) && each.terminating) continue
+        // An endpoint that moves between slices is in both for a moment.
+        const other = byKey.get(key)
+        if (other && usefulness(each) < usefulness(other.endpoint)) continue
         // Every field by name: a spread would need half as much memory again for each endpoint.
         const endpoint = {
           ip,
@@ -104,6 +105,15 @@ function followHints(ready: readonly Candidate[], input: TopologyInput): readonl
     if (chosen.length > 0) return chosen
   }
   return ready
+}
+
+/** Of two records of one endpoint the more useful one counts, whichever came first. */
+function usefulness({
+  ready,
+  serving,
+  terminating,
+}: Pick<Endpoint, 'ready' | 'serving' | 'terminating'>): number {
+  return ready ? 3 : terminating ? Number(serving) : 2
 }
 
 /** E11: while no endpoint is ready, terminating ones that still serve are used. */

@@ -186,9 +186,10 @@ t.test('S15-S17, S19: the verdict of each policy depends on where the endpoints 
 })
 
 t.test(
-  'E07, E08, S26: slices are merged in a stable order, and a record that does not terminate wins',
+  'E07, E08, S26: slices are merged in a stable order, and the more useful record of an endpoint wins',
   async (t) => {
     const dying = { ready: false, serving: true, terminating: true }
+    const unready = { ready: false, serving: false, terminating: false }
     for (const names of [
       ['a', 'b'],
       ['b', 'a'],
@@ -199,12 +200,16 @@ t.test(
           name,
           endpoints:
             name === 'a'
-              ? [endpoint('10.244.0.9'), endpoint('10.244.0.2', dying)]
-              : [endpoint('10.244.0.2')],
+              ? [
+                  endpoint('10.244.0.3', unready),
+                  endpoint('10.244.0.9'),
+                  endpoint('10.244.0.2', dying),
+                ]
+              : [endpoint('10.244.0.2'), endpoint('10.244.0.3')],
         })
       }
       const { clusterEndpoints } = feed.get()
-      t.same(keysOf(clusterEndpoints), ['10.244.0.2:8080', '10.244.0.9:8080'])
+      t.same(keysOf(clusterEndpoints), ['10.244.0.2:8080', '10.244.0.3:8080', '10.244.0.9:8080'])
       t.notOk(clusterEndpoints[0]?.terminating)
     }
     const named = new Feed()
