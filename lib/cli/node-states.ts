@@ -38,9 +38,9 @@ export async function readManifestStates(request: ManifestStatesRequest): Promis
   return collected.taken()
 }
 
-/** How long to wait for the objects, and for the object of this node, which may not exist. */
+/** How long to wait for the objects, and for the kinds of them that may never come. */
 const patienceMs = 20_000
-const nodePatienceMs = 2_000
+const optionalPatienceMs = 2_000
 
 /** The objects of the API server (or folder) that the configuration names, read once. */
 export async function readClusterStates(request: NodeStatesRequest): Promise<NodeStates> {
@@ -72,7 +72,10 @@ export async function readClusterStates(request: NodeStatesRequest): Promise<Nod
 
 async function untilComplete({ sink }: Collected): Promise<void> {
   for (let waited = 0; waited < patienceMs && !sink.isComplete; waited += pollMs) {
-    if (waited >= nodePatienceMs) sink.stopWaitingFor('Node')
+    if (waited >= optionalPatienceMs) {
+      sink.stopWaitingFor('Node')
+      sink.stopWaitingFor('ServiceCIDR')
+    }
     await delay(pollMs)
   }
 }

@@ -6,10 +6,10 @@ import {
   flowCleaning,
   followAddresses,
   healthChecks,
+  limitWaits,
   syncing,
   syncLoop,
   trackerSink,
-  waitForNode,
 } from './syncing.js'
 import { clientLimit } from '../kernel/this-process.js'
 import { clientsMax } from '../observe/client-connections.js'
@@ -76,7 +76,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const watched = watchedSink(sink, dashboard, counting?.podNames)
   const reload = { tracker, sink, mode, loop, requests, observation, meter: metrics }
   await together(AbortSignal.any([signal, requests.ending]), [
-    (inner) => waitForNode(sink, nodeName, log, inner),
+    (inner) => limitWaits(sink, nodeName, log, inner),
     (inner) => mode.run(inner),
     (inner) => loop.run(sync, inner),
     (inner) => objects.source.run(loggedSink(watched, log), inner),

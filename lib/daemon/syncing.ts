@@ -140,16 +140,21 @@ export function healthChecks(
   return new HealthChecks({ tracker, checker, requestSync, listener: observation.endpoints })
 }
 
+/** How long the first rules wait for the ServiceCIDRs. Without them only one rule is missing. */
+const serviceCidrPatienceMs = 1_000
 /** L04: how long the first rules wait for the object of this node. */
 const nodePatienceMs = 30_000
 
-export async function waitForNode(
+/** Lets the first sync begin without objects that may never come. */
+export async function limitWaits(
   sink: TrackerSink,
   nodeName: string,
   log: Logger,
   signal: AbortSignal,
 ): Promise<void> {
-  await pause(nodePatienceMs, signal)
+  await pause(serviceCidrPatienceMs, signal)
+  if (!signal.aborted) sink.stopWaitingFor('ServiceCIDR')
+  await pause(nodePatienceMs - serviceCidrPatienceMs, signal)
   if (!signal.aborted && sink.stopWaitingFor('Node')) {
     log.warn({ node: nodeName }, 'Node object not found yet; going on without it')
   }

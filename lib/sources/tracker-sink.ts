@@ -32,7 +32,7 @@ export class TrackerSink implements ObjectSink {
   readonly #nodeName: string
   readonly #listener: SinkListener
   /** Kinds of which all objects must be known before anything is written. */
-  readonly #missing = new Set<ObjectKind>(['Service', 'EndpointSlice', 'Node'])
+  readonly #missing = new Set<ObjectKind>(['Service', 'EndpointSlice', 'Node', 'ServiceCIDR'])
 
   constructor(tracker: Tracker, nodeName: string, listener: SinkListener) {
     this.#tracker = tracker
@@ -41,15 +41,15 @@ export class TrackerSink implements ObjectSink {
   }
 
   /**
-   * All Services, all EndpointSlices and this node are known. Rules written before that could lack
-   * Services and endpoints that exist, or apply policies and hints without the node.
+   * All Services, EndpointSlices and ServiceCIDRs and this node are known. Rules written before that
+   * could lack what exists, or apply policies and hints without the node.
    */
   get isComplete(): boolean {
     return this.#missing.size === 0
   }
 
   /** Begins without a kind that may never come. Returns whether it was still missing. */
-  stopWaitingFor(kind: 'Node'): boolean {
+  stopWaitingFor(kind: 'Node' | 'ServiceCIDR'): boolean {
     const wasMissing = this.#missing.delete(kind)
     if (wasMissing) this.#listener.changed(kind, this.isComplete)
     return wasMissing

@@ -48,8 +48,8 @@ export async function remains({ world }: Stage): Promise<readonly string[]> {
 
 /**
  * Whether a difference counts in a first sync. The programs at sockets switch to complete tables,
- * so they are never there in part. The rule for ServiceCIDRs comes later, because no start waits
- * for them: some clusters have none.
+ * so they are never there in part. The rule for ServiceCIDRs may come later, because no start waits
+ * long for them.
  */
 const isOfFirstSync = ({ where, expected = '' }: { where: string; expected?: string }) =>
   where !== placeText(connectPlace) && !expected.includes('Drop traffic to unallocated ClusterIPs')

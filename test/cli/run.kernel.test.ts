@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { program } from '../support/program.js'
+import { createApiServer } from '../../lib/lab/apiserver/server.js'
 
 /** The command as an operator runs it, in a network namespace of this process. */
 
@@ -108,6 +109,21 @@ t.test('the usual command line works, even if the API server starts later', { sk
     t.doesNotThrow(() => void JSON.parse(line), `JSON: ${line.slice(0, 60)}`)
   }
   t.notMatch(proxy.output(), /MaxListenersExceededWarning/)
+})
+
+t.test('R09: ServiceCIDRs that do not come delay no start for long', { skip }, async (t) => {
+  const api = createApiServer()
+  api.faults.inject({ resources: ['servicecidrs'], effect: { hang: true } })
+  const ended = new AbortController()
+  const serving = api.run(ended.signal)
+  t.teardown(async () => {
+    ended.abort()
+    await serving
+  })
+  const master = `--master=${await api.listening()}`
+  const proxy = start(t, master, '--proxy-mode=userspace', '--cleanup=false')
+  await until('readyz', () => code(`${healthz}/readyz`), /200/)
+  t.equal(await proxy.stop(), 0)
 })
 
 t.test('L19: a running process follows its configuration file', { skip }, async (t) => {

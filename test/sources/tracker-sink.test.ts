@@ -18,19 +18,22 @@ function sinkWithLog() {
   return { sink, said, services, tracker }
 }
 
-t.test('R01: a sync needs all Services, EndpointSlices and the node', async (t) => {
+t.test('R01: a sync needs all Services, EndpointSlices, ServiceCIDRs and the node', async (t) => {
   const { sink } = sinkWithLog()
   sink.synced('Node')
   sink.synced('EndpointSlice')
   t.notOk(sink.isComplete)
   sink.synced('Service')
+  t.notOk(sink.isComplete)
+  sink.synced('ServiceCIDR')
   t.ok(sink.isComplete)
 })
 
-t.test('L04: the wait for the Node object is limited', async (t) => {
+t.test('L04: the waits for the Node object and for ServiceCIDRs are limited', async (t) => {
   const { sink, said } = sinkWithLog()
   sink.synced('Service')
   sink.synced('EndpointSlice')
+  t.ok(sink.stopWaitingFor('ServiceCIDR'))
   t.notOk(sink.isComplete)
   t.ok(sink.stopWaitingFor('Node'))
   t.ok(sink.isComplete)
