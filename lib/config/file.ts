@@ -2,6 +2,7 @@ import { LineCounter, isMap, isScalar, parseDocument } from 'yaml'
 import type { Node, YAMLMap } from 'yaml'
 import { ConfigError } from '../errors.js'
 import { tooDeep } from '../yaml-levels.js'
+import { AliasExpander } from './aliases.js'
 import type { AnyKey } from './keys.js'
 import { keyAt, keyEntries, retiredKeys, sections } from './keys.js'
 import { notOfKind } from './kinds.js'
@@ -44,6 +45,7 @@ class FileParser {
       version: '1.1',
       lineCounter: this.#lines,
       prettyErrors: false,
+      merge: true,
     })
     for (const error of document.errors) {
       this.#problems.push(`${this.#place(error.pos[0])}: ${error.message}`)
@@ -52,6 +54,8 @@ class FileParser {
     if (!isMap(document.contents)) {
       throw new ConfigError(`${this.#file}: the file has no ${kind}; write apiVersion and kind`)
     }
+    const place = (node: unknown) => this.#place(offsetOf(nodeOf(node)))
+    new AliasExpander(place).expand(document.contents)
     this.#header(document.contents)
     this.#section(document.contents, '')
     throwProblems(this.#problems)

@@ -202,6 +202,70 @@ t.test('YAML 1.1 booleans, JSON and quantities are read as Kubernetes reads them
   t.end()
 })
 
+t.test('aliases and merge keys of YAML mean what they stand for', (t) => {
+  const { config, origins } = load(
+    [],
+    `iptables: &s
+  syncPeriod: &p 31s
+  minSyncPeriod: 2s
+ipvs: *s
+nftables: {minSyncPeriod: 3s, <<: *s}
+conntrack:
+  <<: [{min: 5}, &c {min: 6, maxPerCore: 7}]
+  tcpEstablishedTimeout: *p
+featureGates: {<<: {A: true, B: true}, B: false}
+nodePortAddresses: [&n 10.0.0.0/8, *n]
+&i clusterCIDR: 10.244.0.0/16
+`,
+  )
+  t.match(config, {
+    iptables: { syncPeriod: 31_000, minSyncPeriod: 2000 },
+    ipvs: { syncPeriod: 31_000, minSyncPeriod: 2000 },
+    nftables: { syncPeriod: 31_000, minSyncPeriod: 3000 },
+    conntrack: { min: 5, maxPerCore: 7, tcpEstablishedTimeout: 31_000 },
+    featureGates: { A: true, B: false },
+    nodePortAddresses: ['10.0.0.0/8', '10.0.0.0/8'],
+  })
+  t.equal(originText(origins.get('ipvs.syncPeriod')), 'kp.yaml:4', 'where the value is written')
+  t.end()
+})
+
+t.test('what is wrong with aliases and merge keys is told with its line', (t) => {
+  const anchor = 'iptables: &s {syncPeriod: 31s, masqueradeBit: 14}\n'
+  for (const [body, problem] of [
+    [`${anchor}ipvs: *s\n`, /^kp\.yaml:3: ipvs\.masqueradeBit: 14: unknown key/],
+    [`${anchor}ipvs: {<<: *s}\n`, /^kp\.yaml:3: ipvs\.masqueradeBit: 14: unknown key/],
+    [`${anchor}mode: *s\n`, /^kp\.yaml:4: mode: \{"syncPeriod":"31s","masqueradeBit":14\} is not/],
+    ['mode: *s\n', 'kp.yaml:3: the alias *s has no anchor'],
+    ['mode: &s\n  a: *s\n', 'kp.yaml:4: the alias *s is within &s itself'],
+    ['ipvs:\n  <<: 5\n', 'kp.yaml:4: <<: 5 is neither a map nor a list of maps'],
+    ['ipvs:\n  <<: [{}, x]\n', 'kp.yaml:4: <<: [{},"x"] is neither a map nor a list of maps'],
+    ['ipvs: {"<<": {}}\n', /^kp\.yaml:3: ipvs\.<<: "\{…\}": unknown key/],
+    ['&m mode: ipvs\n*m : nftables\n', 'kp.yaml:4: Map keys must be unique'],
+  ] as const) {
+    t.match(problemOf([], body), problem, body)
+  }
+  t.end()
+})
+
+t.test('aliases that would grow without limit are refused', (t) => {
+  const chain = (first: string, link: (before: string) => string) =>
+    Array.from({ length: 400 }, (_, at) => `a${at}: &a${at} ${at ? link(`*a${at - 1}`) : first}\n`)
+  const twice = chain('[x]', (before) => `[${before}, ${before}]`).join('')
+  const merged = chain('{x: 1}', (before) => `{<<: [${before}, ${before}]}`).join('')
+  const deep = chain('[x]', (before) => `${'['.repeat(90)}${before}${']'.repeat(90)}`).join('')
+  for (const body of [twice, merged, deep]) {
+    t.match(problemOf([], body), /^kp\.yaml:\d+: \*a\d+: aliases stand for more than 10000 char/)
+  }
+  const few = deep.split('\n').slice(0, 9).join('\n')
+  t.match(
+    problemOf([], few),
+    /^kp\.yaml:3: a0: \["x"\]: unknown key/,
+    'many levels overflow nothing',
+  )
+  t.end()
+})
+
 t.test('section 12: --config makes other flags ignored, except a few that still apply', (t) => {
   const { config, warnings } = load(
     [
