@@ -8,7 +8,8 @@ const introduction = `# Configuration
 <!-- Written by \`npm run docs\` from lib/config/keys-*.ts; change it there. -->
 
 Every value can be set by a flag, or in the file given by \`--config\`: a \`${kind}\` of
-\`${apiVersion}\`. Every file that is valid for kube-proxy 1.36 is accepted.
+\`${apiVersion}\`. Every file that is valid for kube-proxy 1.36 is accepted,
+unless an IPv4 address in it has leading zeros (\`010.1.2.3\`): programs read those differently.
 
 - **Strict.** An unknown key, a key that appears twice or a value of the wrong type stops the start
   with exit code 2 and a message \`file:line: key: value\`. Nothing on the node is changed.

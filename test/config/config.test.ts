@@ -373,7 +373,9 @@ t.test('section 13: each rule of validation refuses wrong values', (t) => {
     ],
     VA03: [
       ['bindAddress: localhost\n', /bindAddress: "localhost" is not an IP address/],
-      ['bindAddress: 010.0.0.1\n', /bindAddress/],
+      ['bindAddress: 010.001.002.003\n', /bindAddress: "010\.001\.002\.003" is not an IP address/],
+      ['metricsBindAddress: 127.0.0.01:80\n', /metricsBindAddress/],
+      ['clusterCIDR: 010.0.0.0/8\n', /clusterCIDR: "010\.0\.0\.0\/8" is not a CIDR/],
       ['healthzBindAddress: 1.2.3.4:0\n', /healthzBindAddress: "1\.2\.3\.4:0"/],
       ['healthzBindAddress: 1.2.3.4:65536\n', /healthzBindAddress/],
       ['metricsBindAddress: host:80\n', /metricsBindAddress/],
