@@ -1,7 +1,8 @@
 import { writeFile } from 'node:fs/promises'
 import { ConfigError, messageOf } from '../errors.js'
 import { parseFlags, type GivenFlags } from '../config/flags.js'
-import { loadConfig } from '../config/load.js'
+import { loadConfig, type LoadedConfig } from '../config/load.js'
+import { placeOf } from '../config/settings.js'
 import { configYaml } from '../config/write.js'
 import { readConfiguration, type CommandConfiguration } from './configuration.js'
 import { logWarnings, processLogger } from './logging.js'
@@ -19,13 +20,22 @@ export async function runCommand(given: GivenFlags): Promise<void> {
     await writeConfig(actions.writeConfigTo, configYaml(loaded.config))
     log.info({ file: actions.writeConfigTo }, 'Wrote configuration')
   } else if (actions.cleanup) {
+    refuseDryRun(loaded, '--cleanup')
     const { cleanup } = await import('./cleanup.js')
     await cleanup(log)
   } else if (loaded.config.initOnly) {
+    refuseDryRun(loaded, placeOf('initOnly', loaded.origins.get('initOnly')))
     const { prepareNode } = await import('../daemon/node-settings.js')
     await prepareNode(loaded.config, log)
     log.info({}, 'Initialized this node (--init-only)')
   } else await runUntilStopped(given, configuration, log)
+}
+
+/** Only the proxy can say what it would change; an action would change the node. */
+function refuseDryRun({ config, origins }: LoadedConfig, action: string): void {
+  if (!config.dryRun) return
+  const dryRun = placeOf('dryRun', origins.get('dryRun'))
+  throw new ConfigError(`${dryRun} cannot be combined with ${action}; leave one of them out`)
 }
 
 async function runUntilStopped(

@@ -10,8 +10,8 @@ const services = 'examples/services'
 /** Without programs, `cleanup` cannot change this machine. */
 const env = { PATH: '' }
 
-/** Code that sets another platform and refuses modules that only Linux can use. */
-function preload(t: Test, platform: string): string {
+/** Code that sets another platform and refuses modules that only Linux can use; `files` lie beside it. */
+function preload(t: Test, platform: string, files: Record<string, string> = {}): string {
   const hook = `export async function resolve(name, context, next) {
     const found = await next(name, context)
     if (/node_modules.koffi|kernel.(netlink.socket|bpf.system-calls)[.]js/.test(found.url)) {
@@ -26,7 +26,7 @@ function preload(t: Test, platform: string): string {
     os.networkInterfaces = () => { throw new Error('no interfaces in this test') }
     syncBuiltinESMExports()
     register('./hook.mjs', import.meta.url)`
-  return join(t.testdir({ 'hook.mjs': hook, 'main.mjs': main }), 'main.mjs')
+  return join(t.testdir({ ...files, 'hook.mjs': hook, 'main.mjs': main }), 'main.mjs')
 }
 
 function run(file: string, ...args: string[]): Promise<{ code: number; text: string }> {
@@ -74,6 +74,33 @@ for (const platform of ['win32', 'darwin']) {
     t.equal(/Cleaned up/.test(cleanup.text), runs)
   })
 }
+
+t.test('a dry run is refused where it would change the node', async (t) => {
+  const head = 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n'
+  // Without the refusal these commands find nothing that they could change.
+  const file = preload(t, 'darwin', {
+    'dry.yaml': `${head}dryRun: true\n`,
+    'both.yaml': `${head}dryRun: true\ninitOnly: true\n`,
+  })
+  const cases: readonly (readonly [args: readonly string[], says: RegExp])[] = [
+    [
+      ['--dry-run', '--cleanup'],
+      /^kube-proxy: --dry-run cannot be combined with --cleanup; leave one of them out\n$/,
+    ],
+    [['--init-only', '--dry-run'], /: --dry-run cannot be combined with --init-only; leave/],
+    [
+      ['--cleanup', '--config', `${t.testdirName}/dry.yaml`],
+      /dry\.yaml:3: dryRun cannot .* --cleanup;/,
+    ],
+    [
+      ['--config', `${t.testdirName}/both.yaml`],
+      /both\.yaml:3: dryRun .* \S+both\.yaml:4: initOnly;/,
+    ],
+    [['cleanup', '--dry-run'], /--dry-run is for running the proxy, not for cleanup\n$/],
+    [['--dry-run', 'cleanup'], /too many arguments/],
+  ]
+  for (const [args, says] of cases) t.match(await run(file, ...args), { code: 2, text: says })
+})
 
 t.test('the proxy starts on Windows where koffi does not load', async (t) => {
   const flags = ['--dry-run', '--manifests', services, '--hostname-override', 'node-1']
