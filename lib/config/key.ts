@@ -8,6 +8,7 @@ import {
   intKind,
   listKind,
   paceKind,
+  pathKind,
   stringKind,
 } from './kinds.js'
 
@@ -85,6 +86,7 @@ export function keysOf(group: Group) {
   return {
     key,
     string: (initial: string, doc: string, extras: Extras) => key(stringKind, initial, doc, extras),
+    path: (initial: string, doc: string, extras: Extras) => key(pathKind, initial, doc, extras),
     bool: (initial: boolean, doc: string, extras: Extras) => key(boolKind, initial, doc, extras),
     int: (initial: number, doc: string, extras: Extras) => key(intKind, initial, doc, extras),
     float: (initial: number, doc: string, extras: Extras) => key(floatKind, initial, doc, extras),

@@ -81,12 +81,12 @@ export const modeKeys = {
       'of the node, for service meshes that redirect in the pod',
     { flags: ['ebpf-sockets'], known: 'here' },
   ),
-  'ebpf.cgroup': ebpf.string(
+  'ebpf.cgroup': ebpf.path(
     '',
     'Folder of the cgroup (version 2) whose processes are served; empty: all of the node',
     { flags: ['ebpf-cgroup'], known: 'here' },
   ),
-  'ebpf.bpffs': ebpf.string(
+  'ebpf.bpffs': ebpf.path(
     '/sys/fs/bpf',
     'BPF file system that keeps the programs attached while the proxy restarts; empty: none',
     { flags: ['ebpf-bpffs'], known: 'here' },
@@ -193,7 +193,7 @@ export const modeKeys = {
     'Take the listeners over from a running process, which then ends; no connection is refused',
     { flags: ['takeover'], known: 'here' },
   ),
-  'userspace.takeoverFolder': userspace.string(
+  'userspace.takeoverFolder': userspace.path(
     '/run/kube-proxy-ts',
     'Folder through which listeners are taken over; both processes must see it; empty: none',
     { flags: ['takeover-folder'], known: 'here' },

@@ -17,7 +17,7 @@ const kernelspaceOnly = 'it is for kernelspace mode, which programs HNS'
 
 /** The source of objects, this node, and settings of the node that do not depend on the mode. */
 export const nodeKeys = {
-  'clientConnection.kubeconfig': cluster.string(
+  'clientConnection.kubeconfig': cluster.path(
     '',
     'Path of the kubeconfig; without it, --master and --manifests: the service account of the pod',
     { flags: ['kubeconfig'] },
@@ -26,7 +26,7 @@ export const nodeKeys = {
     flags: ['master'],
     known: 'here',
   }),
-  manifests: cluster.string(
+  manifests: cluster.path(
     '',
     'File or folder of YAML or JSON manifests to serve instead of a cluster; changes are followed',
     { flags: ['manifests'], known: 'here' },

@@ -37,16 +37,16 @@ export const observeKeys = {
     'IP:port of a read-only page that shows the live state; empty: none',
     { flags: ['dashboard-address'], known: 'here' },
   ),
-  dashboardTokenFile: health.string(
+  dashboardTokenFile: health.path(
     '',
     'File with the token that viewers of the page must give; required unless on loopback',
     { flags: ['dashboard-token-file'], known: 'here' },
   ),
-  dashboardTLSCertFile: health.string('', 'Certificate (PEM) of the page, for HTTPS', {
+  dashboardTLSCertFile: health.path('', 'Certificate (PEM) of the page, for HTTPS', {
     flags: ['dashboard-tls-cert-file'],
     known: 'here',
   }),
-  dashboardTLSKeyFile: health.string('', 'Private key (PEM) of that certificate', {
+  dashboardTLSKeyFile: health.path('', 'Private key (PEM) of that certificate', {
     flags: ['dashboard-tls-key-file'],
     known: 'here',
   }),
@@ -56,7 +56,7 @@ export const observeKeys = {
     'Count connections, bytes and packets of every Service in every mode, and answer kube-proxy flows',
     { flags: ['flows'], known: 'here' },
   ),
-  'flows.stateFile': health.string(
+  'flows.stateFile': health.path(
     '/run/kube-proxy-ts/flows.json',
     'File through which the numbers of connections outlive a restart; empty: none',
     { flags: ['flows-state-file'], known: 'here' },

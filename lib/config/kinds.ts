@@ -35,6 +35,9 @@ export const stringKind: Kind<string> = {
   toYaml: identity,
 }
 
+/** A file or a folder; empty: none. */
+export const pathKind: Kind<string> = { ...stringKind }
+
 export function choiceKind<V extends string>(
   choices: readonly V[],
   advice: Readonly<Record<string, string>> = {},

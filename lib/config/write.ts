@@ -2,14 +2,18 @@ import { stringify } from 'yaml'
 import type { Config } from './config.js'
 import { apiVersion, kind } from './file.js'
 import { keyEntries } from './keys.js'
+import { pathKind } from './kinds.js'
 
 /**
  * The configuration as an object of its file: durations as text, sections nested. Keys that
- * kube-proxy does not have can be left out where they have their default.
+ * kube-proxy does not have can be left out where they have their default. `pathAs` changes paths.
  */
 export function configObject(
   config: Config,
-  options: { readonly ownDefaults: boolean } = { ownDefaults: true },
+  options: {
+    readonly ownDefaults: boolean
+    readonly pathAs?: (path: string) => string
+  } = { ownDefaults: true },
 ): Record<string, unknown> {
   const root: Record<string, unknown> = { apiVersion, kind }
   for (const [path, key] of [...keyEntries].sort(([left], [right]) => (left < right ? -1 : 1))) {
@@ -22,7 +26,8 @@ export function configObject(
       section[name] ??= {}
       section = section[name] as Record<string, unknown>
     }
-    section[last] = key.kind.toYaml(value)
+    const isPath = key.kind === pathKind && typeof value === 'string' && value !== ''
+    section[last] = key.kind.toYaml(isPath && options.pathAs ? options.pathAs(value) : value)
   }
   return root
 }

@@ -1,3 +1,4 @@
+import { resolve } from 'node:path'
 import { pause } from '../async.js'
 import { parseHostPort } from '../config/addresses.js'
 import type { Config } from '../config/config.js'
@@ -123,7 +124,11 @@ function metricsHandler(options: ServersOptions, slis: Slis): HttpHandler {
     metrics: () => metrics.page(),
     slis: () => slis.page(),
     configz: () => ({
-      'kubeproxy.config.k8s.io': configObject(running.config),
+      // Who asks may be in another folder, so paths are absolute.
+      'kubeproxy.config.k8s.io': configObject(running.config, {
+        ownDefaults: true,
+        pathAs: (path) => resolve(path),
+      }),
       origins: Object.fromEntries([...running.origins].map(([path, of]) => [path, originText(of)])),
       waitingForRestart: Object.fromEntries(running.waiting.map(({ path, to }) => [path, to])),
       ...(running.problem === undefined ? {} : { problem: running.problem }),

@@ -10,6 +10,7 @@ import {
   intKind,
   listKind,
   logDurationKind,
+  pathKind,
   quantityKind,
   vmoduleKind,
   type Kind,
@@ -526,6 +527,8 @@ t.test('every key of the table is documented, and its value survives writing and
   for (const [path, key] of keyEntries) {
     t.ok(key.doc.length > 5 && !key.doc.endsWith('.'), `${path} has a sentence`)
     t.same(key.kind.fromYaml(key.kind.toYaml(key.initial)), key.initial, path)
+    const isPath = /^(Path|File|Folder|Certificate|Private key|BPF file system)\b/.test(key.doc)
+    t.equal(key.kind === pathKind, isPath, `${path} is a path where it is called one`)
   }
   t.end()
 })

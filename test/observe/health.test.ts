@@ -2,6 +2,7 @@ import t, { type Test } from 'tap'
 import { request } from 'node:http'
 import { connect, createServer } from 'node:net'
 import { once } from 'node:events'
+import { resolve } from 'node:path'
 import type { Config } from '../../lib/config/config.js'
 import { defaultConfig, configWith } from '../../lib/config/load.js'
 import { RunningConfig } from '../../lib/config/running.js'
@@ -446,6 +447,9 @@ t.test('H14, EV02, EV03: both servers start as configured, or are switched off',
     metricsBindAddress: `127.0.0.1:${port}`,
     mode: 'iptables',
     featureGates: { ComponentFlagz: true, ComponentStatusz: true },
+    manifests: 'services',
+    'clientConnection.kubeconfig': '../kubeconfig',
+    'ebpf.cgroup': '/sys/fs/cgroup/web',
   })
   const stop = new AbortController()
   const origins = new Map([['mode', { from: 'flag' as const, flag: 'proxy-mode' }]])
@@ -462,6 +466,16 @@ t.test('H14, EV02, EV03: both servers start as configured, or are switched off',
     'kubeproxy.config.k8s.io': { mode: 'iptables', iptables: { syncPeriod: '30s' } },
     origins: { mode: '--proxy-mode' },
   })
+  t.match(
+    configz['kubeproxy.config.k8s.io'],
+    {
+      manifests: resolve('services'),
+      clientConnection: { kubeconfig: resolve('../kubeconfig') },
+      ebpf: { cgroup: '/sys/fs/cgroup/web', bpffs: '/sys/fs/bpf' },
+      dashboardTokenFile: '',
+    },
+    'paths mean the same in every folder',
+  )
   t.match((await get(port, '/flagz')).body, /\nproxy-mode=iptables\n/)
   t.match((await get(port, '/statusz')).body, /Mode: iptables/)
   t.match((await get(port, '/metrics')).body, /kubeproxy_sync_proxy_rules_iptables_total/)
