@@ -56,6 +56,31 @@ t.test('a reader that is slower than the command gets everything', async (t) => 
   t.match(text, /COMMIT\n$/, 'the last line')
 })
 
+t.test('output that cannot be written is a failure with one line', async (t) => {
+  const folder = t.testdir({
+    'web.yaml':
+      'apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}\n',
+  })
+  const says = /^kube-proxy: the output cannot be written: E[A-Z]+: [^\n]+\n$/
+  const ended = async (file: string, ...args: readonly string[]) => {
+    const { code, stderr } = await runCommand(file, args)
+    t.equal(code, 1, args.join(' '))
+    t.match(stderr, says)
+  }
+  const manifests = ['--manifests', folder]
+  const commands = [
+    ...[['--version'], ['--help'], ['completion', 'bash'], ['render', ...manifests]],
+    ['explain', 'web', ...manifests],
+  ]
+  if (process.platform === 'linux') {
+    const full = ['-c', 'exec "$@" >/dev/full', 'sh', process.execPath, main]
+    for (const args of commands) await ended('sh', ...full, ...args)
+  }
+  // As on a full disk, the beginning of the help fits.
+  const cut = ['-c', 'ulimit -f 8; exec "$@" >"$0"', join(folder, 'help'), process.execPath, main]
+  await ended('sh', ...cut, '--help')
+})
+
 t.test('without a proxy flows prints no empty table, and advises no flag of others', async (t) => {
   const { code, stdout, stderr } = await kubeProxy('flows', '--daemon', '127.0.0.1:1')
   t.same({ code, stdout }, { code: 2, stdout: '' })
