@@ -15,7 +15,7 @@ import { isProxyMode } from '../config/config.js'
 import { listIpvsConnections } from '../kernel/ipvs/connections.js'
 import { listTrackedFlows } from '../kernel/tracked-flows.js'
 import { settleMs, TraceCollector } from './trace-collector.js'
-import { stopSignal } from './process.js'
+import { stopSignal, unlessStopped } from './process.js'
 import { storyOf, storyText, type TraceStory } from '../inspect/trace/story.js'
 import type { Protocol } from '../state/names.js'
 import type { TraceEvent } from '../inspect/trace/events.js'
@@ -47,15 +47,13 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   const legacy = isNftables ? undefined : await legacyOf(target)
   const before = await daemonConnections(seen, flags)
   const stories = new TraceCollector(count)
-  const stop = AbortSignal.any([stopSignal(), stories.signal])
+  const interrupted = stopSignal()
+  const stop = AbortSignal.any([interrupted, stories.signal])
   const ready = () => {
     note(`waiting for a connection to ${address ? text : `${text} at ${place}`} …`)
     if (flags.send === true)
       void send(target, count).catch((error: unknown) => note(messageOf(error)))
-    void delay(timeoutMs, undefined, { signal: stop }).then(
-      () => stories.end(),
-      () => undefined,
-    )
+    void pause(timeoutMs, stop).then(() => stories.end())
   }
   const service = ownerAt(seen, target)
   const page = seen?.mode === 'ebpf' && service !== '' ? await get(flags.daemon, '/metrics') : ''
@@ -64,7 +62,9 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
     { service, protocol: target.protocol, target: place, isIp6: target.family === 'IPv6' },
     { page, daemon: flags.daemon, found: (story) => stories.addWhole(story), stop },
   )
-  await (legacy ? followLegacyTraces(target, legacy, on, stop) : followTraces(target, on, stop))
+  const follow = () =>
+    legacy ? followLegacyTraces(target, legacy, on, stop) : followTraces(target, on, stop)
+  await unlessStopped(interrupted, follow())
   await atSockets
   const owners = seen ? chainOwners(seen.mode, seen.states, seen.config) : ownerInName
   const print = (story: TraceStory, afterwards: readonly string[]) =>
@@ -79,7 +79,7 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
     const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: service })
     print(story, await outcomeOf(story, target, { seen, flags, before }))
   }
-  if (stories.size === 0) throw noneCame(text, target, flags)
+  if (stories.size === 0 && !interrupted.aborted) throw noneCame(text, target, flags)
 }
 
 function noneCame(text: string, { ip }: TraceTarget, { timeout, send }: TraceFlags): KernelError {

@@ -1,8 +1,9 @@
 import t from 'tap'
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { parse } from 'yaml'
 import { enterPrivateNetns } from '../support/private-netns.js'
-import { kubeProxy, startDaemon } from '../support/live-daemon.js'
+import { kubeProxy, kubeProxyCommand, startDaemon } from '../support/live-daemon.js'
 
 /** Commands about a live node have all formats, and take the name of a Service as target. */
 
@@ -57,6 +58,22 @@ t.test('trace finds a Service by its name, as explain does', { skip }, async (t)
   t.ok(services.some(({ service }) => service === 'default/web:http'))
   t.match(parse((await kubeProxy('top', '-o', 'yaml')).stdout), { mode: 'nftables' })
   t.match((await kubeProxy('top', '-o', 'wide')).stdout, /^SERVICE {10,}OPEN/m)
+})
+
+t.test('Ctrl-C ends a trace that waits, without a failure', { skip }, async (t) => {
+  // A terminal sends the signal to the command and to the programs that it runs.
+  const args = [...kubeProxyCommand.slice(1), 'trace', '10.96.0.99:80']
+  const child = spawn(kubeProxyCommand[0], args, { detached: true })
+  t.teardown(() => child.kill('SIGKILL'))
+  let said = ''
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      said += text
+      if (said.endsWith(' …\n')) process.kill(-(child.pid ?? NaN), 'SIGINT')
+    })
+  }
+  t.same(await once(child, 'close'), [0, null])
+  t.match(said, /^chains are shown without .*\nwaiting for a connection to 10\.96\.0\.99:80 …\n$/)
 })
 
 t.test('cleanup tells programs which modes it has cleaned', { skip }, async (t) => {
