@@ -1,5 +1,6 @@
-import { rename, writeFile } from 'node:fs/promises'
+import { rename, rm, writeFile } from 'node:fs/promises'
 import { stringify } from 'yaml'
+import { ConfigError, messageOf } from '../../errors.js'
 
 interface KubeconfigOptions {
   readonly url: string
@@ -37,6 +38,13 @@ function kubeconfigOf(options: KubeconfigOptions): string {
 /** Writes under another name first, so that a reader never sees half of the file. */
 export async function writeKubeconfig(path: string, options: KubeconfigOptions): Promise<void> {
   const draft = `${path}.${process.pid}.tmp`
-  await writeFile(draft, kubeconfigOf(options), { mode: 0o600 })
-  await rename(draft, path)
+  try {
+    await writeFile(draft, kubeconfigOf(options), { mode: 0o600 })
+    await rename(draft, path)
+  } catch (cause) {
+    await rm(draft, { force: true }).catch(() => undefined)
+    // Node's message ends with the name of the draft.
+    const [why = ''] = messageOf(cause).split(', ')
+    throw new ConfigError(`the kubeconfig ${path} cannot be written: ${why}`, { cause })
+  }
 }

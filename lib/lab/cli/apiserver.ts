@@ -60,10 +60,11 @@ async function serveUntilSignal(flags: ApiServerFlags): Promise<void> {
 }
 
 async function announce(api: ApiServer, kubeconfig: string | undefined): Promise<void> {
-  say(`serving the Kubernetes API at ${await api.listening()}`)
-  if (kubeconfig === undefined) return
-  await api.writeKubeconfig(kubeconfig)
-  say(`try: kubectl --kubeconfig ${kubeconfig} get all -A`)
+  const url = await api.listening()
+  // A file that cannot be written ends the command.
+  if (kubeconfig !== undefined) await api.writeKubeconfig(kubeconfig)
+  say(`serving the Kubernetes API at ${url}`)
+  if (kubeconfig !== undefined) say(`try: kubectl --kubeconfig ${kubeconfig} get all -A`)
 }
 
 /** Pods need a node, so this machine is added as one. */

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -56,6 +56,8 @@ void t.test('apiserver names what it cannot serve, and ends with exit code 2', a
   const folder = await mkdtemp(join(tmpdir(), 'kpts-cli-'))
   t.teardown(() => rm(folder, { recursive: true }))
   const file = join(folder, 'bad.yaml')
+  const taken = join(folder, 'taken')
+  await mkdir(taken)
   await writeFile(
     file,
     'apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 0}]}\n',
@@ -64,12 +66,21 @@ void t.test('apiserver names what it cannot serve, and ends with exit code 2', a
     [['--listen', 'nowhere'], /expected HOST:PORT/],
     [['--listen', '127.0.0.1:99999'], /expected HOST:PORT/],
     [['--manifests', join(folder, 'none')], /is no file, and no folder/],
+    [
+      ['--listen', '127.0.0.1:0', '--write-kubeconfig', join(folder, 'none', 'k')],
+      /^kube-proxy: the kubeconfig \S+\/none\/k cannot be written: ENOENT: [^,\n]+\n$/,
+    ],
+    [
+      ['--listen', '127.0.0.1:0', '--write-kubeconfig', taken],
+      new RegExp(`^kube-proxy: the kubeconfig ${taken} cannot be written: EISDIR: [^,\\n]+\\n$`),
+    ],
     [['--manifests', file], /bad\.yaml:5: Service "a" is invalid: \[?spec\.ports\[0\]\.port/],
   ] as const) {
     const ended = start(...args)
     t.equal(await ended.ended, 2)
     t.match(ended.said, expected)
   }
+  t.same((await readdir(folder)).sort(), ['bad.yaml', 'taken'], 'no draft is left')
 })
 
 void t.test('apiserver --load makes Services, --changes changes their slices', async (t) => {
