@@ -81,7 +81,8 @@ async function follow(flags: TopFlags, first: NodeLook, intervalMs: number): Pro
   const draw = () => {
     const { columns, rows: lines } = process.stdout
     const title = failure === '' ? titleOf(now) : failure
-    const options = { title, columns, lines, hasRates: before !== undefined }
+    // A terminal that does not know its size says 0.
+    const options = { title, columns: columns || 80, lines, hasRates: before !== undefined }
     process.stdout.write(`${clear}${topText(withRates(now, before), options)}`)
   }
   process.stdout.write(enter)

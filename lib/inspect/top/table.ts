@@ -80,7 +80,9 @@ export function topText(rows: readonly TopRow[], options: TableOptions): string 
     const cells = cellsOf(row, hasRates, isWide).map((cell) => cell.padStart(width))
     return cut(nameOf(row), nameWidth).padEnd(nameWidth) + cells.join('')
   })
-  return [...titleLines, head, ...body, ...more].join('\n')
+  const all = [...titleLines, head, ...body, ...more]
+  // On a full screen a line that wraps would push the first ones away.
+  return (lines === undefined ? all : all.map((line) => cut(line, columns))).join('\n')
 }
 
 const nameOf = ({ service, protocol }: TopRow) =>
