@@ -61,7 +61,7 @@ t.test('output that cannot be written is a failure with one line', async (t) => 
     'web.yaml':
       'apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}\n',
   })
-  const says = /^kube-proxy: the output cannot be written: E[A-Z]+: [^\n]+\n$/
+  const says = /^(kube-proxy|error): the output cannot be written: E[A-Z]+: [^\n]+\n$/
   const ended = async (file: string, ...args: readonly string[]) => {
     const { code, stderr } = await runCommand(file, args)
     t.equal(code, 1, args.join(' '))
@@ -73,8 +73,9 @@ t.test('output that cannot be written is a failure with one line', async (t) => 
     ['explain', 'web', ...manifests],
   ]
   if (process.platform === 'linux') {
-    const full = ['-c', 'exec "$@" >/dev/full', 'sh', process.execPath, main]
-    for (const args of commands) await ended('sh', ...full, ...args)
+    const full = ['-c', 'exec "$@" >/dev/full', 'sh', process.execPath]
+    for (const args of commands) await ended('sh', ...full, main, ...args)
+    await ended('sh', ...full, join(main, '../kubectl/main.js'), '--help')
   }
   // As on a full disk, the beginning of the help fits.
   const cut = ['-c', 'ulimit -f 8; exec "$@" >"$0"', join(folder, 'help'), process.execPath, main]

@@ -4,6 +4,7 @@ import { addExplainCommand } from './explain.js'
 import { addFlowsCommand } from './flows.js'
 import { addTopCommand } from './top.js'
 import { addTraceCommand } from './trace.js'
+import { untilWritten } from '../output.js'
 import { failureOf, versionText } from '../process.js'
 
 const notes = `
@@ -34,11 +35,11 @@ export function createPlugin(version: string): Command {
  * Runs the plug-in and returns its exit code. The caller gives the version where the files of the
  * package are missing.
  */
-export async function runPlugin(argv: readonly string[], version = versionText()): Promise<number> {
-  // `kubectl svcproxy flows | head` closes the pipe early, which is not a failure.
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    process.exit(error.code === 'EPIPE' ? 0 : 1)
-  })
+export function runPlugin(argv: readonly string[], version = versionText()): Promise<number> {
+  return untilWritten(say, () => run(argv, version))
+}
+
+async function run(argv: readonly string[], version: string): Promise<number> {
   try {
     const program = createPlugin(version)
     if (argv.length === 0) program.outputHelp()
@@ -52,9 +53,13 @@ export async function runPlugin(argv: readonly string[], version = versionText()
       return error.exitCode === 0 ? 0 : 2
     }
     const { exitCode, texts } = failureOf(error)
-    for (const text of texts) process.stderr.write(`error: ${text}\n`)
+    for (const text of texts) say(text)
     return exitCode
   }
+}
+
+function say(text: string): void {
+  process.stderr.write(`error: ${text}\n`)
 }
 
 /** How to call the command whose arguments are too few or too many. */
