@@ -573,6 +573,50 @@ function udpTests(t: Test, create: Create): void {
     t.equal(answers.filter((answer) => answer === '').length, 1, answers.join())
   })
 
+  t.test('US56: a client that sends two datagrams at once leaves a dead endpoint', async (t) => {
+    const bench = await openBench(t, create, { udp: ['a'], deadUdp: 1, udpIdleMs: 60_000 })
+    for (const client of [await openUdpClient(t, bench.port), await openUdpClient(t, bench.port)]) {
+      let name = ''
+      for (let round = 0; round < 20 && name === ''; round++) {
+        // A resolver asks for IPv4 and IPv6 addresses like this.
+        name = await Promise.race([client.name(), client.name(), sleep(100, '')])
+      }
+      t.equal(name, 'a')
+    }
+    t.ok(sum(bench.path.takeCounts()[0], 'dialErrors') > 0)
+  })
+
+  t.test('an endpoint that no way leads to gets few UDP clients and harms no other', async (t) => {
+    const bench = await openBench(t, create, { udp: ['a'], passiveHealth: true })
+    const ip = '255.255.255.255'
+    bench.update({ endpoints: [{ key: `${ip}:9`, ip, port: 9 }, ...bench.spec.endpoints] })
+    const answers: string[] = []
+    for (let client = 0; client < 6; client++) {
+      const { name } = await openUdpClient(t, bench.port)
+      answers.push(await Promise.race([name(), sleep(1000, '')]))
+    }
+    t.ok(answers.filter((answer) => answer === 'a').length >= 3, answers.join())
+    t.ok(sum(bench.path.takeCounts()[0], 'dialErrors') > 0)
+  })
+
+  t.test('a UDP endpoint that has come back gets its share again', async (t) => {
+    const bench = await openBench(t, create, { udp: ['a'], passiveHealth: true })
+    const { target, stop } = await openUdpServer(t, 'b')
+    await stop()
+    bench.update({ endpoints: [target, ...bench.spec.endpoints] })
+    const nameOf = async () => {
+      const { name } = await openUdpClient(t, bench.port)
+      return Promise.race([name(), sleep(1000, '')])
+    }
+    // Its port is closed.
+    while (sum(bench.path.takeCounts()[0], 'dialErrors') === 0) await nameOf()
+    await openUdpServer(t, 'b', 0, target.port)
+    await sleep(1100)
+    const names: string[] = []
+    for (let client = 0; client < 8; client++) names.push(await nameOf())
+    t.ok(names.filter((name) => name === 'b').length >= 3, names.join())
+  })
+
   t.test('US61: a datagram without an endpoint is dropped and counted', async (t) => {
     const bench = await openBench(t, create, { udp: [] })
     const client = await openUdpClient(t, bench.port)
@@ -730,7 +774,7 @@ async function openSilent(t: Test): Promise<Target> {
   return { key: `${host}:${port}`, ip: host, port }
 }
 
-async function openUdpServer(t: Test, name: string, delayMs = 0) {
+async function openUdpServer(t: Test, name: string, delayMs = 0, at = 0) {
   const socket = createSocket({ type: 'udp4', recvBufferSize: 1 << 20, sendBufferSize: 1 << 20 })
   socket.on('message', (datagram, from) => {
     const answer = () =>
@@ -738,10 +782,14 @@ async function openUdpServer(t: Test, name: string, delayMs = 0) {
     if (delayMs > 0) setTimeout(answer, delayMs)
     else answer()
   })
-  socket.bind(0, host)
+  socket.bind(at, host)
   await once(socket, 'listening')
   const { port } = socket.address()
-  const stop = () => Promise.resolve(void socket.close())
+  let isOpen = true
+  const stop = async () => {
+    if (isOpen) await once(socket.close(), 'close')
+    isOpen = false
+  }
   t.teardown(stop)
   return { target: { key: `${host}:${port}`, ip: host, port }, stop }
 }

@@ -2,6 +2,7 @@
  * Peers that vanish without a packet, with each data path, in a network namespace of this process.
  */
 import { execFileSync } from 'node:child_process'
+import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
@@ -56,6 +57,49 @@ t.test('keep-alive', { skip }, async (t) => {
     })
   }
 })
+
+for (const [name, load] of Object.entries(dataPathLoaders)) {
+  t.test(`data path ${name}: UDP clients beyond the ports of this node`, { skip }, async (t) => {
+    run('ip', 'link', 'set', 'lo', 'up')
+    run('sysctl', '-qw', 'net.ipv4.ip_local_port_range=40000 40009')
+    const descriptors = new DescriptorBudget(DescriptorBudget.allocate(200))
+    const create = await load()
+    const nothing = () => undefined
+    const path = create({
+      ...{ now: () => performance.now(), random: Math.random, descriptors, passiveHealth: true },
+      ...{ accessLog: undefined, warn: nothing },
+    })
+    const bound = async (port: number) => {
+      const socket = createSocket('udp4').bind(port, host)
+      await once(socket, 'listening')
+      t.teardown(() => void socket.close())
+      return socket
+    }
+    const endpoint = await bound(20_001)
+    endpoint.on('message', (data, from) => endpoint.send(data, from.port, from.address))
+    const target = { key: `${host}:20001`, ip: host, port: 20_001 }
+    await path.open({
+      ...{ key: 'IPv4 default/dns/UDP cluster', service: 'default/dns', protocol: 'UDP' },
+      ...{ address: host, port: 20_000, endpoints: [target], servingKeys: [] },
+      ...{ affinityMs: undefined, udpIdleMs: 100 },
+    })
+    t.teardown(() => path.drain(0))
+    const left = descriptors.left
+    let answers = 0
+    for (let client = 0; client < 20; client++) {
+      const socket = await bound(21_000 + client)
+      socket.on('message', () => answers++)
+      socket.send('?', 20_000, host)
+    }
+    while (answers < 10) await sleep(10)
+    // Those without a port are no clients, so none is waited for.
+    while (descriptors.left < left) await sleep(10)
+    const late = await bound(21_100)
+    late.send('?', 20_000, host)
+    await once(late, 'message')
+    t.equal(answers, 10)
+  })
+}
 
 t.test('the annotation is read within bounds', async (t) => {
   const { parse } = keepAliveAnnotation

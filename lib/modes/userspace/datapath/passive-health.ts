@@ -58,3 +58,10 @@ interface FailureRecord {
 
 const firstPenaltyMs = 1000
 const longestPenaltyMs = 30_000
+
+/** Errors of a socket of UDP that say that the endpoint refuses, or that no way leads to it. */
+export const unreachable: ReadonlySet<string> = new Set([
+  ...['ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH', 'EHOSTDOWN'],
+  // These are told by routes that forbid or swallow packets.
+  ...['EACCES', 'EINVAL'],
+])

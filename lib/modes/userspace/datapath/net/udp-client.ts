@@ -1,6 +1,7 @@
 import type { Socket } from 'node:dgram'
 import type { Target } from '../data-path.js'
 import { createLiteralSocket } from './node-sockets.js'
+import { unreachable } from '../passive-health.js'
 import type { TableClient } from '../udp-client-table.js'
 
 /**
@@ -40,9 +41,10 @@ export class UdpClient implements TableClient<UdpClient> {
       options.reply(this, datagram)
     })
     // ECONNREFUSED means that the endpoint is gone: the next datagram finds another one (US53).
-    this.#socket.on('error', (error: NodeJS.ErrnoException) => this.end(error.code ?? 'error'))
+    this.#socket.on('error', this.#failed)
     if (options.descriptor !== undefined) this.#socket.bind({ fd: options.descriptor })
-    this.#socket.connect(options.target.port, options.target.ip, () => this.#connected())
+    const { ip, port } = options.target
+    if (!this.isEnded) this.#socket.connect(port, ip, this.#connected)
   }
 
   send(datagram: Buffer): void {
@@ -58,7 +60,11 @@ export class UdpClient implements TableClient<UdpClient> {
     this.#ended(this, reason)
   }
 
-  #connected(): void {
+  readonly #failed = ({ code = 'error' }: NodeJS.ErrnoException): void => this.end(code)
+
+  /** Node calls it with an error if there is no way to the endpoint. */
+  readonly #connected = (error?: NodeJS.ErrnoException): void => {
+    if (error) this.#failed(error)
     const early = this.#early ?? []
     this.#early = undefined
     if (this.isEnded) return
@@ -66,7 +72,12 @@ export class UdpClient implements TableClient<UdpClient> {
   }
 
   #pass(datagram: Buffer): void {
-    this.#socket.send(this.#header ? [this.#header, datagram] : datagram)
+    this.#socket.send(this.#header ? [this.#header, datagram] : datagram, this.#sent)
+  }
+
+  /** The kernel tells a refusal only once: to the next datagram, if one is sent at once. */
+  readonly #sent = (error: NodeJS.ErrnoException | null): void => {
+    if (error && unreachable.has(error.code ?? '')) this.#failed(error)
   }
 }
 

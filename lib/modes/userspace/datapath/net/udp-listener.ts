@@ -6,6 +6,7 @@ import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { hostPort } from '../../../../state/ip.js'
 import { Balancer } from '../balancer.js'
 import type { DataPathDeps, EndpointChanges, ListenerSpec, Target } from '../data-path.js'
+import { unreachable } from '../passive-health.js'
 import { notKept, type SourceRule } from '../source-rule.js'
 import type { Listener } from '../data-path.js'
 import { createLiteralSocket, descriptorOf, stopReceiving, withoutScope } from './node-sockets.js'
@@ -139,11 +140,20 @@ export class UdpListener implements Listener {
       descriptor: this.#openAs(from, target),
       reply: (to, reply) => {
         if (!to.isEnded) this.#table.answered(to)
+        // Its first answer shows that the endpoint works.
+        if (to.bytesToClient === reply.length) this.#balancer.dialSucceeded(target)
         this.#traffic.of(target.key).bytesToClient += reply.length
         this.#socket.send(reply, to.port, to.address)
       },
       ended: (ended, reason) => this.#ended(ended, reason),
     })
+    if (client.isEnded) {
+      // It found no port of this node, so it was never one of the clients.
+      descriptors.release(1)
+      this.#balancer.ended(target)
+      this.#traffic.refused++
+      return undefined
+    }
     this.#table.add(client, this.#spec.udpIdleMs)
     this.#clients.set(key, client)
     this.#traffic.active++
@@ -180,10 +190,10 @@ export class UdpListener implements Listener {
     this.#deps.descriptors.release(1)
     this.#traffic.active--
     this.#balancer.ended(client.target)
-    if (reason === 'ECONNREFUSED') {
+    if (unreachable.has(reason)) {
       this.#balancer.dialFailed(client.target)
       this.#traffic.of(client.target.key).dialErrors++
-    } else if (client.bytesToClient > 0) this.#balancer.dialSucceeded(client.target)
+    }
     this.#deps.accessLog?.({
       service: this.#spec.service,
       protocol: 'UDP',

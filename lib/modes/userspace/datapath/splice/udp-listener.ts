@@ -7,6 +7,7 @@ import {
   type SocketAddress,
 } from '../../../../kernel/sockets/socket-address.js'
 import { Balancer } from '../balancer.js'
+import { unreachable } from '../passive-health.js'
 import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
 import type { EndpointChanges, ListenerSpec, Target } from '../data-path.js'
 import { notKept, type SourceRule } from '../source-rule.js'
@@ -119,6 +120,8 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
       this.#failed(client, bytes)
       return
     }
+    // Its first answer shows that the endpoint works.
+    if (client.bytesToClient === 0) this.#balancer.dialSucceeded(client.target)
     client.bytesToClient += bytes
     client.traffic.bytesToClient += bytes
     udpClients.answered(client, deps.now())
@@ -164,19 +167,30 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     if (!inbox.hasDestination(first, client.asked)) client.asked = inbox.destination(first)
     let sent = 0
     if (client.header) {
-      for (let index = first; index < end && sent >= 0; index++)
+      for (let index = first; index < end && !isUnreachable(sent); index++)
         sent = this.#sendBehind(client.header, client.fd, index)
     } else if (end === first + 1) sent = sockets.send(client.fd, inbox.dataAddress(first), bytes)
-    else {
-      for (let index = first; index < end; index++) {
-        inbox.prepare(index, inbox.length(index), connected)
-      }
-      sent = inbox.send(client.fd, first, end)
-    }
+    else sent = this.#sendAll(client.fd, first, end)
     udpClients.asked(client, now)
     client.bytesToEndpoint += bytes
     client.traffic.bytesToEndpoint += bytes
-    if (sent === -errno.ECONNREFUSED) this.#failed(client, sent)
+    if (isUnreachable(sent)) this.#failed(client, sent)
+  }
+
+  /** Returns the error of the last call. A datagram that cannot be sent is left out. */
+  #sendAll(fd: number, first: number, end: number): number {
+    const { inbox } = this.#context
+    for (let index = first; index < end; index++) {
+      inbox.prepare(index, inbox.length(index), connected)
+    }
+    let sent = 0
+    for (let next = first; next < end; next += Math.max(sent, 1)) {
+      // The call ends before a datagram that was refused, and forgets why. The next call is told,
+      // or the event loop after the last datagram.
+      sent = inbox.send(fd, next, end)
+      if (sent === -errno.EAGAIN || isUnreachable(sent)) break
+    }
+    return sent
   }
 
   #sendBehind(header: Uint8Array, fd: number, index: number): number {
@@ -251,6 +265,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     if (result >= 0) return result
     deps.descriptors.release(1)
     if (result === -errno.EMFILE || result === -errno.ENFILE) deps.descriptors.wasShort()
+    if (isUnreachable(result)) this.#balancer.dialFailed(target)
     this.#traffic.of(target.key).dialErrors++
     deps.warn(`open a socket to an endpoint of ${this.#spec.service}: ${errnoName(result)}`)
     return result
@@ -258,13 +273,15 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
 
   /** The next datagram of this client finds another endpoint (US53). */
   #failed(client: UdpClient, error: number): void {
-    if (error === -errno.ECONNREFUSED) {
+    if (isUnreachable(error)) {
       this.#balancer.dialFailed(client.target)
       client.traffic.dialErrors++
     }
     this.end(client, errnoName(error))
   }
 }
+
+const isUnreachable = (result: number) => result < 0 && unreachable.has(errnoName(result))
 
 /** A connected socket needs no address. */
 const connected = new Uint8Array(0)
