@@ -18,6 +18,7 @@ export class DaemonRequests {
   readonly #options: DaemonRequestsOptions
   readonly #ending = new AbortController()
   #isFullRequested = false
+  #hasBegun = false
   /** The context that the mode gets. */
   readonly modeContext: ModeContext
 
@@ -33,7 +34,9 @@ export class DaemonRequests {
           observation.changedByOthers(reason)
           this.writeAnew()
         }
-        this.sync()
+        // R01: the first request of others comes when all objects are known. Rules of an earlier
+        // run stay until then, whatever is done to them.
+        if (this.#hasBegun) this.sync()
       },
       stop: (reason) => {
         log.info({ reason }, 'the mode asks the daemon to end')
@@ -42,8 +45,9 @@ export class DaemonRequests {
     }
   }
 
-  /** Requests a sync, because something has changed. */
+  /** Requests a sync, because something has changed. Called only when all objects are known. */
   sync(): void {
+    this.#hasBegun = true
     const { log, observation, loop } = this.#options
     log.debug({}, 'change seen, sync asked for')
     observation.queued()
