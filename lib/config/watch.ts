@@ -90,6 +90,10 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
         if (files.size > 0) await look()
         else if (isFile) gone()
       },
+      failed: (error) => {
+        seen = undefined
+        invalid(`${file} cannot be read: ${messageOf(error)}`)
+      },
     },
     signal,
   )

@@ -1,4 +1,5 @@
 import { Bell, pause } from '../async.js'
+import { messageOf } from '../errors.js'
 import { watch, type FSWatcher } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
@@ -9,8 +10,10 @@ export type Snapshot = ReadonlyMap<string, string>
 interface FollowOptions {
   /** File names to look at below a folder; a path that is a file itself always counts. */
   readonly matches: (name: string) => boolean
-  /** Called first with what is there, then after every change; awaited. */
+  /** Called first with what is there, then after every change and every failure; awaited. */
   readonly changed: (files: Snapshot) => Promise<void>
+  /** Called once when the path cannot be read. What was there before counts until it can. */
+  readonly failed: (error: unknown) => void
   /** Quiet time after an event before anything is read: editors write in several steps. */
   readonly settleMs?: number
   /** Also polls at this interval, for file systems that send no events. */
@@ -27,9 +30,43 @@ export async function followPath(
   signal: AbortSignal,
 ): Promise<void> {
   const { settleMs = 150, pollMs = 5000 } = options
-  const watchers = new Map<string, FSWatcher>()
   const changed = new Bell()
-  const follow = (folders: Iterable<string>) => {
+  const follow = folderWatches(path, changed)
+  let previous: Snapshot | undefined
+  let problem: string | undefined
+  const failed = (error: unknown) => {
+    previous = undefined
+    if (problem !== messageOf(error)) options.failed(error)
+    problem = messageOf(error)
+  }
+  try {
+    follow([dirname(path), path])
+    while (!signal.aborted) {
+      changed.silence()
+      const began = performance.now()
+      const found = await scan(path, options.matches).catch(failed)
+      if (found) {
+        problem = undefined
+        follow([dirname(path), ...found.folders])
+        if (!previous || !isSame(previous, found.files)) {
+          previous = found.files
+          await options.changed(found.files)
+        }
+      }
+      // Scans take at most 2 % of the time, also of many files.
+      const restMs = Math.max(pollMs, pollsPerScan * (performance.now() - began))
+      await pause(restMs, signal, changed)
+      if (changed.isRung) await pause(settleMs, signal)
+    }
+  } finally {
+    follow([])
+  }
+}
+
+/** Returns what watches these folders, and no others, and rings when the path may have changed. */
+function folderWatches(path: string, changed: Bell): (folders: Iterable<string>) => void {
+  const watchers = new Map<string, FSWatcher>()
+  return (folders) => {
     const wanted = new Set(folders)
     for (const [folder, watcher] of watchers) {
       if (wanted.has(folder)) continue
@@ -50,29 +87,6 @@ export async function followPath(
         if (watchers.get(folder) === watcher) watchers.delete(folder)
       })
     }
-  }
-  let previous: Snapshot | undefined
-  try {
-    follow([dirname(path), path])
-    while (!signal.aborted) {
-      changed.silence()
-      const began = performance.now()
-      // The scan fails when no file descriptors are left. The previous snapshot still holds then.
-      const found = await scan(path, options.matches).catch(() => undefined)
-      if (found) {
-        follow([dirname(path), ...found.folders])
-        if (!previous || !isSame(previous, found.files)) {
-          previous = found.files
-          await options.changed(found.files)
-        }
-      }
-      // Scans take at most 2 % of the time, also of many files.
-      const restMs = Math.max(pollMs, pollsPerScan * (performance.now() - began))
-      await pause(restMs, signal, changed)
-      if (changed.isRung) await pause(settleMs, signal)
-    }
-  } finally {
-    follow([])
   }
 }
 
@@ -95,20 +109,20 @@ interface Found {
 }
 
 /**
- * Every matching file at or below a path. An unreadable file counts as missing. Rejects when no
- * file descriptors are left.
+ * Every matching file at or below a path. Rejects when it is not known what is there: a folder must
+ * not be read, its disk fails, or no file descriptors are left.
  */
 export async function scan(path: string, matches: (name: string) => boolean): Promise<Found> {
   const files = new Map<string, string>()
   const folders: string[] = []
   const visit = async (at: string, depth: number): Promise<void> => {
     // `stat` follows links, so a ConfigMap's swap of `..data` shows as another inode and time.
-    const found = await stat(at).catch(() => undefined)
+    const found = await stat(at).catch(ifAbsent(undefined))
     if (found?.isFile() === true && (depth === 0 || matches(basename(at)))) {
       files.set(at, `${found.dev}:${found.ino}:${found.size}:${found.mtimeMs}:${found.ctimeMs}`)
     } else if (found?.isDirectory() === true && depth <= maxDepth) {
       folders.push(at)
-      for (const name of (await readdir(at).catch(nothingOrShortage)).sort()) {
+      for (const name of (await readdir(at).catch(ifAbsent([]))).sort()) {
         if (!name.startsWith('.')) await visit(join(at, name), depth + 1)
       }
     }
@@ -117,9 +131,12 @@ export async function scan(path: string, matches: (name: string) => boolean): Pr
   return { files, folders }
 }
 
-function nothingOrShortage(error: NodeJS.ErrnoException): string[] {
-  if (error.code === 'EMFILE' || error.code === 'ENFILE') throw error
-  return []
+/** Takes an error that means that nothing is there, and throws every other. */
+function ifAbsent<T>(nothing: T): (error: NodeJS.ErrnoException) => T {
+  return (error) => {
+    if (!['ENOENT', 'ENOTDIR', 'ELOOP'].includes(error.code ?? '')) throw error
+    return nothing
+  }
 }
 
 function isSame(left: Snapshot, right: Snapshot): boolean {

@@ -39,6 +39,7 @@ export class ManifestFolder implements Source {
       {
         matches: isManifest,
         changed: (files) => this.#update(files, sink, '; waiting for it'),
+        failed: (error) => sink.failed(unreadable(path, error)),
         ...(settleMs === undefined ? {} : { settleMs }),
         ...(pollMs === undefined ? {} : { pollMs }),
       },
@@ -48,8 +49,11 @@ export class ManifestFolder implements Source {
 
   /** Reads everything once, for `render`. */
   async load(sink: ObjectSink): Promise<void> {
-    const { files } = await scan(this.#options.path, isManifest)
-    await this.#update(files, sink, '')
+    const { path } = this.#options
+    const found = await scan(path, isManifest).catch((error: unknown) =>
+      sink.failed(unreadable(path, error)),
+    )
+    if (found) await this.#update(found.files, sink, '')
   }
 
   async #update(files: Snapshot, sink: ObjectSink, whenMissing: string): Promise<void> {
@@ -115,8 +119,12 @@ async function readManifest(file: string): Promise<ManifestFile> {
   try {
     return parseManifest(await readFile(file, 'utf8'), file)
   } catch (error) {
-    return { objects: [], problems: [`${file}: cannot be read: ${messageOf(error)}`] }
+    return { objects: [], problems: [unreadable(file, error)] }
   }
+}
+
+function unreadable(path: string, error: unknown): string {
+  return `${path}: cannot be read: ${messageOf(error)}`
 }
 
 function exists(path: string): Promise<boolean> {

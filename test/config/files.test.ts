@@ -173,6 +173,19 @@ t.test('a file that is wrong, gone or half written is never used, and comes back
   t.same((await next()).update?.applied, [{ path: 'oomScoreAdj', from: -5, to: -6 }])
 })
 
+t.test('a file that cannot be reached for a moment is told, and then good again', async (t) => {
+  const folder = t.testdir({ 'kp.yaml': body('mode: ipvs\n') })
+  const file = join(folder, 'link')
+  symlinkSync('kp.yaml', file)
+  const { next } = await watching(t, file)
+  symlinkSync('x'.repeat(300), join(folder, 'new'))
+  renameSync(join(folder, 'new'), file)
+  t.match((await next()).invalid, /link cannot be read: ENAMETOOLONG/)
+  symlinkSync('kp.yaml', join(folder, 'new'))
+  renameSync(join(folder, 'new'), file)
+  t.match((await next()).update, nothing)
+})
+
 t.test('a pipe is no file to follow, and nothing is said about it', async (t) => {
   const file = join(t.testdir({ kp: body('mode: ipvs\n') }), 'none')
   const told: string[] = []

@@ -205,7 +205,7 @@ const withoutDescriptors = `
     upsert: (kind, { metadata }) => (say('+' + metadata.name), heard(metadata.name)),
     remove: (kind, namespace, name) => say('-' + name),
     synced: () => undefined,
-    failed: say,
+    failed: (line) => (say(line), heard('failure')),
   }
   const until = (wanted) => new Promise((resolve) => (heard = (name) => name === wanted && resolve()))
   const first = until('a')
@@ -216,7 +216,7 @@ const withoutDescriptors = `
     for (;;) taken.push(openSync('/dev/null'))
   } catch {}
   await scan(path, () => true).then(() => say('listed'), ({ code }) => say(code))
-  await new Promise((resolve) => setTimeout(resolve, 500))
+  await until('failure')
   for (const descriptor of taken) closeSync(descriptor)
   const second = until('b')
   writeFileSync(path + '/b.yaml', process.argv[3])
@@ -230,7 +230,34 @@ t.test('a folder that cannot be listed for want of descriptors keeps its objects
   const { stdout } = await promisify(execFile)('sh', [
     ...['-c', 'ulimit -n 100; exec "$0" "$@"', process.execPath, ...script],
   ])
-  t.same(stdout.trim().split('\n'), ['+a', 'EMFILE', '+b'])
+  t.match(stdout.trim().split('\n').sort(), [
+    '+a',
+    '+b',
+    /\/.*: cannot be read: EMFILE: /,
+    'EMFILE',
+  ])
+})
+
+t.test('R01: a folder in a folder that cannot be read keeps its objects', async (t) => {
+  const top = t.testdir({ good: { 'a.yaml': service('a') }, all: { 'b.yaml': service('b') } })
+  const path = join(top, 'all')
+  /** Puts another link in the place of the folder, in one step. */
+  const link = (target: string) => {
+    symlinkSync(target, join(top, 'new'))
+    renameSync(join(top, 'new'), join(path, 'sub'))
+  }
+  link('../good')
+  const sink = follow(t, path)
+  await sink.saw(/synced EndpointSlice/)
+  // No name is that long, and the kernel says so to root, too.
+  link('x'.repeat(300))
+  t.match(await sink.saw(/./), [/^failed .*all: cannot be read: ENAMETOOLONG: .*sub/])
+  const once = new RecordingSink()
+  await new ManifestFolder({ path }).load(once)
+  t.match(once.told, [/^failed .*all: cannot be read: ENAMETOOLONG/])
+  writeFileSync(join(top, 'good', 'a.yaml'), service('c'))
+  link('../good')
+  t.same(await sink.saw(/\+/), ['-Service/default/a', '+Service/c:80'])
 })
 
 t.test('the swap of a ConfigMap volume is noticed', async (t) => {

@@ -33,7 +33,11 @@ export async function seedFrom(path: string, api: ApiServer): Promise<void> {
 }
 
 export async function readManifests(path: string): Promise<readonly ManifestObject[]> {
-  const { files } = await scan(path, (name) => /\.(ya?ml|json)$/.test(name))
+  const { files } = await scan(path, (name) => /\.(ya?ml|json)$/.test(name)).catch(
+    (cause: unknown) => {
+      throw new ConfigError(`read manifests: ${messageOf(cause)}`, { cause })
+    },
+  )
   if (files.size === 0) {
     throw new ConfigError(
       `read manifests: ${path} is no file, and no folder with .yaml or .json files`,
