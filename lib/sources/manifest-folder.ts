@@ -14,6 +14,8 @@ interface ManifestFolderOptions {
 
 interface KnownFile {
   readonly mark: string
+  /** Whether the content of this mark can be used. */
+  readonly isGood: boolean
   /** The last good content. */
   readonly objects: readonly ManifestObject[]
 }
@@ -64,9 +66,9 @@ export class ManifestFolder implements Source {
     }
     let good = 0
     for (const [file, mark] of files) {
-      const known = this.#files.get(file)
-      if (known?.mark === mark) good++
-      else if (await this.#read(file, mark, sink)) good++
+      let known = this.#files.get(file)
+      if (known?.mark !== mark) known = await this.#read(file, mark, sink)
+      if (known.isGood) good++
     }
     for (const file of this.#files.keys()) if (!files.has(file)) this.#files.delete(file)
     if (!this.#isSynced && files.size > 0 && good === 0) return
@@ -76,16 +78,17 @@ export class ManifestFolder implements Source {
     for (const kind of kinds) sink.synced(kind)
   }
 
-  /** Returns whether the file can be used. If not, its last good content stays. */
-  async #read(file: string, mark: string, sink: ObjectSink): Promise<boolean> {
+  /** If the file cannot be used, its last good content stays. */
+  async #read(file: string, mark: string, sink: ObjectSink): Promise<KnownFile> {
     const { objects, problems } = await readManifest(file)
     for (const problem of problems) sink.failed(problem)
     const isGood = problems.length === 0
-    this.#files.set(file, {
-      mark,
+    const known = {
+      ...{ mark, isGood },
       objects: isGood ? objects : (this.#files.get(file)?.objects ?? []),
-    })
-    return isGood
+    }
+    this.#files.set(file, known)
+    return known
   }
 
   #deliver(sink: ObjectSink): void {

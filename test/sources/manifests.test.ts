@@ -278,9 +278,11 @@ t.test('the swap of a ConfigMap volume is noticed', async (t) => {
 })
 
 t.test('R01: nothing counts as synced until the files are read', async (t) => {
-  const folder = t.testdir({ 'a.yaml': 'kind: [\n' })
+  const folder = t.testdir({ 'a.yaml': 'kind: [\n', 'b.yaml': 'kind: [\n' })
   const sink = follow(t, folder)
-  t.match(await sink.saw(/failed/), [/a\.yaml/])
+  t.match(await sink.saw(/b\.yaml/), [/a\.yaml/, /b\.yaml/])
+  writeFileSync(join(folder, 'b.yaml'), 'kind: {\n')
+  t.match(await sink.saw(/failed/), [/b\.yaml/])
   writeFileSync(join(folder, 'a.yaml'), service('a'))
   t.match(await sink.saw(/synced EndpointSlice/), [/^\+Service\/a/])
   const missing = follow(t, join(folder, 'missing'))
