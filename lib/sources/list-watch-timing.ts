@@ -30,7 +30,7 @@ export interface ListWatchTiming {
   readonly longestErrorRetryMs: number
   /** Time between two attempts to list an optional kind that is absent. */
   readonly absentRetryMs: number
-  /** After a watch of this time, the waits before lists that a watch asked for are short again. */
+  /** When watches went on for this time, the waits before lists that a watch asked for are short. */
   readonly soundWatchMs: number
 }
 

@@ -7,7 +7,13 @@ import { readJsonLines, UnreadableLine } from './json-lines.js'
 import { Silence } from './silence.js'
 import { ObjectRequests, type RequestDeps, type Selection } from './object-requests.js'
 import type { ObjectSink } from './source.js'
-import { ListAgain, parseWatchEvent, Refusal, throwIfOlder } from './watch-event.js'
+import {
+  isVersionTooNew,
+  ListAgain,
+  parseWatchEvent,
+  Refusal,
+  throwIfOlder,
+} from './watch-event.js'
 
 interface ListWatchDeps extends RequestDeps {
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
@@ -17,22 +23,10 @@ interface ListWatchDeps extends RequestDeps {
   readonly isStreamed: boolean
 }
 
-const badRequest = 400
-const gone = 410
-const invalid = 422
-const tooManyRequests = 429
+const [badRequest, gone, invalid, tooManyRequests] = [400, 410, 422, 429]
 
 /** After this many refused watches in a row without an event, there is a new list. */
 const refusalsOfOneVersion = 5
-
-/**
- * Whether our version is newer than the server's own: the server was restored from a backup, or
- * replaced. It may never reach this version, so a new list is needed.
- */
-const isVersionTooNew = (error: unknown) =>
-  error instanceof Refusal &&
-  error.status === 504 &&
-  /too large resource version/i.test(error.message)
 
 const reportedTypes = 8
 
@@ -70,6 +64,10 @@ export class ListWatch {
   #refusals = 0
   /** Whether a watch failed, so that the server may have come back with an older state. */
   #isDoubted = false
+  /** Whether the last version expired before it was followed for long. */
+  #isExpired = false
+  /** The time when all objects had come. */
+  #completeAt = 0
 
   constructor(selection: Selection, deps: ListWatchDeps, sink: ObjectSink) {
     this.#selection = selection
@@ -109,30 +107,28 @@ export class ListWatch {
       await sleep(timing.absentRetryMs, signal)
       return
     }
-    if (error instanceof ListAgain || this.#isStuck(error)) {
+    const askedMs = error instanceof Refusal ? error.retryAfterMs : 0
+    if (status === gone || error instanceof ListAgain || this.#isStuck(error)) {
+      // A list in pages took too long for the server, so the next list is one page.
+      if (status === gone && this.#version === undefined) this.#pageSize = 0
       this.#version = undefined
-      this.#fail(error)
-      await sleep(this.#listBackoff.next(timing.longestErrorRetryMs), signal)
+      // A version expires now and then. Only one that expires at once is a failure.
+      if (status !== gone || this.#isExpired) this.#fail(error)
+      this.#isExpired = status === gone
+      await sleep(Math.max(this.#listBackoff.next(timing.longestErrorRetryMs), askedMs), signal)
       return
     }
     const longest = status === 0 ? timing.longestConnectRetryMs : timing.longestErrorRetryMs
-    const wait = this.#backoff.next(longest)
-    if (status === gone) {
-      // A list in pages took too long for the server, so the next list is one page.
-      if (this.#version === undefined) this.#pageSize = 0
-      this.#version = undefined
-    } else {
-      if (isVersionTooNew(error)) this.#version = undefined
-      // Some servers send no bookmarks while nothing changes, and that is no failure.
-      if (!(error instanceof Silence && error.isServerAlive)) this.#fail(error)
-    }
-    await sleep(Math.max(wait, error instanceof Refusal ? error.retryAfterMs : 0), signal)
+    if (isVersionTooNew(error)) this.#version = undefined
+    // Some servers send no bookmarks while nothing changes, and that is no failure.
+    if (!(error instanceof Silence && error.isServerAlive)) this.#fail(error)
+    await sleep(Math.max(this.#backoff.next(longest), askedMs), signal)
   }
 
   /** Whether the server cannot go on from this version, for any reason. A newer one may work. */
   #isStuck(error: unknown): boolean {
     if (this.#version === undefined || !(error instanceof Refusal)) return false
-    if ([gone, tooManyRequests].includes(error.status) || isVersionTooNew(error)) return false
+    if (error.status === tooManyRequests || isVersionTooNew(error)) return false
     this.#refusals++
     return error.status === badRequest || this.#refusals >= refusalsOfOneVersion
   }
@@ -190,6 +186,7 @@ export class ListWatch {
     }
     this.#known = seen
     this.#version = version
+    this.#completeAt = this.#deps.now()
     this.#isDoubted = false
     this.#refusals = 0
     this.#pageSize = this.#deps.timing.pageSize
@@ -204,8 +201,7 @@ export class ListWatch {
   async #compareVersion(version: string, signal: AbortSignal): Promise<void> {
     const answer = await this.#requests.list(signal, { limit: '1' })
     const metadata = asObject(asObject(await readJson(answer.body))?.['metadata'])
-    const { path } = this.#selection
-    throwIfOlder(asString(metadata?.['resourceVersion']), version, path)
+    throwIfOlder(asString(metadata?.['resourceVersion']), version, this.#selection.path)
     this.#isDoubted = false
   }
 
@@ -222,9 +218,13 @@ export class ListWatch {
       if (!(cause instanceof UnreadableLine)) throw cause
       throw new ListAgain(this.#selection.path, cause.message, { cause })
     } finally {
-      const lasted = this.#deps.now() - startedAt
-      if (lasted >= successfulWatchMs) this.#backoff.reset()
-      if (lasted >= this.#deps.timing.soundWatchMs) this.#listBackoff.reset()
+      const now = this.#deps.now()
+      if (now - startedAt >= successfulWatchMs) this.#backoff.reset()
+      // Quiet watches end every 40 s, so it is the time since all objects had come that counts.
+      if (this.#version !== undefined && now - this.#completeAt >= this.#deps.timing.soundWatchMs) {
+        this.#listBackoff.reset()
+        this.#isExpired = false
+      }
     }
     // A server may end every watch at once. The pause avoids a busy loop.
     if (this.#deps.now() - startedAt < successfulWatchMs) {

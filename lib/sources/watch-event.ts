@@ -26,6 +26,15 @@ export class Refusal extends SourceError {
   }
 }
 
+/**
+ * Whether our version is newer than the server's own: the server was restored from a backup, or
+ * replaced. It may never reach this version, so a new list is needed.
+ */
+export const isVersionTooNew = (error: unknown) =>
+  error instanceof Refusal &&
+  error.status === 504 &&
+  /too large resource version/i.test(error.message)
+
 /** The watch cannot go on: the same version would bring the same event again. */
 export class ListAgain extends SourceError {
   constructor(path: string, why: string, options: { readonly cause?: unknown } = {}) {

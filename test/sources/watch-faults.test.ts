@@ -223,3 +223,66 @@ for (const [what, answerWith] of [
     },
   )
 }
+
+const expired = '{"type":"ERROR","object":{"code":410,"message":"too old"}}\n'
+const ofServices = (failures: readonly string[]) =>
+  failures.filter((text) => text.includes('/api/v1/services'))
+
+for (const isStreamed of [true, false]) {
+  const how = isStreamed ? 'watches with all objects' : 'lists'
+  void t.test(`410 again and again causes ${how} at growing intervals`, async (t) => {
+    const begins: { at: number; told: number }[] = []
+    const begin = () =>
+      begins.push({ at: performance.now(), told: ofServices(seen.failures).length })
+    const seen = await follow(
+      t,
+      {
+        list() {
+          begin()
+          return listOf('5', 'a')
+        },
+        watch(answer, version) {
+          if (version === '') begin()
+          answer.end((version === '' ? event('ADDED', 'a', '5') + allSent('5') : '') + expired)
+        },
+      },
+      { firstRetryMs: 10, longestErrorRetryMs: 100_000 },
+      isStreamed,
+    )
+    await until(() => begins.length >= 6)
+    for (const [index, { at }] of begins.slice(1).entries()) {
+      const wait = at - (begins[index]?.at ?? 0)
+      t.ok(wait >= 10 * 2 ** index * 0.5 - 1, `wait ${index + 1} took ${Math.round(wait)} ms`)
+    }
+    t.strictSame(
+      begins.map(({ told }) => told).slice(0, 6),
+      [0, 0, 1, 2, 3, 4],
+      'the first one is no failure',
+    )
+  })
+}
+
+void t.test('410 now and then is no failure, however short the watches are', async (t) => {
+  const soundWatchMs = 50
+  let resumedAt = Infinity
+  const seen = await follow(
+    t,
+    {
+      list: () => listOf('5', 'a'),
+      watch(answer, version) {
+        if (version === '') {
+          resumedAt = Infinity
+          answer.end(event('ADDED', 'a', '5') + allSent('5'))
+          return
+        }
+        resumedAt = Math.min(resumedAt, performance.now())
+        const isOld = performance.now() >= resumedAt + soundWatchMs
+        answer.end(isOld ? expired : event('MODIFIED', 'a', '5'))
+      },
+    },
+    { soundWatchMs },
+    true,
+  )
+  await until(() => seen.synced() === 4)
+  t.strictSame(ofServices(seen.failures), [])
+})
