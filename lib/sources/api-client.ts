@@ -13,7 +13,7 @@ export interface Credentials extends TlsRequestOptions {
 export interface ClusterAccess {
   readonly server: string
   credentials(): Promise<Credentials>
-  /** The server refused the credentials. They are read again for the next request. */
+  /** The credentials were refused, or fit no TLS. They are read again for the next request. */
   forget(): void
 }
 
@@ -148,6 +148,16 @@ export class ApiClient {
   }
 
   async #open(request: ApiRequest, signal: AbortSignal): Promise<IncomingMessage> {
+    try {
+      return await this.#connect(request, signal)
+    } catch (error) {
+      // Certificate and key may have been read between the two writes of a rotation.
+      if (isTlsError(error)) this.#access.forget()
+      throw error
+    }
+  }
+
+  async #connect(request: ApiRequest, signal: AbortSignal): Promise<IncomingMessage> {
     const credentials = await this.#access.credentials()
     const url = urlOf(this.#access.server, request)
     const body = request.body === undefined ? undefined : JSON.stringify(request.body)
@@ -201,6 +211,13 @@ function urlOf(server: string, request: ApiRequest): URL {
   url.pathname = `${url.pathname.replace(/\/$/, '')}${request.path}`
   for (const [key, value] of Object.entries(request.query ?? {})) url.searchParams.set(key, value)
   return url
+}
+
+/** Whether this side or the server refused a certificate or key. Some codes have no prefix. */
+function isTlsError(error: unknown): boolean {
+  const { cause = error } = error instanceof SourceError ? error : {}
+  const code = cause instanceof Error && 'code' in cause ? String(cause.code) : ''
+  return /^(ERR_(OSSL|SSL|TLS)_|EPROTO$)|CERT|ISSUER|CRL|LEAF_SIGNATURE|^INVALID_CA$/.test(code)
 }
 
 /** When a name has several addresses and all refuse, the error has no message of its own. */

@@ -209,6 +209,37 @@ void t.test('TLS: only the certificate authority of the kubeconfig is trusted', 
   await t.rejects(get({ 'certificate-authority-data': base64(other.certificate) }), SourceError)
 })
 
+void t.test('TLS: what is read in the middle of a rotation is read again at once', async (t) => {
+  const directory = await folder(t)
+  const make = () => selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
+  const [tls, client, next] = [make(), make(), make()]
+  const api = createApiServer({ runtime: undefined, tls })
+  const controller = new AbortController()
+  const running = api.run(controller.signal)
+  t.teardown(async () => {
+    controller.abort()
+    await running
+  })
+  const write = (name: string, text: string) => writeFile(join(directory, name), text)
+  await write('ca', next.certificate)
+  await write('cert', next.certificate)
+  await write('key', client.key)
+  const path = await kubeconfig(
+    directory,
+    { server: await api.listening(), 'certificate-authority': 'ca' },
+    { 'client-certificate': 'cert', 'client-key': 'key' },
+  )
+  const access = await openCluster({ kubeconfig: path, master: '' }, { env: {}, now: () => 0 })
+  const limits = { headTimeoutMs: 5000, idleTimeoutMs: 5000 }
+  const request = { path: '/api/v1/services', ...limits }
+  const get = async () => (await new ApiClient(access, 'test').send(request, controller.signal)).ok
+  await t.rejects(get(), /key values mismatch/)
+  await write('key', next.key)
+  await t.rejects(get(), /self-signed certificate/)
+  await write('ca', tls.certificate)
+  t.ok(await get())
+})
+
 void t.test('event lines may be cut anywhere, and wrong lines are reported', async (t) => {
   const read = async (...chunks: readonly string[]) => {
     const lines: unknown[] = []
