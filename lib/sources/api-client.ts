@@ -1,12 +1,13 @@
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http'
 import { request as httpsRequest, type RequestOptions as TlsRequestOptions } from 'node:https'
 import { messageOf, SourceError } from '../errors.js'
+import type { Headers } from './impersonation.js'
 import { limitSilence, Silence, type SilenceLimits } from './silence.js'
 import { parseRetryAfter, passingStatuses } from './backoff.js'
 
 /** The headers and TLS options that a request needs besides its URL. */
 export interface Credentials extends TlsRequestOptions {
-  readonly headers: Readonly<Record<string, string>>
+  readonly headers: Headers
 }
 
 /** One API server, and the credentials for it. */

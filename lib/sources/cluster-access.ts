@@ -42,7 +42,7 @@ export async function openCluster(
   if (!needsLibrary) return new FileAccess({ ...spec, server }, deps.now)
   // The library costs 77 MB and 0.4 s. It is loaded only for exec, OIDC and proxies.
   const { libraryAccess } = await import('./library-access.js')
-  return libraryAccess(kubeconfig, server)
+  return libraryAccess(kubeconfig, server, spec.impersonation)
 }
 
 function bareSpec(master: string): AccessSpec {
@@ -55,7 +55,7 @@ function bareSpec(master: string): AccessSpec {
     key: undefined,
     token: undefined,
     basicAuth: undefined,
-    impersonate: undefined,
+    impersonation: {},
   }
 }
 
@@ -124,7 +124,7 @@ async function readCredentials(spec: AccessSpec): Promise<Credentials> {
   return {
     headers: {
       ...(authorization === undefined ? {} : { Authorization: authorization }),
-      ...(spec.impersonate === undefined ? {} : { 'Impersonate-User': spec.impersonate }),
+      ...spec.impersonation,
     },
     ...(ca === undefined ? {} : { ca }),
     ...(cert === undefined ? {} : { cert }),

@@ -3,6 +3,7 @@ import { dirname, resolve } from 'node:path'
 import { parse } from 'yaml'
 import { ConfigError, messageOf } from '../errors.js'
 import { tooDeep } from '../yaml-levels.js'
+import { impersonation, type Headers } from './impersonation.js'
 import { asArray, asObject, asString, show, type Json } from '../state/json.js'
 
 /** A secret or certificate: as text, or in a file that is read again because it may change. */
@@ -18,7 +19,8 @@ export interface AccessSpec {
   readonly key: TextOrFile | undefined
   readonly token: TextOrFile | undefined
   readonly basicAuth: string | undefined
-  readonly impersonate: string | undefined
+  /** To act as another user. */
+  readonly impersonation: Headers
 }
 
 interface Kubeconfig {
@@ -57,7 +59,7 @@ export function readKubeconfig(path: string): Kubeconfig {
       token: tokenOf(user, directory),
       basicAuth:
         username === undefined ? undefined : `${username}:${asString(user['password']) ?? ''}`,
-      impersonate: asString(user['as']),
+      impersonation: impersonation(user, `read kubeconfig ${path}: user ${show(userName)}`),
     },
     needsLibrary:
       user['exec'] !== undefined ||

@@ -2,16 +2,24 @@ import type { RequestOptions } from 'node:https'
 import { KubeConfig } from '@kubernetes/client-node'
 import { ConfigError, messageOf } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
+import type { Headers } from './impersonation.js'
 
-/** Access by the official client library, which runs exec plugins and refreshes OIDC tokens. */
-export function libraryAccess(kubeconfig: string, server: string): ClusterAccess {
+/**
+ * Access by the official client library, which runs exec plugins and refreshes OIDC tokens. It
+ * knows no groups of another user, so all headers to act as another user are given to it.
+ */
+export function libraryAccess(
+  kubeconfig: string,
+  server: string,
+  impersonation: Headers,
+): ClusterAccess {
   let config = load(kubeconfig, server)
   return {
     server,
     async credentials(): Promise<Credentials> {
       const options: RequestOptions = {}
       await config.applyToHTTPSOptions(options)
-      return { ...options, headers: textHeaders(options) }
+      return { ...options, headers: { ...textHeaders(options), ...impersonation } }
     },
     forget() {
       // A new instance has no cached tokens and reads the kubeconfig again.

@@ -1,4 +1,6 @@
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
@@ -83,6 +85,66 @@ void t.test(
     t.equal((await open({}, {}, 'https://other:6443')).server, 'https://other:6443')
   },
 )
+
+void t.test('a kubeconfig can ask to act as another user, with groups, UID and more', async (t) => {
+  const directory = await folder(t)
+  const seen: string[] = []
+  const server = createServer((request, answer) => {
+    const { rawHeaders } = request
+    for (const [index, name] of rawHeaders.entries()) {
+      if (index % 2 === 0 && name.startsWith('Imp')) seen.push(`${name}: ${rawHeaders[index + 1]}`)
+    }
+    answer.end('{}')
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => server.close())
+  const { port } = server.address() as AddressInfo
+  const send = async (user: object, cluster: object = {}) => {
+    const to = { server: `http://127.0.0.1:${port}`, ...cluster }
+    const path = await kubeconfig(directory, to, user)
+    const client = new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test')
+    const request = { path: '/', headTimeoutMs: 5000, idleTimeoutMs: 5000 }
+    await client.send(request, AbortSignal.timeout(10_000))
+    return seen.splice(0)
+  }
+  const user = {
+    as: 'other',
+    'as-uid': '7',
+    'as-groups': ['ops', 'Büro'],
+    'as-user-extra': { 'Example.com/Scopes %': ['a', 'b'], none: [] },
+  }
+  const expected = [
+    'Impersonate-User: other',
+    'Impersonate-Uid: 7',
+    'Impersonate-Group: ops',
+    `Impersonate-Group: ${Buffer.from('Büro').toString('latin1')}`,
+    'Impersonate-Extra-example.com%2Fscopes%20%25: a',
+    'Impersonate-Extra-example.com%2Fscopes%20%25: b',
+  ]
+  t.same(await send(user), expected)
+  const plugin = {
+    apiVersion: 'client.authentication.k8s.io/v1',
+    command: 'echo',
+    args: [
+      JSON.stringify({ apiVersion: 'client.authentication.k8s.io/v1', status: { token: 't' } }),
+    ],
+    interactiveMode: 'Never',
+  }
+  t.same(await send({ ...user, exec: plugin }), expected, 'also with a plugin')
+  t.same(await send({ as: '', 'as-groups': [], 'as-user-extra': {} }), [])
+  for (const [wrong, why] of [
+    [{ as: 'a\nX: y' }, /user "u": as has a line break/],
+    [{ as: 'a', 'as-uid': 7 }, /as-uid is not a text/],
+    [{ as: 'a', 'as-groups': 'ops' }, /as-groups is not a list/],
+    [{ as: 'a', 'as-groups': ['ops\r'] }, /as-groups has a line break/],
+    [{ as: 'a', 'as-user-extra': { k: ['\0'] } }, /as-user-extra has a line break/],
+    [{ as: 'a', 'as-user-extra': [] }, /as-user-extra is not a map/],
+    [{ 'as-groups': ['ops'] }, /need as/],
+  ] as const) {
+    await t.rejects(send(wrong), why)
+    await t.rejects(send(wrong), ConfigError)
+  }
+})
 
 void t.test('files are read again after a minute, and at once after a refusal', async (t) => {
   const directory = await folder(t)
