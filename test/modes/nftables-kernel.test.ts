@@ -471,7 +471,7 @@ void t.test(
         ['add', 'element', 'ip', 'kube-proxy', 'service-ips', '{ 1.2.3.4 . tcp . 5 : drop }'],
         /map service-ips has more than it should: 1\.2\.3\.4 \. tcp \. 5/,
       ],
-      [['delete', 'map', 'ip', 'kube-proxy', 'sctp-endpoints'], /incomplete/],
+      [['delete', 'map', 'ip', 'kube-proxy', 'sctp-endpoints'], /map sctp-endpoints is missing/],
       [[instead('service-ips', '10.96.0.200 . tcp . 80', 'drop')], /map service-ips lacks /],
       [
         [instead('service-ips', '10.96.0.200 . tcp . 80', 'jump tcp-services')],
@@ -499,7 +499,7 @@ void t.test(
         /chain service-\S+ lacks meta l4proto tcp dnat ip to numgen random mod 2 map \{/,
       ],
       [[inOtherOrder], /chain filter-forward lacks rule 1: ct state new jump service-/],
-      [['delete', 'table', 'ip', 'kube-proxy'], /missing|incomplete/],
+      [['delete', 'table', 'ip', 'kube-proxy'], /table ip kube-proxy is missing/],
     ]
     for (const [args, reason] of faults) {
       known.IPv4.forget()

@@ -1,6 +1,7 @@
-import type { ListedRule, RulesetReader } from '../../kernel/nftables/reader.js'
+import { KernelError } from '../../errors.js'
+import type { ListedElements, ListedRule, RulesetReader } from '../../kernel/nftables/reader.js'
 import { ruleText, targetText, verdictText } from '../../kernel/nftables/text-statements.js'
-import type { Chain, Element, NftSet } from '../../kernel/nftables/model.js'
+import type { Chain, Element, NftSet, TableRef } from '../../kernel/nftables/model.js'
 import { missingPlace, ownerText, type Difference } from '../difference.js'
 import type { Place } from '../../kernel/place.js'
 import { elementsWith, tableElements } from './elements.js'
@@ -33,6 +34,10 @@ export async function* nftablesDifferences(
   deps: ComparisonDeps,
 ): AsyncGenerator<PartDifference> {
   const listed = await deps.reader.chains(plan.table)
+  if (listed.size === 0) {
+    yield { ...missingPlace(tablePlace(plan.table), ''), key: '' }
+    return
+  }
   const wanted = new Set<string>()
   let compared = 0
   for (const [key, part] of plan.parts) {
@@ -96,13 +101,8 @@ async function* elementDifferences(
   plan: NftablesPlan,
   { reader, pause }: ComparisonDeps,
 ): AsyncGenerator<PartDifference> {
-  // Sets of session affinity are left out: only the kernel knows the clients that it remembers.
-  const present = [...plan.parts.values()].flatMap((part) =>
-    part.sets.filter(({ timeoutSeconds }) => timeoutSeconds === undefined),
-  )
   const wanted = new Map<string, Element[]>()
-  const listed = new Map<string, Awaited<ReturnType<RulesetReader['elements']>>>()
-  for (const set of present) listed.set(set.name, await reader.elements(plan.table, set))
+  const listed = yield* listedSets(plan, reader)
   let compared = 0
   for (const [first] of plan.requests.values()) {
     if (!first) continue
@@ -113,7 +113,7 @@ async function* elementDifferences(
       const ofSet = wanted.get(set.name) ?? []
       ofSet.push(element)
       wanted.set(set.name, ofSet)
-      if (listed.get(set.name)?.has(element)) continue
+      if (listed.get(set.name)?.there.has(element)) continue
       yield { place: setPlace(set), expected: elementText(element), found: undefined, owner, key }
     }
     if (++compared % (stepSize * 10) === 0) await pause()
@@ -125,22 +125,52 @@ async function* elementDifferences(
       const owner = ownerText(key)
       const place = setPlace(table.set)
       for (const element of elements) {
-        if (listed.get(table.set.name)?.has(element)) continue
+        if (listed.get(table.set.name)?.there.has(element)) continue
         yield { place, expected: elementText(element), found: undefined, owner, key }
       }
       await pause()
     }
   }
   // Rules look packets up in these sets, so one element too many is a fault, too.
-  for (const set of present) {
-    const there = listed.get(set.name)
+  for (const { set, there } of listed.values()) {
     const ofSet = wanted.get(set.name) ?? []
-    if (!there || there.size === ofSet.length) continue
+    if (there.size === ofSet.length) continue
     for (const found of there.others(ofSet)) {
       yield { place: setPlace(set), expected: undefined, found, owner: '', key: undefined }
     }
   }
 }
+
+interface ListedSet {
+  readonly set: NftSet
+  readonly there: ListedElements
+}
+
+/** The sets that the kernel has, by name. One that it lacks is a difference. */
+async function* listedSets(
+  { table, parts }: NftablesPlan,
+  reader: RulesetReader,
+): AsyncGenerator<PartDifference, ReadonlyMap<string, ListedSet>> {
+  const listed = new Map<string, ListedSet>()
+  for (const [key, { sets }] of parts) {
+    for (const set of sets) {
+      // Sets of session affinity are left out: only the kernel knows the clients that it remembers.
+      if (set.timeoutSeconds !== undefined) continue
+      try {
+        listed.set(set.name, { set, there: await reader.elements(table, set) })
+      } catch (error) {
+        if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
+        yield { ...missingPlace(setPlace(set), ownerText(key)), key }
+      }
+    }
+  }
+  return listed
+}
+
+const tablePlace = ({ family, name }: TableRef): Place => ({
+  kind: 'table',
+  name: `${family} ${name}`,
+})
 
 export function chainPlace(name: string): Place {
   return { kind: 'chain', name }

@@ -145,15 +145,9 @@ async function faultsOf(
   deps: Pick<ComparisonDeps, 'reader' | 'pause'>,
 ): Promise<readonly Fault[]> {
   const faults: Fault[] = []
-  try {
-    for await (const difference of nftablesDifferences(plan, deps)) {
-      if (difference.isHarmless || faults.length === mostFaults) break
-      faults.push({ text: faultText(difference), key: difference.key })
-    }
-  } catch (error) {
-    if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
-    // The node's part of a plan has this key.
-    faults.push({ text: 'the table is incomplete', key: '' })
+  for await (const difference of nftablesDifferences(plan, deps)) {
+    if (difference.isHarmless || faults.length === mostFaults) break
+    faults.push({ text: faultText(difference), key: difference.key })
   }
   return faults
 }

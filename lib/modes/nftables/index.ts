@@ -20,7 +20,7 @@ import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
 import { nftablesReader, readerOf } from './render.js'
 import { canLog, openNftables, probeDefaults, probeNftables, writerVariable } from './probe.js'
-import { missingPlace, type Difference } from '../difference.js'
+import type { Difference } from '../difference.js'
 import { nftablesSettings, type NftablesSettings } from './settings.js'
 
 export const mode: ModeDefinition = {
@@ -98,10 +98,6 @@ export const mode: ModeDefinition = {
       const differences: Difference[] = []
       for await (const each of nftablesDifferences(plan, reading)) differences.push(each)
       return differences
-    } catch (error) {
-      if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
-      const name = `${nftFamilyOf(state.family)} ${tableName}`
-      return [missingPlace({ kind: 'table', name }, '')]
     } finally {
       netlink.close()
     }
