@@ -18,6 +18,7 @@ import { writeTransaction } from './transaction-writer.js'
 
 const lookupSet = 1
 const lookupSetId = 4
+const lookupFlags = 5
 const immediateData = 2
 const natFlags = 7
 
@@ -87,7 +88,8 @@ function holds(
   isSameSet: (name: string, other: string) => boolean,
 ): boolean {
   const found = attributesOf(theirs)
-  let same = true
+  // Without flags a look-up is not inverted. The kernel always writes them.
+  let same = name !== 'lookup' || flagsOf(ours) === flagsOf(theirs)
   forEachAttribute(ours, 0, (type, start, end) => {
     const value = ours.subarray(start, end)
     const other = found.get(type)
@@ -104,6 +106,8 @@ function holds(
   })
   return same
 }
+
+const flagsOf = (lookup: Buffer) => attributesOf(lookup).get(lookupFlags)?.readUInt32BE() ?? 0
 
 /** Verdicts are nested twice, and the kernel leaves out the bit that says so. */
 function isSameDatum(ours: Buffer, theirs: Buffer): boolean {
