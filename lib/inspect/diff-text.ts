@@ -30,7 +30,7 @@ export function differencesText(mode: ModeName, families: readonly FamilyDiffere
       const owners = [...new Set(group.map(({ owner }) => owner))].filter((owner) => owner !== '')
       const belongs = owners.length === 0 ? '' : ` (${owners.join(', ')})`
       lines.push('', `${placeText(place)}${belongs}`)
-      if (place.kind === 'table') lines.push(`  ${noTable}`)
+      if (place.kind === 'table' && group[0].isWhole) lines.push(`  ${noTable}`)
       for (const { expected, found } of group) {
         for (const line of textLines(expected)) lines.push(`  - ${line}`)
         for (const line of textLines(found)) lines.push(`  + ${line}`)

@@ -41,6 +41,7 @@ function guarding({ verifyEveryMs = 1_000_000 } = {}) {
         await next.chains()
         return listed
       },
+      isDormant: () => Promise.resolve(false),
       elements: () => Promise.resolve({ size: 0, has: () => true, others: () => [] }),
       remembered: () => Promise.resolve(new Map()),
     },

@@ -462,6 +462,10 @@ void t.test(
     ].join(' ; ')
     const faults: readonly (readonly [readonly string[], RegExp])[] = [
       [
+        ['add', 'table', 'ip', 'kube-proxy', '{ flags dormant; }'],
+        /^table ip kube-proxy has more than it should: flags dormant$/,
+      ],
+      [
         ['add', 'rule', 'ip', 'kube-proxy', 'masquerading', 'drop'],
         /chain masquerading has more than it should: rule \d/,
       ],

@@ -6,6 +6,7 @@ export const batch = { begin: 16, end: 17, resource: subsystem } as const
 
 export const messages = {
   newTable: type(0),
+  getTable: type(1),
   deleteTable: type(2),
   newChain: type(3),
   getChain: type(4),
@@ -27,7 +28,8 @@ export const genericBytes = 4
 
 export const families = { ip: 2, ip6: 10 } as const
 
-export const tableAttributes = { name: 1, userData: 6 } as const
+export const tableAttributes = { name: 1, flags: 2, userData: 6 } as const
+export const tableFlags = { dormant: 1 } as const
 export const chainAttributes = {
   table: 1,
   name: 3,

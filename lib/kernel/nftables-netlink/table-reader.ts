@@ -13,6 +13,8 @@ import {
   genericBytes,
   messages,
   ruleAttributes,
+  tableAttributes,
+  tableFlags,
   verdictCodes,
 } from './protocol.js'
 import { anonymousSetsIn, isSameRule } from './rule-match.js'
@@ -52,6 +54,19 @@ export class TableReader implements RulesetReader {
       })
     }
     return chains
+  }
+
+  async isDormant(table: TableRef): Promise<boolean> {
+    const request = this.#request(table.family, messages.getTable, () => undefined)
+    const flagsOfTable = await this.#channel.dump(request, {
+      action: `list nftables table ${table.name}`,
+      parse: ({ payload }) => {
+        const attributes = attributesOf(payload, genericBytes)
+        if (!isOf(table, attributes.get(tableAttributes.name))) return undefined
+        return attributes.get(tableAttributes.flags)?.readUInt32BE()
+      },
+    })
+    return flagsOfTable.some((bits) => (bits & tableFlags.dormant) !== 0)
   }
 
   async elements(table: TableRef, set: NftSet): Promise<ListedElements> {

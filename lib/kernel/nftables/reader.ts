@@ -12,6 +12,8 @@ export interface ClientReader {
 export interface RulesetReader extends ClientReader {
   /** The rules of each chain of the table, by the chain's name. */
   chains(table: TableRef): Promise<ReadonlyMap<string, readonly ListedRule[]>>
+  /** Whether the table is switched off: the kernel runs none of its chains. */
+  isDormant(table: TableRef): Promise<boolean>
   /**
    * The elements of one set; throws a KernelError of kind `not-found` when there is no such set.
    */

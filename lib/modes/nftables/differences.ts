@@ -38,6 +38,10 @@ export async function* nftablesDifferences(
     yield { ...missingPlace(tablePlace(plan.table), ''), key: '' }
     return
   }
+  if (await deps.reader.isDormant(plan.table)) {
+    const switchedOff = { expected: undefined, found: 'flags dormant', owner: '' }
+    yield { place: tablePlace(plan.table), ...switchedOff, key: '' }
+  }
   const wanted = new Set<string>()
   let compared = 0
   for (const [key, part] of plan.parts) {
