@@ -248,6 +248,37 @@ for (const way of ['netlink', 'nft'] as const) {
       t.notOk(nameOf('10.180.0.2'), 'an endpoint that is gone takes its clients along')
     },
   )
+
+  void t.test(
+    `NF15: clients of session affinity stay when its timeout changes, by ${way}`,
+    { skip },
+    async (t) => {
+      const netns = createNetns('nftables-l')
+      t.teardown(() => netns.remove())
+      const writer = writerIn(netns, way)
+      const reader = writer instanceof NfTables ? writer.reader : new Nft(inNetns(netns))
+      const { context } = contextOf()
+      const known = knownByFamily<NftablesPlan>()
+      const applier = new NftablesApplier({ known, writer, reader, context, now: () => 0 })
+      const plan = nftablesPlanner(testSettings)
+      const cluster = states()
+      const sync = async (affinitySeconds: number) => {
+        const web = service({ affinitySeconds, endpoints: 1 })
+        t.equal((await applier.apply(plan(cluster.put(web).take()))).full, affinitySeconds === 600)
+        return netns.exec('nft', 'list', 'sets')
+      }
+      const [, name = ''] = /set (affinity-\S+)/.exec(await sync(600)) ?? []
+      const clients = '{ 192.0.2.7 expires 100s, 192.0.2.9 }'
+      netns.exec('nft', 'add', 'element', 'ip', 'kube-proxy', name, clients)
+      const shorter = await sync(200)
+      t.match(shorter, /192\.0\.2\.7[^,}]* expires 1m[34]/, 'the time it has left')
+      t.match(shorter, /192\.0\.2\.9[^,}]* expires 3m(20s|1\ds)/, 'never longer than the set does')
+      const longer = await sync(900)
+      t.match(longer, /timeout 15m/)
+      t.match(longer, /192\.0\.2\.7[^,}]* expires 1m[234]/)
+      t.match(longer, /192\.0\.2\.9[^,}]* expires 3m(20s|1\ds)/)
+    },
+  )
 }
 
 void t.test(

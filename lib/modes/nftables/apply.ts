@@ -18,7 +18,7 @@ const attemptsMax = 3
 
 interface ApplierDeps {
   readonly writer: RulesetWriter
-  /** Reads the clients of session affinity, who keep their endpoints when the table is written anew. */
+  /** Reads the clients of session affinity, who keep their endpoints when their sets are written anew. */
   readonly reader?: ClientReader
   readonly context: ModeContext
   readonly known: KnownByFamily<NftablesPlan>
@@ -88,17 +88,20 @@ export class NftablesApplier {
 
   async #recreate(plan: NftablesPlan): Promise<Applied> {
     const { table, commands } = recreation(plan)
-    const all = [...commands, ...(await this.#remembered(plan))]
+    const affinity = [...plan.parts.values()].flatMap((part) =>
+      part.sets.filter(({ timeoutSeconds }) => timeoutSeconds !== undefined),
+    )
+    const all = [...commands, ...(await this.#remembered(table, affinity))]
     const bytes = await this.#deps.writer.commit({ table, commands: all })
     this.#retired.delete(plan.family)
     return { full: true, bytes, objects: all.length, failed: [] }
   }
 
-  async #remembered(plan: NftablesPlan): Promise<readonly Command[]> {
+  async #remembered(table: Table, affinity: readonly NftSet[]): Promise<readonly Command[]> {
     const { reader, context } = this.#deps
-    if (!reader) return []
+    if (!reader || affinity.length === 0) return []
     try {
-      return await rememberedClients(plan, reader)
+      return rememberedClients(affinity, await reader.remembered(table, affinity))
     } catch (error) {
       // The sets may be damaged as well, and rules matter more than affinity.
       context.log.warn({ error: messageOf(error) }, 'clients of session affinity are lost')
@@ -107,9 +110,10 @@ export class NftablesApplier {
   }
 
   async #update(plan: NftablesPlan, previous: NftablesPlan): Promise<Applied> {
-    const { commands, retired } = between(plan, previous)
+    const { commands, retired, replaced } = between(plan, previous)
     if (commands.length === 0) return { full: false, bytes: 0, objects: 0, failed: [] }
-    const all = [...this.#clearing(plan.family, commands), ...commands]
+    const remembered = await this.#remembered(plan.table, replaced)
+    const all = [...this.#clearing(plan.family, commands), ...commands, ...remembered]
     const bytes = await this.#deps.writer.commit({ table: plan.table, commands: all })
     this.#noteRevived(plan.family, commands)
     this.#noteRetired(plan, retired)
@@ -171,19 +175,13 @@ export class NftablesApplier {
 }
 
 /**
- * Reads the clients that the kernel remembers for session affinity. They become elements of the
- * same sets in a new table, each with the time it has left. Clients of endpoints that are gone are
- * forgotten.
+ * The clients that the kernel remembers for session affinity become elements of the same sets when
+ * these are new, each with the time it has left. Clients of endpoints that are gone are forgotten.
  */
-async function rememberedClients(
-  plan: NftablesPlan,
-  reader: ClientReader,
-): Promise<readonly Command[]> {
-  const affinity = [...plan.parts.values()].flatMap((part) =>
-    part.sets.filter(({ timeoutSeconds }) => timeoutSeconds !== undefined),
-  )
-  if (affinity.length === 0) return []
-  const remembered = await reader.remembered(plan.table, affinity)
+function rememberedClients(
+  affinity: readonly NftSet[],
+  remembered: Awaited<ReturnType<ClientReader['remembered']>>,
+): readonly Command[] {
   const commands: Command[] = []
   for (const set of affinity) {
     // The kernel refuses an element that expires later than its set allows.

@@ -19,6 +19,8 @@ interface RulesetChanges {
    * transaction that removes its last reference, so they are deleted a moment later (NF20).
    */
   readonly retired: Retired
+  /** Sets of session affinity that are deleted and added with another timeout, without clients. */
+  readonly replaced: readonly NftSet[]
 }
 
 export interface Retired {
@@ -42,7 +44,7 @@ export function between(plan: NftablesPlan, previous: NftablesPlan | undefined):
   for (const [, [now]] of elements.added) order.element(now, undefined)
   for (const [, [now], [before]] of elements.changed) order.element(now, before)
   for (const [, [before]] of elements.removed) order.element(undefined, before)
-  return { commands: order.commands(), retired: order.retired }
+  return { commands: order.commands(), retired: order.retired, replaced: order.replaced }
 }
 
 const emptyPart: RulesetPart = { chains: [], sets: [], elements: [] }
@@ -58,6 +60,7 @@ class Order {
   readonly #addRules: Command[] = []
   readonly #addElements: Command[] = []
   readonly retired: { readonly chains: Chain[]; readonly sets: NftSet[] } = { chains: [], sets: [] }
+  readonly replaced: NftSet[] = []
 
   constructor(family: NftFamily) {
     this.#family = family
@@ -65,14 +68,14 @@ class Order {
 
   part(part: RulesetPart, before: RulesetPart): void {
     const sets = byName(before.sets)
-    let replaced = false
+    const replacedBefore = this.replaced.length
     for (const set of part.sets) {
       const old = sets.get(set.name)
       sets.delete(set.name)
       if (!old) this.#addSets.push({ do: 'add-set', set })
       else if (old.timeoutSeconds !== set.timeoutSeconds) {
         this.#replaceSets.push({ do: 'delete-set', set: old }, { do: 'add-set', set })
-        replaced = true
+        this.replaced.push(set)
       }
     }
     this.retired.sets.push(...sets.values())
@@ -85,7 +88,7 @@ class Order {
       chains.delete(chain.name)
       if (!old) this.#addChains.push({ do: 'add-chain', chain })
       // A set in use cannot be replaced, so the rules of the part are removed and written again.
-      else if (replaced || !this.#sameRules(chain.rules, old.rules)) {
+      else if (this.replaced.length > replacedBefore || !this.#sameRules(chain.rules, old.rules)) {
         this.#flushChains.push({ do: 'flush-chain', chain })
       } else continue
       for (const rule of chain.rules) {
