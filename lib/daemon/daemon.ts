@@ -58,14 +58,14 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   countBeforePages(metrics, mode, counting)
   const dashboard = await dashboardOf(setup, metrics, counting)
 
-  const tracker = new Tracker(trackerSettings(config, setup.mode, { nodeName, families }))
+  const { tracker, observer } = observedTracker(setup, metrics)
   const checks = healthChecks(tracker, { requests, observation })
   const flows = await flowCleaning(setup, mode, metrics)
   const allApplied = new AbortController()
   const sync = syncing({
     ...{ tracker, mode, requests, flows, allApplied },
     listeners: [
-      syncObserver(setup, metrics),
+      observer,
       memoryWatch({ mode: setup.mode, log, limit: process.constrainedMemory() }),
       observation,
       ...(config.dryRun ? [] : [checks, ...listenersOf(dashboard, counting)]),
@@ -211,7 +211,15 @@ async function dashboardOf(setup: Setup, metrics: Metrics, counting: FlowCountin
   })
 }
 
-function syncObserver({ deps, mode, startedAt }: Setup, metrics: Metrics): SyncObserver {
+/** The tracker, and the observer that counts its changes. */
+function observedTracker(setup: Setup, metrics: Metrics) {
+  const { config, deps, mode, startedAt, nodeName, families } = setup
   const age = () => performance.now()
-  return new SyncObserver({ mode, log: deps.log, meter: metrics, now: Date.now, age, startedAt })
+  const own = { mode, log: deps.log, meter: metrics, now: Date.now, age, startedAt }
+  const observer = new SyncObserver(own)
+  const tracker = new Tracker({
+    ...trackerSettings(config, mode, { nodeName, families }),
+    noticed: (kind, waiting) => observer.noticed(kind, waiting),
+  })
+  return { tracker, observer }
 }

@@ -38,14 +38,24 @@ export class SyncObserver {
     this.#options = options
   }
 
+  /** An object has changed; so many of its kind wait with changes for the next sync. */
+  noticed(kind: 'service' | 'endpoints', waiting: number): void {
+    const { meter } = this.#options
+    if (kind === 'service') {
+      meter.count('sync_proxy_rules_service_changes_total', {})
+      meter.gauge('sync_proxy_rules_service_changes_pending', {}, waiting)
+    } else {
+      meter.count('sync_proxy_rules_endpoint_changes_total', {})
+      meter.gauge('sync_proxy_rules_endpoint_changes_pending', {}, waiting)
+    }
+  }
+
   /** A sync of this update starts. */
   started(update: StateUpdate): void {
     const { log, meter, startedAt } = this.#options
     log.debug({}, 'sync begins')
     meter.gauge('sync_proxy_rules_endpoint_changes_pending', {}, 0)
     meter.gauge('sync_proxy_rules_service_changes_pending', {}, 0)
-    meter.count('sync_proxy_rules_endpoint_changes_total', {}, update.pending.endpoints)
-    meter.count('sync_proxy_rules_service_changes_total', {}, update.pending.services)
     for (const { policy, family, count } of update.withoutLocalEndpoints) {
       const labels = { traffic_policy: policy, ip_family: family }
       meter.gauge('sync_proxy_rules_no_local_endpoints_total', labels, count)
@@ -65,11 +75,8 @@ export class SyncObserver {
     const { mode, log, meter, now } = this.#options
     const { family, outcome, full, bytes, objects, failed } = report
     const labels = { ip_family: family }
-    const seconds = (report.planMs + report.applyMs) / 1000
-    const ms = Math.round(seconds * 1000)
-    meter.observe('sync_proxy_rules_duration_seconds', labels, seconds)
-    const kind = full ? 'full' : 'partial'
-    meter.observe(`sync_${kind}_proxy_rules_duration_seconds`, labels, seconds)
+    const ms = Math.round(report.planMs + report.applyMs)
+    this.#observeDuration(report)
     this.#logFailedServices(report)
     if (outcome === 'failed' || failed.length > 0) this.#countFailure(report)
     if (outcome === 'failed') {
@@ -94,6 +101,17 @@ export class SyncObserver {
     const fields = { mode, family, changed, ms, bytes, objects, full }
     if (outcome !== 'applied') log.debug(fields, 'SyncProxyRules complete, nothing to change')
     else log[this.#levelFor(family, full)](fields, 'SyncProxyRules complete')
+  }
+
+  /** A family without changes costs nothing; its zeros would lower the quantiles. */
+  #observeDuration({ family, outcome, full, planMs, applyMs }: SyncReport): void {
+    if (outcome === 'unchanged') return
+    const { meter } = this.#options
+    const labels = { ip_family: family }
+    const seconds = (planMs + applyMs) / 1000
+    meter.observe('sync_proxy_rules_duration_seconds', labels, seconds)
+    const kind = full ? 'full' : 'partial'
+    meter.observe(`sync_${kind}_proxy_rules_duration_seconds`, labels, seconds)
   }
 
   #levelFor(family: IpFamily, full: boolean): 'info' | 'debug' {

@@ -7,9 +7,14 @@ import type { IpFamily } from './ip.js'
 interface Dirty {
   /** Ids (`namespace/name`) of the Services to build again. */
   readonly dirty: ReadonlySet<string>
-  readonly pending: { readonly services: number; readonly endpoints: number }
   readonly triggerTimes: ReadonlyMap<IpFamily, readonly number[]>
 }
+
+/**
+ * Is told of each change that counts, and of how many objects of the kind wait with theirs for the
+ * next sync.
+ */
+export type ChangeListener = (kind: 'service' | 'endpoints', waiting: number) => void
 
 interface Entry {
   service: ServiceObject | undefined
@@ -27,14 +32,19 @@ export class ServiceIndex {
   readonly #serviceOfSlice = new Map<string, string>()
   readonly #claims = new AddressClaims()
   readonly #followsEndpoints: boolean
+  readonly #noticed: ChangeListener | undefined
   #dirty = new Set<string>()
-  #servicesPending = 0
-  #endpointsPending = 0
+  /** Ids of the objects that have changed. */
+  readonly #waiting = { service: new Set<string>(), endpoints: new Set<string>() }
   #triggerTimes = new Map<IpFamily, number[]>()
 
   /** `followsEndpoints`: a Service depends on which Services have its endpoints as ClusterIP. */
-  constructor({ followsEndpoints }: { readonly followsEndpoints: boolean }) {
-    this.#followsEndpoints = followsEndpoints
+  constructor(options: {
+    readonly followsEndpoints: boolean
+    readonly noticed?: ChangeListener | undefined
+  }) {
+    this.#followsEndpoints = options.followsEndpoints
+    this.#noticed = options.noticed
   }
 
   service(id: string): ServiceObject | undefined {
@@ -89,7 +99,7 @@ export class ServiceIndex {
     entry.slices.set(sliceId, slice)
     this.#followEndpoints(sliceId, old, slice)
     this.#serviceOfSlice.set(sliceId, id)
-    this.#touch(id, 'endpoints')
+    this.#touch(id, 'endpoints', sliceId)
     if (slice.triggerTime === undefined || slice.triggerTime === old?.triggerTime) return
     const times = this.#triggerTimes.get(slice.family) ?? []
     times.push(slice.triggerTime)
@@ -112,14 +122,10 @@ export class ServiceIndex {
   }
 
   takeDirty(): Dirty {
-    const taken = {
-      dirty: this.#dirty,
-      pending: { services: this.#servicesPending, endpoints: this.#endpointsPending },
-      triggerTimes: this.#triggerTimes,
-    }
+    const taken = { dirty: this.#dirty, triggerTimes: this.#triggerTimes }
     this.#dirty = new Set()
-    this.#servicesPending = 0
-    this.#endpointsPending = 0
+    this.#waiting.service.clear()
+    this.#waiting.endpoints.clear()
     this.#triggerTimes = new Map()
     return taken
   }
@@ -132,7 +138,7 @@ export class ServiceIndex {
       if (other !== undefined) this.#dirty.add(other)
     }
     entry.service = service
-    this.#touch(id, 'service')
+    this.#touch(id, 'service', id)
   }
 
   #detach(id: string, sliceId: string): void {
@@ -140,7 +146,7 @@ export class ServiceIndex {
     this.#followEndpoints(sliceId, slices?.get(sliceId), undefined)
     slices?.delete(sliceId)
     this.#serviceOfSlice.delete(sliceId)
-    this.#touch(id, 'endpoints')
+    this.#touch(id, 'endpoints', sliceId)
   }
 
   #followEndpoints(
@@ -151,10 +157,10 @@ export class ServiceIndex {
     if (this.#followsEndpoints) this.#claims.replaceEndpoints(sliceId, before, after)
   }
 
-  #touch(id: string, kind: 'service' | 'endpoints'): void {
+  #touch(id: string, kind: 'service' | 'endpoints', object: string): void {
     this.#dirty.add(id)
-    if (kind === 'service') this.#servicesPending++
-    else this.#endpointsPending++
+    const waiting = this.#waiting[kind].add(object)
+    this.#noticed?.(kind, waiting.size)
   }
 
   #entry(id: string): Entry {

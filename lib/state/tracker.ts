@@ -10,7 +10,7 @@ import { PersistentMap } from './persistent-map.js'
 import type { Unsupported } from './unsupported.js'
 import { newWarnings, type ServiceWarning } from './service-warnings.js'
 import { PolicyCounts, type PolicyCount } from './policy-counts.js'
-import { ServiceIndex } from './service-index.js'
+import { ServiceIndex, type ChangeListener } from './service-index.js'
 import type { DesiredService, DesiredState } from './desired-state.js'
 import type { ServicePortName } from './names.js'
 import type {
@@ -35,6 +35,7 @@ export interface TrackerSettings extends NodeSettings {
   readonly unsupported?: readonly Unsupported[]
   /** Which addresses are refused as endpoints. */
   readonly endpointRules?: EndpointRules
+  readonly noticed?: ChangeListener
 }
 
 /** What a sync works on: the states, and what has changed since the update before. */
@@ -49,7 +50,6 @@ export interface StateUpdate {
   readonly withoutLocalEndpoints: readonly PolicyCount[]
   /** Warnings about Services that are new in this update. */
   readonly warnings: readonly ServiceWarning[]
-  readonly pending: { readonly services: number; readonly endpoints: number }
 }
 
 /**
@@ -73,7 +73,10 @@ export class Tracker {
   constructor(settings: TrackerSettings) {
     this.#settings = settings
     this.endpointRules = settings.endpointRules ?? {}
-    this.#index = new ServiceIndex({ followsEndpoints: settings.translatesOnce === true })
+    this.#index = new ServiceIndex({
+      followsEndpoints: settings.translatesOnce === true,
+      noticed: settings.noticed,
+    })
     this.#states = settings.families.map((family) =>
       Object.freeze({
         family,
@@ -160,7 +163,7 @@ export class Tracker {
 
   /** The states after all changes so far. */
   take(): StateUpdate {
-    const { dirty, pending, triggerTimes } = this.#index.takeDirty()
+    const { dirty, triggerTimes } = this.#index.takeDirty()
     const previous = this.#states
     const warnings: ServiceWarning[] = []
     this.#states = previous.map((state) => this.#next(this.#withNode(state), dirty, warnings))
@@ -180,7 +183,6 @@ export class Tracker {
       healthChecks: this.#healthChecks.current,
       withoutLocalEndpoints: this.#withoutLocal.of(this.#settings.families),
       warnings: unique(warnings),
-      pending,
     }
   }
 

@@ -4,7 +4,9 @@ import { service, states } from '../support/states.js'
 import type { Log, Meter } from '../../lib/modes/mode.js'
 import type { ModeName } from '../../lib/config/config.js'
 import type { SyncReport } from '../../lib/sync/syncer.js'
-import type { StateUpdate } from '../../lib/state/tracker.js'
+import { TrackerSink } from '../../lib/sources/tracker-sink.js'
+import { Tracker, type StateUpdate } from '../../lib/state/tracker.js'
+import { plainNode, rawService, rawSlice } from '../state/objects.js'
 
 function observing(mode: ModeName = 'iptables', age = () => 50_000) {
   const numbers: string[] = []
@@ -56,7 +58,6 @@ const update: StateUpdate = {
   healthChecks: new Map(),
   withoutLocalEndpoints: [{ policy: 'external', family: 'IPv4', count: 2 }],
   warnings: [],
-  pending: { services: 3, endpoints: 4 },
 }
 
 t.test('a sync logs one line, and a sync without changes is a detail', async (t) => {
@@ -114,14 +115,12 @@ t.test('EV07: added, changed and removed service ports are logged as details', a
   t.same(told(), [['debug', 'Removing service port', 'default/web:http/TCP']])
 })
 
-t.test('section 15: metrics count changes, durations and policies without endpoints', async (t) => {
+t.test('section 15: metrics count durations and policies without endpoints', async (t) => {
   const { observer, numbers } = observing()
   observer.started(update)
   observer.synced(report, 1)
   observer.synced({ ...report, full: true }, 1)
   for (const number of [
-    'count sync_proxy_rules_endpoint_changes_total{} 4',
-    'count sync_proxy_rules_service_changes_total{} 3',
     'gauge sync_proxy_rules_no_local_endpoints_total{external,IPv4} 2',
     'observe sync_proxy_rules_duration_seconds{IPv4} 0.005',
     'observe sync_partial_proxy_rules_duration_seconds{IPv4} 0.005',
@@ -136,6 +135,46 @@ t.test('section 15: metrics count changes, durations and policies without endpoi
     1,
     'only the first is first',
   )
+})
+
+t.test('a family without changes gives the histograms of durations no zeros', async (t) => {
+  const { observer, numbers } = observing()
+  observer.synced({ ...report, outcome: 'unchanged', planMs: 0, applyMs: 0 }, 0)
+  t.notMatch(numbers.join(), /observe/)
+  t.match(numbers.join(), /sync_proxy_rules_last_timestamp_seconds/, 'it is in force all the same')
+})
+
+t.test('changes are counted when they are seen, and wait until a sync starts', async (t) => {
+  const { observer, numbers } = observing()
+  const tracker = new Tracker({
+    ...plainNode,
+    noticed: (kind, waiting) => observer.noticed(kind, waiting),
+  })
+  const nothing = () => undefined
+  const sink = new TrackerSink(tracker, 'here', {
+    ...{ changed: nothing, malformed: nothing, warned: nothing, nodeChanged: nothing },
+    failed: nothing,
+  })
+  const told = () => numbers.splice(0).map((number) => number.replace('sync_proxy_rules_', ''))
+  const seen = (kind: string, waiting: number) => [
+    `count ${kind}_changes_total{} 1`,
+    `gauge ${kind}_changes_pending{} ${waiting}`,
+  ]
+  sink.upsert('Service', rawService())
+  t.same(told(), seen('service', 1))
+  sink.upsert('Service', rawService())
+  t.same(told(), [], 'the same object again is no change')
+  sink.upsert('EndpointSlice', rawSlice())
+  t.same(told(), seen('endpoint', 1))
+  sink.remove('EndpointSlice', 'default', 'web-1')
+  t.same(told(), seen('endpoint', 1), 'one object waits, with two changes')
+  sink.remove('Service', 'default', 'web')
+  t.same(told(), seen('service', 1))
+  observer.started({ ...tracker.take(), states: [], withoutLocalEndpoints: [] })
+  const none = ['gauge endpoint_changes_pending{} 0', 'gauge service_changes_pending{} 0']
+  t.same(told(), none)
+  sink.upsert('Service', rawService())
+  t.same(told(), seen('service', 1), 'what the sync took waits no more')
 })
 
 t.test(
