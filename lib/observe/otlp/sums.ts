@@ -1,50 +1,58 @@
 import type { ReadSeries } from '../metrics.js'
 import { exported, type Point } from './form.js'
 
-interface Known {
-  readonly since: number
-  /** The value at that time. */
-  readonly base: number
-  readonly last: number
+interface Sum extends Pick<Point, 'metric' | 'labels' | 'since'> {
+  value: number
 }
 
 /**
  * Adds up the numbers of endpoints to sums of Services. A sum that grows is counted from the first
- * reading of this process on: numbers kept from the process before would be counted twice.
+ * reading of this process on: numbers kept from the process before would be counted twice. It gets
+ * what its series have grown by, so it does not fall when an endpoint is forgotten.
  */
 export class Sums {
-  #known: ReadonlyMap<string, Known> | undefined
+  #sums: ReadonlyMap<string, Sum> = new Map()
+  /** The last value of each series; undefined before the first reading. */
+  #values: ReadonlyMap<string, number> | undefined
   #lastAt = 0
 
   points(series: readonly ReadSeries[], at: number): readonly Point[] {
-    const sums = summed(series)
-    const before = this.#known
-    const known = new Map<string, Known>()
-    const points = [...sums].map(([key, { metric, labels, value }]): Point => {
-      const since = this.#sinceOf(before, { key, metric, value, at })
-      known.set(key, { ...since, last: value })
-      return { metric, labels, at, since: since.since, value: value - since.base }
-    })
-    this.#known = known
+    const sums = new Map<string, Sum>()
+    const values = new Map<string, number>()
+    for (const { name, label, value } of series) {
+      const metric = exported.findIndex(({ own }) => own === name)
+      const grows = exported[metric]?.grows === true
+      const texts = pointLabels.map(label)
+      const key = `${metric} ${texts.join(' ')}`
+      const sum = sums.get(key) ?? this.#begin(key, { metric, labels: labelsOf(texts), at, grows })
+      sums.set(key, sum)
+      const ofSeries = `${key} ${label('endpoint')}`
+      sum.value += grows ? this.#growth(ofSeries, value) : value
+      if (grows) values.set(ofSeries, value)
+    }
+    this.#sums = sums
+    this.#values = values
     this.#lastAt = at
-    return points
+    return [...sums.values()].map((sum) => ({ ...sum, at }))
   }
 
-  #sinceOf(before: ReadonlyMap<string, Known> | undefined, now: Reading): Omit<Known, 'last'> {
-    const { key, metric, value, at } = now
-    const grows = exported[metric]?.grows === true
-    if (!before) return { since: at, base: grows ? value : 0 }
-    const known = before.get(key)
-    // A sum that was missing at the last reading, or has begun anew since, was 0 then.
-    return known && (known.last <= value || !grows) ? known : { since: this.#lastAt, base: 0 }
+  #begin(key: string, { metric, labels, at, grows }: Beginning): Sum {
+    const known = this.#sums.get(key)
+    if (known) return grows ? known : { ...known, value: 0 }
+    // A sum that was missing at the last reading was 0 then.
+    return { metric, labels, since: this.#values ? this.#lastAt : at, value: 0 }
+  }
+
+  #growth(ofSeries: string, value: number): number {
+    if (!this.#values) return 0
+    const before = this.#values.get(ofSeries) ?? 0
+    // A series that has been forgotten begins anew at 0.
+    return value < before ? value : value - before
   }
 }
 
-interface Reading {
-  readonly key: string
-  readonly metric: number
-  readonly value: number
-  readonly at: number
+interface Beginning extends Pick<Point, 'metric' | 'labels' | 'at'> {
+  readonly grows: boolean
 }
 
 /** The labels of a sum, without the endpoint. Not every metric has all of them. */
@@ -53,21 +61,4 @@ const pointLabels = ['service', 'protocol', 'direction'] as const
 function labelsOf(texts: readonly string[]): Point['labels'] {
   const pairs = pointLabels.map((label, index) => [label, texts[index] ?? ''] as const)
   return Object.fromEntries(pairs.filter(([, text]) => text !== ''))
-}
-
-interface Sum extends Pick<Point, 'metric' | 'labels'> {
-  value: number
-}
-
-function summed(series: readonly ReadSeries[]): ReadonlyMap<string, Sum> {
-  const sums = new Map<string, Sum>()
-  for (const { name, label, value } of series) {
-    const metric = exported.findIndex(({ own }) => own === name)
-    const texts = pointLabels.map(label)
-    const key = `${metric} ${texts.join(' ')}`
-    const known = sums.get(key)
-    if (known) known.value += value
-    else sums.set(key, { metric, labels: labelsOf(texts), value })
-  }
-  return sums
 }
