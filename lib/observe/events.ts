@@ -69,7 +69,7 @@ const apiVersions: Readonly<Record<EventTarget['kind'], string>> = {
 const mostTries = 12
 const longestRetryMs = 13_000
 
-/** The API refuses a longer note. */
+/** The API refuses a longer note. It counts bytes. */
 const longestNote = 1024
 
 /** Reasons of Events about what an object asks for. A start may give thousands of them. */
@@ -199,7 +199,7 @@ function bodyOf(event: ProxyEvent, nodeName: string, time: Date) {
     action: event.action,
     reason: event.reason,
     type: event.type,
-    note: event.note.length > longestNote ? `${event.note.slice(0, longestNote - 1)}…` : event.note,
+    note: shortened(event.note),
     // The uid of a Node is its name here, as in Events of kubelet; kubectl looks for that.
     regarding: {
       apiVersion: apiVersions[kind],
@@ -209,4 +209,11 @@ function bodyOf(event: ProxyEvent, nodeName: string, time: Date) {
       ...(kind === 'Node' ? { uid: name } : {}),
     },
   }
+}
+
+/** Cuts a long note, never inside a character. */
+function shortened(note: string): string {
+  if (Buffer.byteLength(note) <= longestNote) return note
+  const room = new Uint8Array(longestNote - Buffer.byteLength('…'))
+  return `${note.slice(0, new TextEncoder().encodeInto(note, room).read)}…`
 }
