@@ -7,7 +7,7 @@ import type { ServedChanges, ServedPort } from './messages.js'
 /** Finds the service port that a connection was made to. */
 export class ServiceTable<Counted> {
   readonly #create: (port: ServedPort) => Counted
-  readonly #ports = new Map<string, { readonly port: ServedPort; readonly counted: Counted }>()
+  readonly #ports = new Map<string, Claim<Counted>>()
   readonly #byAddress: Places<Counted> = new Map()
   readonly #byNodePort: Places<Counted> = new Map()
   readonly #local = { IPv4: new Set<Key>(), IPv6: new Set<Key>() }
@@ -17,15 +17,17 @@ export class ServiceTable<Counted> {
   }
 
   /**
-   * Returns the ports that are no longer served. Their connections are still found until other
-   * ports take their addresses.
+   * Returns the ports that are no longer served. Their connections are still found unless other
+   * ports have, or take, their addresses.
    */
   change({ set, removed, localAddresses }: ServedChanges): readonly Counted[] {
     const gone: Counted[] = []
     for (const id of removed) {
       const known = this.#ports.get(id)
-      if (known) gone.push(known.counted)
       this.#ports.delete(id)
+      if (!known) continue
+      gone.push(known.counted)
+      this.#claim(known)
     }
     for (const port of set) this.#set(port)
     for (const [family, addresses] of localAddresses) {
@@ -37,9 +39,9 @@ export class ServiceTable<Counted> {
   find(flow: Destination): Counted | undefined {
     const { family, destinationKey, destinationPort } = flow
     const place = placeOf(flow.protocol, destinationPort)
-    const found = this.#byAddress.get(destinationKey)?.get(place)
+    const found = this.#byAddress.get(destinationKey)?.get(place)?.[0]
     if (found) return found.counted
-    const nodePort = this.#byNodePort.get(family)?.get(place)
+    const nodePort = this.#byNodePort.get(family)?.get(place)?.[0]
     return nodePort && this.#local[family].has(destinationKey) ? nodePort.counted : undefined
   }
 
@@ -47,42 +49,61 @@ export class ServiceTable<Counted> {
   drop(counted: Counted): void {
     for (const places of [this.#byAddress, this.#byNodePort]) {
       for (const [key, ports] of places) {
-        for (const [place, each] of ports) if (each.counted === counted) ports.delete(place)
+        for (const [place, claims] of ports) {
+          if (!claims.some((each) => each.counted === counted)) continue
+          const others = claims.filter((each) => each.counted !== counted)
+          if (others.length > 0) ports.set(place, others)
+          else ports.delete(place)
+        }
         if (ports.size === 0) places.delete(key)
       }
     }
   }
 
   #set(port: ServedPort): void {
-    const counted = this.#ports.get(port.id)?.counted ?? this.#create(port)
-    const entry = { port, counted }
-    this.#ports.set(port.id, entry)
-    const protocol = protocolNumbers[port.protocol satisfies Protocol]
-    for (const ip of port.addresses) {
-      for (const key of keyOf(port.family, ip)) {
-        add(this.#byAddress, key, placeOf(protocol, port.port), entry)
-      }
+    const before = this.#ports.get(port.id)
+    const claim = { port, counted: before?.counted ?? this.#create(port) }
+    this.#ports.set(port.id, claim)
+    if (before) this.#claim(before)
+    this.#claim(claim)
+  }
+
+  /**
+   * Makes a claim count at its places, or no longer if its port has another one or is gone. Of
+   * several claims to a place the smallest counts, as in the kernel. The last one stays until
+   * another comes.
+   */
+  #claim(claim: Claim<Counted>): void {
+    const { family, addresses, port, nodePort, ...named } = claim.port
+    const protocol = protocolNumbers[named.protocol satisfies Protocol]
+    const isCurrent = (each: Claim<Counted>) => this.#ports.get(each.port.id) === each
+    const put = (places: Places<Counted>, key: Key, place: number) => {
+      const ports = places.get(key) ?? new Map<number, readonly Claim<Counted>[]>()
+      places.set(key, ports)
+      const others = (ports.get(place) ?? []).filter((each) => each !== claim && isCurrent(each))
+      if (isCurrent(claim)) others.push(claim)
+      if (others.length > 0) ports.set(place, others.sort(byId))
     }
-    if (port.nodePort === 0) return
-    add(this.#byNodePort, port.family, placeOf(protocol, port.nodePort), entry)
+    for (const ip of addresses) {
+      for (const key of keyOf(family, ip)) put(this.#byAddress, key, placeOf(protocol, port))
+    }
+    if (nodePort !== 0) put(this.#byNodePort, family, placeOf(protocol, nodePort))
   }
 }
 
 type Destination = Pick<FlowMessage, 'family' | 'protocol' | 'destinationKey' | 'destinationPort'>
 type Key = string | number
-type Places<Counted> = Map<Key, Map<number, { readonly counted: Counted }>>
+
+interface Claim<Counted> {
+  readonly port: ServedPort
+  readonly counted: Counted
+}
+
+type Places<Counted> = Map<Key, Map<number, readonly Claim<Counted>[]>>
+
+const byId = (a: Claim<unknown>, b: Claim<unknown>) => (a.port.id < b.port.id ? -1 : 1)
 
 const placeOf = (protocol: number, port: number) => port * 256 + protocol
-
-function add<Entry>(
-  places: Map<Key, Map<number, Entry>>,
-  key: Key,
-  place: number,
-  entry: Entry,
-): void {
-  const ports = places.get(key) ?? new Map<number, Entry>()
-  places.set(key, ports.set(place, entry))
-}
 
 function keyOf(family: IpFamily, ip: string): readonly Key[] {
   const bytes = addressBytes(ip)

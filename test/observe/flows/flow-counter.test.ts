@@ -6,6 +6,7 @@ import { FlowMessage } from '../../../lib/kernel/flow-message.js'
 import { FlowThread } from '../../../lib/observe/flows/flow-thread.js'
 import { FlowCounter } from '../../../lib/observe/flows/flow-counter.js'
 import type { FlowLine } from '../../../lib/observe/flows/line.js'
+import type { ServedPort } from '../../../lib/observe/flows/messages.js'
 import type { Refusal } from '../../../lib/observe/flows/refusals.js'
 
 /** A message of a kernel about a new UDP flow from 127.0.0.1:34115 to 10.96.1.0:53. */
@@ -105,6 +106,34 @@ t.test('what was refused and dropped is kept, and told with the time when it was
   after.counter.refused(refusal)
   t.same(after.counter.take().turnedAway, [{ ...dns, refused: 3, dropped: 1 }])
   t.same(after.counter.take().turnedAway, [])
+  t.end()
+})
+
+t.test('of Services at one address the first by name counts, and the next when it goes', (t) => {
+  const { counter } = begin(() => 1_000_000)
+  const port = (name: string, addresses = ['10.96.1.0']): ServedPort => {
+    const place = { family: 'IPv4', protocol: 'UDP', port: 53, nodePort: 0 } as const
+    return { id: `IPv4 d/${name}/UDP`, service: `d/${name}`, addresses, ...place }
+  }
+  const change = (set: readonly ServedPort[], ...removed: readonly string[]) =>
+    counter.change({ set, removed, localAddresses: [] })
+  let id = 0
+  const counted = () => {
+    counter.opened(Object.assign(flow(), { id: ++id }))
+    return counter.take().grown.map(({ service }) => service)
+  }
+  change([port('b'), port('a'), port('c')], 'UDP')
+  t.same(counted(), ['d/a'])
+  change([port('a', ['10.96.1.1'])])
+  t.same(counted(), ['d/b'], 'one has another address now')
+  change([port('a')])
+  t.same(counted(), ['d/a'], 'and this one again')
+  change([], 'IPv4 d/a/UDP')
+  t.same(counted(), ['d/b'])
+  change([], 'IPv4 d/b/UDP', 'IPv4 d/c/UDP')
+  t.same(counted(), ['d/c'], 'the last one is still found')
+  change([port('z')])
+  t.same(counted(), ['d/z'], 'until another comes')
   t.end()
 })
 
