@@ -1,4 +1,5 @@
 import type { FlowCounters } from '../../kernel/flow-message.js'
+import type { Protocol } from '../../state/names.js'
 
 const fields = ['bytesToEndpoint', 'bytesToClient', 'packetsToEndpoint', 'packetsToClient'] as const
 
@@ -25,11 +26,21 @@ export class EndpointCounts {
   /** Of connections that the kernel still had when its table was read. */
   living = noCounters()
   open = 0
+  /** How many connections the kernel's table had, with those that only wait to be forgotten. */
+  listed = 0
+  /** Whether the Service has this endpoint, as far as is known. */
+  isPresent = true
   readonly endpoint: string
   #reported = { opened: 0, ...noCounters() }
 
   constructor(endpoint: string) {
     this.endpoint = endpoint
+  }
+
+  /** The kernel's table has been read: this is what it has. */
+  beginListed(): void {
+    this.living = noCounters()
+    this.open = this.listed = 0
   }
 
   /** Undefined when nothing has grown. A connection that ended unseen takes nothing away again. */
@@ -44,4 +55,18 @@ export class EndpointCounts {
     for (const field of fields) growth[field] = now[field] - before[field]
     return growth.opened > 0 || fields.some((field) => growth[field] > 0) ? growth : undefined
   }
+}
+
+/** What one service port has got. */
+export interface CountedService {
+  readonly service: string
+  readonly protocol: Protocol
+  /** How many families serve it. */
+  families: number
+  isGone: boolean
+  refused: number
+  dropped: number
+  /** The part of them that the last report had. */
+  reported: { readonly refused: number; readonly dropped: number }
+  readonly endpoints: Map<string | number, EndpointCounts>
 }

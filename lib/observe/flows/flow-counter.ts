@@ -1,13 +1,14 @@
 import type { FlowCounters, FlowMessage } from '../../kernel/flow-message.js'
 import type { FlowReader } from '../../kernel/flow-events.js'
 import type { Protocol } from '../../state/names.js'
-import { addTo, EndpointCounts, noCounters } from './endpoint-counts.js'
+import { addTo, EndpointCounts, type CountedService } from './endpoint-counts.js'
 import { outcomeOf, type FlowLine } from './line.js'
 import { ServiceTable } from './service-table.js'
 import type {
   CarriedGrowth,
   EndpointGrowth,
   FlowNumbers,
+  PresentEndpoints,
   ServedChanges,
   ServedPort,
   TurnedAway,
@@ -43,6 +44,8 @@ export class FlowCounter implements FlowReader {
   readonly #services = new Map<string, CountedService>()
   readonly #recent: RecentIds
   #endpoints = 0
+  /** Since the last report, a reading of the table has begun, or has ended with all of it. */
+  #reading: 'begun' | 'whole' | undefined
   /** By id, while the table of the kernel is read; undefined at other times. */
   #listing: Map<number, Listed> | undefined
   /**
@@ -117,6 +120,7 @@ export class FlowCounter implements FlowReader {
   /** A reading of the kernel's table begins; each entry is given to `listed`. */
   beginListing(): void {
     this.#listing = new Map()
+    this.#reading = 'begun'
   }
 
   listed(flow: FlowMessage): void {
@@ -130,20 +134,28 @@ export class FlowCounter implements FlowReader {
   }
 
   /** The reading ends. Every event that came meanwhile has been given to `ended`. */
-  endListing(): void {
+  endListing(isWhole = true): void {
     for (const { endpoints } of this.#services.values()) {
-      for (const counts of endpoints.values()) {
-        counts.living = noCounters()
-        counts.open = 0
-      }
+      for (const counts of endpoints.values()) counts.beginListed()
     }
     for (const { counts, isOpen, ...numbers } of this.#listing?.values() ?? []) {
       addTo(counts.living, numbers)
+      counts.listed++
       if (isOpen) counts.open++
     }
+    this.#reading = isWhole && this.#reading ? 'whole' : undefined
     this.#listing = undefined
     this.#missed = undefined
     this.#recent.hold(false)
+  }
+
+  /** These are all endpoints that service ports have now. */
+  present(all: readonly PresentEndpoints[]): void {
+    for (const { service, protocol, endpoints } of all) {
+      const present = new Set(endpoints)
+      const known = this.#services.get(`${service}/${protocol}`)?.endpoints.values() ?? []
+      for (const counts of known) counts.isPresent = present.has(counts.endpoint)
+    }
   }
 
   /** The numbers that have grown since the last call. */
@@ -151,14 +163,21 @@ export class FlowCounter implements FlowReader {
     const grown: EndpointGrowth[] = []
     const open: FlowNumbers['open'][number][] = []
     const gone: FlowNumbers['gone'][number][] = []
+    const left: FlowNumbers['left'][number][] = []
     const turnedAway: FlowNumbers['turnedAway'][number][] = []
     for (const [key, counted] of this.#services) {
       const { service, protocol, endpoints } = counted
       let isOpen = 0
-      for (const counts of endpoints.values()) {
+      for (const [id, counts] of endpoints) {
+        const { endpoint } = counts
         isOpen += counts.open
         const growth = counts.take()
-        if (growth) grown.push({ service, protocol, endpoint: counts.endpoint, ...growth })
+        if (growth) grown.push({ service, protocol, endpoint, ...growth })
+        else if (this.#reading === 'whole' && !counts.isPresent && counts.listed === 0) {
+          left.push({ service, protocol, endpoint })
+          endpoints.delete(id)
+          this.#endpoints--
+        }
       }
       open.push({ service, protocol, open: isOpen })
       const { refused, dropped, reported } = counted
@@ -173,7 +192,8 @@ export class FlowCounter implements FlowReader {
       this.#endpoints -= endpoints.size
       this.#table.drop(counted)
     }
-    return { grown, open, gone, turnedAway }
+    this.#reading = undefined
+    return { grown, open, gone, left, turnedAway }
   }
 
   /** The numbers with which the next process goes on counting. */
@@ -242,8 +262,15 @@ export class FlowCounter implements FlowReader {
 
   #named(service: CountedService, endpoint: string, key: string | number): EndpointCounts {
     const { endpoints } = service
+    // Numbers of an earlier process have the text as key, until the endpoint is seen.
+    const carried = endpoints.get(endpoint)
+    if (carried) {
+      endpoints.delete(endpoint)
+      endpoints.set(key, carried)
+      return carried
+    }
     const isFull = this.#endpoints >= this.#options.maxEndpoints
-    const known = endpoints.get(isFull ? other : key)
+    const known = isFull ? endpoints.get(other) : undefined
     if (known) return known
     const counts = new EndpointCounts(isFull ? other : endpoint)
     endpoints.set(isFull ? other : key, counts)
@@ -266,16 +293,3 @@ const closing = 7
 
 /** The name in the metrics for all endpoints beyond the bound. */
 const other = 'other'
-
-interface CountedService {
-  readonly service: string
-  readonly protocol: Protocol
-  /** How many families serve it. */
-  families: number
-  isGone: boolean
-  refused: number
-  dropped: number
-  /** The part of them that the last report had. */
-  reported: { readonly refused: number; readonly dropped: number }
-  readonly endpoints: Map<string | number, EndpointCounts>
-}

@@ -1,6 +1,12 @@
 import { Worker } from 'node:worker_threads'
 import { messageOf } from '../../errors.js'
-import type { FlowThreadSettings, FlowNumbers, FromFlowThread, ToFlowThread } from './messages.js'
+import type {
+  FlowThreadSettings,
+  FlowNumbers,
+  FromFlowThread,
+  PresentEndpoints,
+  ToFlowThread,
+} from './messages.js'
 
 /** `Omit` that keeps the alternatives of a union apart. */
 type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
@@ -46,8 +52,8 @@ export class FlowThread {
   }
 
   /** Undefined when the thread has ended. */
-  async numbers(): Promise<FlowNumbers | undefined> {
-    const answer = await this.#ask({ kind: 'numbers' })
+  async numbers(present: readonly PresentEndpoints[]): Promise<FlowNumbers | undefined> {
+    const answer = await this.#ask({ kind: 'numbers', present })
     return answer?.kind === 'numbers' ? answer : undefined
   }
 

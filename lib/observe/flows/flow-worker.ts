@@ -114,16 +114,18 @@ function list(): Promise<void> {
   listing = listing.then(async () => {
     if (!events || (performance.now() < nextListing && !counter.isMissing)) return
     const started = performance.now()
+    let isWhole = true
     counter.beginListing()
     try {
       for (const family of ipFamilies) {
         await visitTrackedFlows(family, (flow) => counter.listed(flow))
       }
     } catch (error) {
+      isWhole = false
       post({ kind: 'warning', reason: messageOf(error) })
     }
     look()
-    counter.endListing()
+    counter.endListing(isWhole)
     const took = performance.now() - started
     nextListing = performance.now() + took / listingShare
   })
@@ -207,6 +209,7 @@ async function handle(message: ToFlowThread): Promise<void> {
       if (hasStarted) lookAtRefusals()
       await list()
       await shared?.catchUp()
+      counter.present(message.present)
       post({ kind: 'numbers', id: message.id, ...counter.take(), overruns })
       overruns = 0
       break

@@ -88,7 +88,7 @@ export class Flows {
   countTraffic(): Promise<void> {
     if (!this.#thread || !this.#isServing) return Promise.resolve()
     this.#reading ??= this.#thread
-      .numbers()
+      .numbers(this.#options.kernel === 'told' ? [] : this.#ports.takePresent())
       .then((numbers) => {
         if (!numbers) return
         this.#countTurnedAway(numbers)
@@ -124,14 +124,14 @@ export class Flows {
     if (overruns > 0) meter.count('flow_events_lost_total', {}, overruns)
   }
 
-  #count({ grown, open, gone }: FlowNumbers): void {
+  #count({ grown, open, gone, left }: FlowNumbers): void {
     const { meter, kernel } = this.#options
     this.#countGrown(grown)
     // A mode that carries connections knows which are open.
     for (const { open: value, ...labels } of kernel === 'counts' ? open : []) {
       meter.gauge('service_active_connections', labels, value)
     }
-    for (const labels of gone) meter.forget({ ...labels })
+    for (const labels of [...gone, ...left]) meter.forget({ ...labels })
   }
 
   #countGrown(grown: FlowNumbers['grown']): void {

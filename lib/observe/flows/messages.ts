@@ -45,7 +45,12 @@ export interface FlowThreadSettings {
 export type ToFlowThread =
   | ({ readonly kind: 'services' } & ServedChanges)
   | ({ readonly kind: 'carried' } & CarriedGrowth)
-  | { readonly kind: 'numbers'; readonly id: number }
+  | {
+      readonly kind: 'numbers'
+      readonly id: number
+      /** Of the service ports that have changed since the last question. */
+      readonly present: readonly PresentEndpoints[]
+    }
   /** The process ends soon, and another one may already serve. */
   | { readonly kind: 'leave'; readonly id: number }
   | { readonly kind: 'stop'; readonly id: number }
@@ -57,6 +62,14 @@ export interface EndpointGrowth extends FlowCounters {
   /** `ip:port`; `other` for all endpoints beyond the bound. */
   readonly endpoint: string
   readonly opened: number
+}
+
+/** All endpoints of a service port, of both families. */
+export interface PresentEndpoints {
+  readonly service: string
+  readonly protocol: Protocol
+  /** As `ip:port`. */
+  readonly endpoints: readonly string[]
 }
 
 interface OpenNow {
@@ -81,6 +94,8 @@ export interface FlowNumbers {
   readonly open: readonly OpenNow[]
   /** Service ports that are gone and have no open connection any more. */
   readonly gone: readonly Omit<OpenNow, 'open'>[]
+  /** Endpoints that their service port no longer has, without a connection and without growth. */
+  readonly left: readonly Pick<EndpointGrowth, 'service' | 'protocol' | 'endpoint'>[]
   /** Connections that rules refused or dropped since the last report. */
   readonly turnedAway: readonly TurnedAway[]
   /** How often the kernel lost events for lack of room. */

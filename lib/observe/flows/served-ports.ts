@@ -1,10 +1,12 @@
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
-import type { ServedChanges, ServedPort } from './messages.js'
+import type { PresentEndpoints, ServedChanges, ServedPort } from './messages.js'
 
 /** Finds what has changed in the addresses of Services between two states. */
 export class ServedPorts {
   readonly #last = new Map<IpFamily, DesiredState>()
+  /** Service ports that have changed since `takePresent`. */
+  #changed = new Set<string>()
 
   /** The cost grows with the changes, not with the number of Services. */
   changes(states: readonly DesiredState[]): ServedChanges {
@@ -19,13 +21,35 @@ export class ServedPorts {
         localAddresses.push([family, node.localAddresses])
       }
       const differences = services.since(before?.services)
-      for (const [, service] of differences.added) set.push(servedPort(family, service))
-      for (const [, now, old] of differences.changed) {
+      for (const [key, service] of differences.added) {
+        this.#changed.add(key)
+        set.push(servedPort(family, service))
+      }
+      for (const [key, now, old] of differences.changed) {
+        this.#changed.add(key)
         if (!hasSameAddresses(now, old)) set.push(servedPort(family, now))
       }
-      for (const [key] of differences.removed) removed.push(idOf(family, key))
+      for (const [key] of differences.removed) {
+        this.#changed.add(key)
+        removed.push(idOf(family, key))
+      }
     }
     return { set, removed, localAddresses }
+  }
+
+  /** The endpoints of service ports that have changed since the last call. */
+  takePresent(): readonly PresentEndpoints[] {
+    const states = [...this.#last.values()]
+    const present = [...this.#changed].flatMap((key) => {
+      const all = states.flatMap(({ services }) => services.get(key) ?? [])
+      const [first] = all
+      if (!first) return []
+      const { portName: service, protocol } = first
+      const endpoints = new Set(all.flatMap(endpointsOf))
+      return [{ service, protocol, endpoints: [...endpoints] }]
+    })
+    this.#changed = new Set()
+    return present
   }
 }
 
@@ -36,6 +60,10 @@ function servedPort(family: IpFamily, service: DesiredService): ServedPort {
   const addresses = addressesOf(service)
   return { id: idOf(family, key), family, service: portName, protocol, port, addresses, nodePort }
 }
+
+/** Those that new connections may get, and those that keep the ones they have. */
+const endpointsOf = ({ reachableEndpoints, servingEndpoints }: DesiredService) =>
+  [...reachableEndpoints, ...servingEndpoints].map(({ key }) => key)
 
 const addressesOf = ({ clusterIp, externalIps, loadBalancerIps }: DesiredService) => [
   ...new Set([clusterIp, ...externalIps, ...loadBalancerIps]),

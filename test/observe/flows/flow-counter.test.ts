@@ -5,6 +5,8 @@ import { removeCounts, saveCounts } from '../../../lib/observe/flows/saved-count
 import { FlowMessage } from '../../../lib/kernel/flow-message.js'
 import { FlowThread } from '../../../lib/observe/flows/flow-thread.js'
 import { FlowCounter } from '../../../lib/observe/flows/flow-counter.js'
+import { ServedPorts } from '../../../lib/observe/flows/served-ports.js'
+import { service, states } from '../../support/states.js'
 import type { FlowLine } from '../../../lib/observe/flows/line.js'
 import type { ServedPort } from '../../../lib/observe/flows/messages.js'
 import type { Refusal } from '../../../lib/observe/flows/refusals.js'
@@ -134,6 +136,85 @@ t.test('of Services at one address the first by name counts, and the next when i
   t.same(counted(), ['d/c'], 'the last one is still found')
   change([port('z')])
   t.same(counted(), ['d/z'], 'until another comes')
+  t.end()
+})
+
+/** A UDP flow to one of many endpoints. */
+const flowTo = (id: number) =>
+  Object.defineProperties(Object.assign(flow(), { id }), {
+    endpointKey: { value: id },
+    endpoint: { value: `10.244.1.${id}:8053` },
+  })
+
+t.test('endpoints that have left make room, once no connection is left', (t) => {
+  const { counter } = begin(() => 1_000_000)
+  const names = { service: 'default/dns', protocol: 'UDP' } as const
+  const ids = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+  const at = (id: number) => flowTo(id).endpoint
+  /** Reads the table with these flows, and then the numbers. */
+  const take = (...living: readonly number[]) => {
+    counter.beginListing()
+    for (const id of living) counter.listed(flowTo(id))
+    counter.endListing()
+    return counter.take()
+  }
+  for (const id of ids) counter.opened(flowTo(id))
+  counter.opened(flowTo(11))
+  t.ok(take(...ids, 11).grown.some(({ endpoint }) => endpoint === 'other'))
+  counter.present([{ ...names, endpoints: [at(1), at(11)] }])
+  t.same(take(1, 2, 3, 11).left.length, 7, 'those without connections')
+  counter.opened(flowTo(2))
+  t.same(take(1).left, [
+    { ...names, endpoint: at(3) },
+    { ...names, endpoint: 'other' },
+  ])
+  t.same(counter.take().left, [], 'the table has not been read again')
+  counter.beginListing()
+  counter.endListing(false)
+  t.same(counter.take().left, [], 'the table could not be read')
+  t.same(take(1).left, [{ ...names, endpoint: at(2) }])
+  counter.opened(flowTo(12))
+  t.match(take(1, 12).grown, [{ endpoint: at(12), opened: 1 }], 'there is room')
+  t.same(
+    counter.save().counts.map(({ endpoint }) => endpoint),
+    [at(1), at(12)],
+  )
+  t.end()
+})
+
+t.test('an endpoint goes on with its own numbers after a restart, in a full table, too', (t) => {
+  const before = begin(() => 1_000_000)
+  for (let id = 1; id <= 10; id++) before.counter.opened(flowTo(id))
+  const { counter } = begin(() => 1_001_000)
+  counter.resume({ ...before.counter.save(), recent: [] })
+  counter.take()
+  counter.opened(flowTo(3))
+  counter.opened(flowTo(11))
+  t.match(counter.take().grown, [{ endpoint: '10.244.1.3:8053' }, { endpoint: 'other' }])
+  const third = counter.save().counts.filter(({ endpoint }) => endpoint === '10.244.1.3:8053')
+  t.match(third, [{ opened: 2 }], 'in one row')
+  t.end()
+})
+
+t.test('the thread is told the endpoints of Services that have changed, of both families', (t) => {
+  const ports = new ServedPorts()
+  const cluster = states().put(service({ endpoints: 2 }), service({ name: 'api', endpoints: 1 }))
+  const present = () => {
+    ports.changes([cluster.take()])
+    return ports.takePresent().map(({ service, endpoints }) => [service, endpoints.length])
+  }
+  t.same(
+    new Map(present() as [string, number][]),
+    new Map([
+      ['default/web:http', 2],
+      ['default/api:http', 1],
+    ]),
+  )
+  t.same(present(), [])
+  cluster.put(service({ endpoints: 3 }))
+  t.same(present(), [['default/web:http', 3]])
+  cluster.remove(service())
+  t.same(present(), [])
   t.end()
 })
 
