@@ -118,14 +118,28 @@ function bind(koffi: Koffi): Libc {
     sendmsg: call('sendmsg', 'int uintptr_t int'),
     addressOf: (memory) => Number(koffi.address(memory)),
     watch: (fd, onReadable) => {
-      const handle = koffi.node.poll(fd, { readable: true }, onReadable)
+      const callback = throwingLater(onReadable)
+      const handle = koffi.node.poll(fd, { readable: true }, callback)
       handle.unref()
       return {
-        start: () => handle.start({ readable: true }, onReadable),
+        start: () => handle.start({ readable: true }, callback),
         stop: () => handle.stop(),
         close: () => handle.close(),
       }
     },
+  }
+}
+
+/** An error that gets into koffi stops the watch for good, and aborts the process at its end. */
+function throwingLater(callback: () => void): () => void {
+  return () => {
+    try {
+      callback()
+    } catch (error) {
+      setImmediate(() => {
+        throw error
+      })
+    }
   }
 }
 

@@ -21,14 +21,14 @@ import type { ListenerSpec } from '../../../lib/modes/userspace/datapath/data-pa
 const ip = '127.0.0.1'
 const create = await dataPathLoaders.splice()
 
-function open(endpointPort: number, limit = 1000) {
+function open(endpointPort: number, limit = 1000, accessLog?: () => void) {
   const descriptors = new DescriptorBudget(DescriptorBudget.allocate(limit))
   const path = create({
     now: () => performance.now(),
     random: () => 0,
     descriptors,
     passiveHealth: true,
-    accessLog: undefined,
+    accessLog,
     warn: () => undefined,
   })
   const spec: ListenerSpec = {
@@ -143,6 +143,30 @@ t.test('urgent data does not stop the flow', async (t) => {
   sockets.close(fd)
   server.close()
   await path.drain(1000)
+})
+
+t.test('an abort closes also what a mistake has left open', async (t) => {
+  const server = createServer((socket) => socket.on('error', () => undefined)).listen(0, ip)
+  await once(server, 'listening')
+  const address = server.address()
+  const { path, port } = open(
+    typeof address === 'object' && address ? address.port : 0,
+    1000,
+    () => {
+      throw new Error('a mistake at the end of every connection')
+    },
+  )
+  const to = { host: ip, port: await port }
+  const clients = Array.from({ length: 3 }, () => connect(to).on('error', () => undefined))
+  const ended = Promise.all(
+    clients.map((client) => new Promise((resolve) => client.resume().once('close', resolve))),
+  )
+  for (let count = 0; count < clients.length; count++) await once(server, 'connection')
+  await sleep(50)
+  path.abort()
+  await ended
+  await t.rejects(once(connect(to), 'connect'))
+  server.close()
 })
 
 // A connection takes two descriptors. With one of the limits the accept finds none, with the other

@@ -40,6 +40,7 @@ export const dataPathLoaders: Readonly<
             ? new SpliceTcpListener(spec, context)
             : new SpliceUdpListener(spec, context),
         () => context.flowTools.pool.shed(),
+        () => context.loop.end(),
       )
     }
   },
@@ -82,6 +83,7 @@ class ListenersDataPath implements DataPath {
   readonly name: DataPathName
   readonly #create: (spec: ListenerSpec) => Listener
   readonly #drained: () => void
+  readonly #aborted: (() => void) | undefined
   readonly #open = new Map<string, Listener>()
   /** Listeners that have stopped, while their connections go on and have bytes to report. */
   readonly #stopping = new Set<Listener>()
@@ -93,10 +95,12 @@ class ListenersDataPath implements DataPath {
     name: DataPathName,
     create: (spec: ListenerSpec) => Listener,
     drained: () => void = () => undefined,
+    aborted?: () => void,
   ) {
     this.name = name
     this.#create = create
     this.#drained = drained
+    this.#aborted = aborted
   }
 
   async open(spec: ListenerSpec): Promise<number> {
@@ -133,6 +137,21 @@ class ListenersDataPath implements DataPath {
     await Promise.all(draining.map((listener) => listener.idle))
     clearTimeout(timer)
     this.#drained()
+  }
+
+  abort(): void {
+    // Node closes its own sockets when the thread ends.
+    if (!this.#aborted) return
+    for (const listener of [...this.#open.values(), ...this.#stopping]) {
+      try {
+        listener.stop()
+        listener.cut()
+      } catch {
+        // The mistake may be in this listener. The others close all the same.
+      }
+    }
+    this.#drained()
+    this.#aborted()
   }
 
   takeCounts(): readonly ListenerCounts[] {

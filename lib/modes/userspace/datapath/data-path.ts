@@ -36,6 +36,8 @@ export interface DataPath {
    * Resolves when no connection is left.
    */
   drain(graceMs: number): Promise<void>
+  /** Resets and closes what would outlive the thread, before this ends because of a mistake. */
+  abort(): void
   /** What happened since the last call. Listeners where nothing happened are left out. */
   takeCounts(): readonly ListenerCounts[]
 }

@@ -1,4 +1,5 @@
 import { cpus } from 'node:os'
+import { loadLibc } from '../../../kernel/sockets/libc.js'
 import type { ModeContext } from '../../mode.js'
 import type { UserspaceSettings } from '../settings.js'
 import {
@@ -18,6 +19,8 @@ export function createListeners(
   sources: SharedArrayBuffer,
 ): Listeners {
   const { log, meter } = context
+  // If only a worker has koffi, its end unloads koffi and may crash the process.
+  if (userspace.datapath !== 'net') void loadLibc().catch(() => undefined)
   const limit = descriptorLimit()
   const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingLimit(limit)))
   const traffic = new TrafficMeter(meter)

@@ -112,6 +112,8 @@ const { path, note } = await createDataPath(settings.dataPath, {
   accessLog: settings.accessLog === 'none' ? undefined : createAccessLog(accessLimit),
   warn,
 })
+// Raw sockets would outlive the thread, with clients that wait and ports that nobody can open.
+process.on('uncaughtExceptionMonitor', () => path.abort())
 // Messages are handled one after the other: a close must not overtake the open before it.
 let previous = Promise.resolve()
 parentPort?.on('message', (message: ToWorker) => {

@@ -78,8 +78,11 @@ export class EventLoop {
     this.close(fd)
   }
 
-  /** Ends the loop after all descriptors are closed. */
+  /** Ends the loop, and closes the descriptors that are still watched. */
   end(): void {
+    this.#watchers.forEach((watcher, fd) => {
+      if (watcher) this.close(fd)
+    })
     this.#watch.close()
     this.#epoll.close()
   }
