@@ -75,8 +75,10 @@ for (const dataPath of ['net', 'splice'] as const) {
     const { listeners, lost } = createListeners(t, { dataPath })
     t.same(await listeners.ensure([spec]), [])
     const open = () => connect({ host, port: listeners.portOf(spec.key) ?? 0 })
+    const { left } = listeners.descriptors
     const client = open()
     await once(client, 'data')
+    t.equal(listeners.descriptors.left, left - 2)
     const ended = endOf(client)
     // This mistake comes with an event of a socket, not with a message.
     const nowhere = { key: 'x', ip: 1, port: 1 } as unknown as Target
@@ -87,6 +89,7 @@ for (const dataPath of ['net', 'splice'] as const) {
     while (lost.length === 0) await sleep(5)
     if (dataPath === 'splice') t.equal(end, 'ECONNRESET')
     t.same(await listeners.ensure([spec]), [])
+    t.equal(listeners.descriptors.left, left, 'the next worker has their descriptors')
     t.equal(await ask(listeners.portOf(spec.key) ?? 0), 'here')
     t.match(lost, [/worker ended/])
   })

@@ -388,6 +388,21 @@ t.test('ports and descriptors are limited', async (t) => {
     t.equal(ports.take(none), 11)
   })
 
+  t.test('the descriptor budget takes back what a lost thread had', async (t) => {
+    const budget = new DescriptorBudget(DescriptorBudget.allocate(10, 1))
+    const held = DescriptorBudget.allocate(0)
+    const lost = new DescriptorBudget(budget.shared, held)
+    t.ok(lost.tryTake(4))
+    t.notOk(lost.tryTake(7))
+    t.ok(lost.tryWait())
+    lost.release(1)
+    t.ok(budget.tryTake(1))
+    budget.takeBack(held)
+    t.equal(budget.left, 9)
+    t.ok(budget.tryWait())
+    t.notOk(budget.tryWait())
+  })
+
   t.test('the descriptor budget keeps a reserve for connections', async (t) => {
     const shared = DescriptorBudget.allocate(3)
     const [one, two] = [new DescriptorBudget(shared), new DescriptorBudget(shared)]

@@ -8,11 +8,17 @@ import { openFilesLimit } from '../../../kernel/this-process.js'
 export class DescriptorBudget {
   readonly shared: SharedArrayBuffer
   readonly #cells: Int32Array
+  /** What was taken through this object, in the cells of the same index. */
+  readonly #held: Int32Array
 
-  /** `shared` comes from {@link DescriptorBudget.allocate} and may be given to other threads. */
-  constructor(shared: SharedArrayBuffer) {
+  /**
+   * `shared` comes from {@link DescriptorBudget.allocate} and may be given to other threads. `held`
+   * is for one thread, see {@link DescriptorBudget.takeBack}; it comes from `allocate(0)`.
+   */
+  constructor(shared: SharedArrayBuffer, held = DescriptorBudget.allocate(0)) {
     this.shared = shared
     this.#cells = new Int32Array(shared)
+    this.#held = new Int32Array(held)
   }
 
   /** `waiting`: how many accepted clients may wait, with descriptors out of the reserve. */
@@ -35,7 +41,7 @@ export class DescriptorBudget {
   }
 
   stopWaiting(): void {
-    Atomics.add(this.#cells, waitingPlaces, 1)
+    this.#giveBack(waitingPlaces, 1)
   }
 
   /**
@@ -78,13 +84,27 @@ export class DescriptorBudget {
   }
 
   release(count: number): void {
-    Atomics.add(this.#cells, left, count)
+    this.#giveBack(left, count)
+  }
+
+  /** Gives back what a thread that has ended still held for its connections and clients. */
+  takeBack(held: SharedArrayBuffer): void {
+    const cells = new Int32Array(held)
+    for (const cell of [left, waitingPlaces]) Atomics.add(this.#cells, cell, cells[cell] ?? 0)
   }
 
   #tryTake(cell: number, count: number): boolean {
-    if (Atomics.sub(this.#cells, cell, count) >= count) return true
+    if (Atomics.sub(this.#cells, cell, count) >= count) {
+      Atomics.add(this.#held, cell, count)
+      return true
+    }
     Atomics.add(this.#cells, cell, count)
     return false
+  }
+
+  #giveBack(cell: number, count: number): void {
+    Atomics.sub(this.#held, cell, count)
+    Atomics.add(this.#cells, cell, count)
   }
 }
 

@@ -20,6 +20,12 @@ export interface WorkerSettings {
   readonly descriptors: SharedArrayBuffer
 }
 
+/** What one worker gets. */
+export interface WorkerData extends WorkerSettings {
+  /** Those that this worker has, see DescriptorBudget. */
+  readonly held: SharedArrayBuffer
+}
+
 /** Listeners to close, to hand over (see DataPath), to give new endpoints, and to open. */
 export interface ListenerChanges {
   readonly close: readonly string[]

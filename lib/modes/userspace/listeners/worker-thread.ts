@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import { KernelError, messageOf } from '../../../errors.js'
+import { DescriptorBudget } from '../datapath/descriptors.js'
 import type {
   HeldDescriptor,
   ListenerChanges,
@@ -8,6 +9,7 @@ import type {
   ServiceFrontends,
   ToWorker,
   WorkerAnswer,
+  WorkerData,
   WorkerReport,
   WorkerSettings,
 } from './messages.js'
@@ -33,7 +35,9 @@ export class WorkerThread {
     { readonly resolve: (answer: WorkerAnswer) => void; readonly reject: (error: Error) => void }
   >()
 
-  constructor(workerData: WorkerSettings, observer: WorkerThreadObserver) {
+  constructor(settings: WorkerSettings, observer: WorkerThreadObserver) {
+    const held = DescriptorBudget.allocate(0)
+    const workerData: WorkerData = { ...settings, held }
     const file = new URL('./worker.js', import.meta.url)
     this.#worker = new Worker(file, { workerData, execArgv: [] })
     this.#worker.on('message', (message: WorkerAnswer | WorkerReport) => {
@@ -48,6 +52,7 @@ export class WorkerThread {
     let error: unknown
     this.#worker.on('error', (cause) => (error = cause))
     this.#worker.on('exit', () => {
+      new DescriptorBudget(settings.descriptors).takeBack(held)
       const reason = `userspace worker ended: ${error ? messageOf(error) : 'exit'}`
       this.#end = new KernelError('failed', reason, { cause: error })
       for (const { reject } of this.#unanswered.values()) reject(this.#end)

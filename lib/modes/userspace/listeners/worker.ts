@@ -6,13 +6,7 @@ import type { AccessEntry, DataPath } from '../datapath/data-path.js'
 import { DescriptorBudget } from '../datapath/descriptors.js'
 import { OwnFrontends } from '../datapath/own-frontends.js'
 import { SourceKeeper } from '../datapath/source-keeper.js'
-import type {
-  OpenFailure,
-  ToWorker,
-  WorkerAnswer,
-  WorkerReport,
-  WorkerSettings,
-} from './messages.js'
+import type { OpenFailure, ToWorker, WorkerAnswer, WorkerReport, WorkerData } from './messages.js'
 
 const countsEveryMs = 1000
 const accessLogEveryMs = 100
@@ -21,7 +15,7 @@ const accessSample = 20
 const warnEveryMs = 5000
 
 // `workerData` has no type; worker-thread.ts gives it this value.
-const settings = workerData as WorkerSettings
+const settings = workerData as WorkerData
 
 function post(message: WorkerAnswer | WorkerReport): void {
   parentPort?.postMessage(message)
@@ -105,7 +99,7 @@ const keeper = await openKeeper()
 const { path, note } = await createDataPath(settings.dataPath, {
   now: () => performance.now(),
   random: Math.random,
-  descriptors: new DescriptorBudget(settings.descriptors),
+  descriptors: new DescriptorBudget(settings.descriptors, settings.held),
   passiveHealth: settings.passiveHealth,
   sourceKeeper: keeper,
   ownFrontends,
