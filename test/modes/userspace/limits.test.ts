@@ -1,6 +1,7 @@
 /** Limits of connections, and connections that end with their endpoint, with each data path. */
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
@@ -34,6 +35,21 @@ for (const [name, load] of Object.entries(dataPathLoaders)) {
       end(second)
       t.equal((await dial()).name, second.name)
       await settled()
+    })
+
+    t.test('max-connections: clients wait also while another endpoint is dead', async (t) => {
+      const { dial, end, kill, refused } = await open(t, create, ['a', 'b'], { maxConnections: 1 })
+      const all = [await dial(), await dial()]
+      const [first, second] = all[0]?.name === 'a' ? all : all.toReversed()
+      if (!first || !second) throw new Error('two connections')
+      await kill('b')
+      await once(second.socket, 'close')
+      const waiting = dial()
+      const isWaiting = Promise.race([waiting.then(() => false), refused('b').then(() => true)])
+      t.ok(await isWaiting, 'the dead endpoint has room, and was tried')
+      end(first)
+      t.equal((await waiting).name, 'a')
+      await t.rejects(dial(), 'there is no room in time')
     })
 
     t.test('max-connections: without it an endpoint takes any number', async (t) => {
@@ -127,7 +143,20 @@ async function open(
   }
   const end = ({ socket }: { readonly socket: Socket }) => void socket.end()
   const settled = () => path.drain(0)
-  return { dial, end, update, settled }
+  /** The endpoint ends with its connections, and refuses new ones. */
+  const kill = (name: string) => targets.find((each) => each.name === name)?.kill()
+  /** Waits until a dial to the endpoint has failed. */
+  const refused = async (name: string) => {
+    const key = keysOf([name])[0]?.key
+    const isRefused = () =>
+      path
+        .takeCounts()
+        .some(({ endpoints }) =>
+          endpoints.some(({ endpoint, dialErrors }) => endpoint === key && dialErrors > 0),
+        )
+    while (!isRefused()) await sleep(5)
+  }
+  return { dial, end, update, settled, kill, refused }
 }
 
 async function ask(socket: Socket): Promise<string> {
@@ -142,7 +171,9 @@ async function ask(socket: Socket): Promise<string> {
 }
 
 async function serve(t: Test, name: string) {
+  const sockets = new Set<Socket>()
   const server = createServer((socket) => {
+    sockets.add(socket)
     socket.on('error', () => undefined)
     socket.on('data', () => socket.write(name))
   })
@@ -151,5 +182,10 @@ async function serve(t: Test, name: string) {
   t.teardown(() => void server.close())
   const address = server.address()
   const port = typeof address === 'object' && address ? address.port : 0
-  return { name, target: { key: `${host}:${port}`, ip: host, port } }
+  const kill = async () => {
+    const closed = once(server.close(), 'close')
+    for (const socket of sockets) socket.destroy()
+    await closed
+  }
+  return { name, kill, target: { key: `${host}:${port}`, ip: host, port } }
 }

@@ -62,10 +62,18 @@ export class Balancer {
     return this.#affinity !== undefined || this.#strategy.usesClient
   }
 
-  /** Every endpoint has as many connections as it may have, so a client may wait for room. */
-  get isFull(): boolean {
-    if (this.#most === undefined || this.#byKey.size === 0) return false
-    return [...this.#byKey.values()].every((target) => this.#isFull(target))
+  /**
+   * A client may wait for room: endpoints have as many connections as they may have, and it has
+   * tried all others in vain.
+   */
+  isFull(tried: readonly Target[]): boolean {
+    if (this.#most === undefined) return false
+    let isAnyFull = false
+    for (const target of this.#byKey.values()) {
+      if (this.#isFull(target)) isAnyFull = true
+      else if (!tried.includes(target)) return false
+    }
+    return isAnyFull
   }
 
   has(endpoint: string): boolean {

@@ -18,6 +18,8 @@ export class TcpConnection implements Timed {
   /** Undefined until the endpoint has accepted. */
   watch: EndpointWatch | undefined
   attempts = 0
+  /** How long the client has waited for room at an endpoint. */
+  waitedMs = 0
   end = 'ok'
   /** The length of the PROXY header. Its bytes do not count as the client's. */
   #headerBytes = 0

@@ -165,7 +165,7 @@ export class TcpListener implements Listener, DialOwner {
     const address = this.#balancer.usesClient ? (client.remoteAddress ?? '') : ''
     const tried: Target[] = []
     for (const timeoutMs of dialTimeoutsMs) {
-      const target = await this.#pick(client, address, tried)
+      const target = await this.#pick(connection, address, tried)
       if (!target) break
       const dialedAt = this.#deps.now()
       connection.attempts++
@@ -187,14 +187,14 @@ export class TcpListener implements Listener, DialOwner {
     client.resetAndDestroy()
   }
 
-  /** Waits for a short time when every endpoint has as many connections as it may have. */
-  async #pick(client: Socket, address: string, tried: readonly Target[]) {
-    for (let waited = 0; ; waited += roomPauseMs) {
-      if (client.destroyed) return undefined
-      const target = this.#balancer.pick(address, tried)
-      if (target || waited >= roomPatienceMs || !this.#balancer.isFull) return target
+  /** Waits for a short time when only endpoints are left that have all connections they may. */
+  async #pick(connection: TcpConnection, address: string, tried: readonly Target[]) {
+    while (connection.waitedMs < roomPatienceMs && this.#balancer.isFull(tried)) {
+      if (connection.client.destroyed) return undefined
+      connection.waitedMs += roomPauseMs
       await sleep(roomPauseMs)
     }
+    return connection.client.destroyed ? undefined : this.#balancer.pick(address, tried)
   }
 
   #join(connection: TcpConnection, backend: NonNullable<TcpConnection['backend']>, target: Target) {

@@ -62,8 +62,8 @@ export abstract class Dialing<Owner extends DialOwner> implements EndOwner, Time
   dial(): void {
     const { balancer, traffic } = this.owner
     while (this.attempts < this.context.dialing.length) {
+      if (this.#waitForRoom()) return
       const target = balancer.pick(this.peer?.ip ?? '', this.#tried)
-      if (!target && this.#waitForRoom()) return
       if (!target) break
       this.target = target
       this.attempts++
@@ -100,9 +100,10 @@ export abstract class Dialing<Owner extends DialOwner> implements EndOwner, Time
     this.context.dialing[this.attempts - 1]?.delete(this)
   }
 
-  /** Tries the dial again soon if all endpoints are full; false if the client has waited enough. */
+  /** Tries the dial again soon if only full endpoints are left; false if the client has waited enough. */
   #waitForRoom(): boolean {
-    if (this.#waitedMs >= roomPatienceMs || !this.owner.balancer.isFull) return false
+    if (this.#waitedMs >= roomPatienceMs) return false
+    if (!this.owner.balancer.isFull(this.#tried)) return false
     this.#waitedMs += roomPauseMs
     this.#pause = setTimeout(() => this.dial(), roomPauseMs)
     return true
