@@ -16,11 +16,11 @@ import {
   nodePortSets,
   setNameOf,
   setNames,
-  setOf,
   type SetName,
 } from './names.js'
 import type { IpvsPlan } from './plan.js'
 import { isSameServer, serverText, type PlannedServer } from './resource.js'
+import { fittingSet } from './set-batch.js'
 
 /** What the kernel holds of one family. */
 export interface KernelView {
@@ -111,7 +111,7 @@ export async function compare(
   }
   for (const set of setNames) {
     const name = setNameOf(plan.family, set)
-    for (const member of fittingSet(plan.family, view, set)?.members ?? []) {
+    for (const member of fittingSet(plan.family, view.sets, set)?.members ?? []) {
       if (slice.isOver) await slice.rest()
       if (!wanted.has(`${name} ${member}`)) {
         changes.removeMembers.push({ kind: 'member', set, member })
@@ -142,14 +142,7 @@ function hasMember(
   view: KernelView,
   { set, member }: { readonly set: SetName; readonly member: string },
 ): boolean {
-  return fittingSet(family, view, set)?.members.has(member) === true
-}
-
-/** A set of another shape, such as upstream's with its lower limit, is replaced as a whole. */
-function fittingSet(family: IpFamily, view: KernelView, set: SetName): SavedIpSet | undefined {
-  const saved = view.sets.get(setNameOf(family, set))
-  const wanted = setOf(family, set)
-  return saved?.type === wanted.type && saved.options === wanted.options ? saved : undefined
+  return fittingSet(family, view.sets, set)?.members.has(member) === true
 }
 
 /**

@@ -24,11 +24,8 @@ export function setBatch(
     if (present.has(temporarySet)) batch.destroy(temporarySet)
     for (const set of setNames) {
       const wanted = setOf(family, set)
-      const saved = present.get(wanted.name)
-      if (!saved) batch.create(wanted)
-      else if (saved.type !== wanted.type || saved.options !== wanted.options) {
-        replaced.set(wanted.name, set)
-      }
+      if (!present.has(wanted.name)) batch.create(wanted)
+      else if (!fittingSet(family, present, set)) replaced.set(wanted.name, set)
     }
   }
   for (const set of replaced.values())
@@ -37,6 +34,17 @@ export function setBatch(
     if (!replaced.has(set)) batch.add(set, member)
   }
   return batch
+}
+
+/** A set of another shape, such as upstream's with its lower limit, is replaced as a whole. */
+export function fittingSet(
+  family: IpFamily,
+  present: ReadonlyMap<string, SavedIpSet>,
+  set: SetName,
+): SavedIpSet | undefined {
+  const wanted = setOf(family, set)
+  const saved = present.get(wanted.name)
+  return saved?.type === wanted.type && saved.options === wanted.options ? saved : undefined
 }
 
 /** Removes the members that nothing needs any more. */
