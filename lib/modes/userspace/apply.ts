@@ -175,7 +175,6 @@ export class FamilyApplier {
     }
     for (const { key, nodePort } of services) {
       const held = this.#held.get(key) ?? nothingHeld
-      this.#held.set(key, held)
       if (!nodePort || held.nodePort) continue
       const reason = await this.#nodePorts.reserve(key, nodePort)
       if (reason === undefined) this.#held.set(key, { ...held, nodePort })
