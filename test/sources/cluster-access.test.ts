@@ -21,6 +21,20 @@ async function folder(t: Test) {
   return directory
 }
 
+/** An API server that runs until the test ends, and a client's question for its Services. */
+async function serve(t: Test, options: Parameters<typeof createApiServer>[0]) {
+  const api = createApiServer({ runtime: undefined, ...options })
+  const controller = new AbortController()
+  const running = api.run(controller.signal)
+  t.teardown(async () => {
+    controller.abort()
+    await running
+  })
+  const request = { path: '/api/v1/services', headTimeoutMs: 5000, idleTimeoutMs: 5000 }
+  const ask = (client: ApiClient) => client.send(request, controller.signal)
+  return { server: await api.listening(), ask }
+}
+
 async function kubeconfig(directory: string, cluster: object, user: object): Promise<string> {
   const path = join(directory, 'kubeconfig')
   const text = stringify({
@@ -206,13 +220,7 @@ void t.test('an error about a kubeconfig names the file and the entry', async (t
 void t.test('an exec plugin gives the token, and runs again after a refusal', async (t) => {
   const directory = await folder(t)
   let valid = 'first'
-  const api = createApiServer({ runtime: undefined, accepts: (token) => token === valid })
-  const controller = new AbortController()
-  const running = api.run(controller.signal)
-  t.teardown(async () => {
-    controller.abort()
-    await running
-  })
+  const { server, ask } = await serve(t, { accepts: (token) => token === valid })
   const plugin = join(directory, 'plugin')
   const answer = (token: string) =>
     writeFile(
@@ -230,11 +238,10 @@ void t.test('an exec plugin gives the token, and runs again after a refusal', as
     command: plugin,
     interactiveMode: 'Never',
   }
-  const path = await kubeconfig(directory, { server: await api.listening() }, { exec })
+  const path = await kubeconfig(directory, { server }, { exec })
   const client = new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test')
   const get = async () => {
-    const limits = { headTimeoutMs: 5000, idleTimeoutMs: 5000 }
-    const answered = await client.send({ path: '/api/v1/services', ...limits }, controller.signal)
+    const answered = await ask(client)
     return answered.ok ? 200 : answered.status
   }
   t.equal(await get(), 200)
@@ -247,22 +254,13 @@ void t.test('an exec plugin gives the token, and runs again after a refusal', as
 void t.test('TLS: only the certificate authority of the kubeconfig is trusted', async (t) => {
   const directory = await folder(t)
   const tls = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
-  const api = createApiServer({ runtime: undefined, tls })
-  const controller = new AbortController()
-  const running = api.run(controller.signal)
-  t.teardown(async () => {
-    controller.abort()
-    await running
-  })
-  const server = await api.listening()
+  const { server, ask } = await serve(t, { tls })
   const get = async (authority: object) => {
     const access = await openCluster({
       kubeconfig: await kubeconfig(directory, { server, ...authority }, {}),
       master: '',
     })
-    const limits = { headTimeoutMs: 5000, idleTimeoutMs: 5000 }
-    const request = { path: '/api/v1/services', ...limits }
-    return (await new ApiClient(access, 'test').send(request, controller.signal)).ok
+    return (await ask(new ApiClient(access, 'test'))).ok
   }
   t.ok(await get({ 'certificate-authority-data': base64(tls.certificate) }))
   t.ok(await get({ 'insecure-skip-tls-verify': true }))
@@ -275,26 +273,18 @@ void t.test('TLS: what is read in the middle of a rotation is read again at once
   const directory = await folder(t)
   const make = () => selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
   const [tls, client, next] = [make(), make(), make()]
-  const api = createApiServer({ runtime: undefined, tls })
-  const controller = new AbortController()
-  const running = api.run(controller.signal)
-  t.teardown(async () => {
-    controller.abort()
-    await running
-  })
+  const { server, ask } = await serve(t, { tls })
   const write = (name: string, text: string) => writeFile(join(directory, name), text)
   await write('ca', next.certificate)
   await write('cert', next.certificate)
   await write('key', client.key)
   const path = await kubeconfig(
     directory,
-    { server: await api.listening(), 'certificate-authority': 'ca' },
+    { server, 'certificate-authority': 'ca' },
     { 'client-certificate': 'cert', 'client-key': 'key' },
   )
   const access = await openCluster({ kubeconfig: path, master: '' }, { env: {}, now: () => 0 })
-  const limits = { headTimeoutMs: 5000, idleTimeoutMs: 5000 }
-  const request = { path: '/api/v1/services', ...limits }
-  const get = async () => (await new ApiClient(access, 'test').send(request, controller.signal)).ok
+  const get = async () => (await ask(new ApiClient(access, 'test'))).ok
   await t.rejects(get(), /key values mismatch/)
   await write('key', next.key)
   await t.rejects(get(), /self-signed certificate/)
