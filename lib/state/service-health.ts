@@ -34,14 +34,17 @@ export function checkedEndpoints(
   const used = new Set(found.reachableEndpoints)
   const wanted = known.length === 0 ? found : categorizeEndpoints(input)
   const endpoints = new Set([...wanted.reachableEndpoints, ...found.reachableEndpoints])
+  const serving = servingOf(input)
+  // One that fails and then terminates is still checked, or it would count as working again.
+  const ending = serving.filter(({ key, ready }) => !ready && failing.has(key))
   return {
     ...found,
-    serving: servingOf(input).filter((each) => !failing.has(each.key) || used.has(each)),
+    serving: serving.filter((each) => !failing.has(each.key) || used.has(each)),
     ready: withoutFailing(ready, health).map(only),
     health: {
       health: {
         check,
-        endpoints: [...endpoints].filter((each) => each.ready),
+        endpoints: [...[...endpoints].filter((each) => each.ready), ...ending],
         failing: known.map(({ key }) => ({ key, reason: failing.get(key) ?? '' })),
       },
     },

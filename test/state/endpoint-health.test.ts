@@ -76,6 +76,24 @@ t.test('a terminating endpoint that serves is used rather than ready ones that f
   t.same(keys(get().clusterEndpoints), [at(2)])
 })
 
+t.test(
+  'an endpoint that fails and then terminates still fails, until a check passes',
+  async (t) => {
+    const { tracker, get, fail } = checked([endpoint('10.244.0.1'), endpoint('10.244.0.2')])
+    fail(1)
+    fail(2)
+    const leaving = endpoint('10.244.0.2', { ready: false, serving: true, terminating: true })
+    const slice = parseEndpointSlice(rawSlice({ endpoints: [endpoint('10.244.0.1'), leaving] }))
+    if (slice.outcome !== 'accepted') throw new Error('refused')
+    tracker.upsertEndpointSlice(slice.value)
+    t.same(keys(get().clusterEndpoints), [at(1)], 'the ready one is kept as the last')
+    t.same(keys(get().health?.endpoints), [at(1), at(2)], 'both are checked')
+    tracker.setEndpointHealth(web, at(2), undefined)
+    t.same(keys(get().clusterEndpoints), [at(2)])
+    t.same(keys(get().health?.endpoints), [at(1)])
+  },
+)
+
 t.test('policy Local: the last local endpoint is kept, but load balancers are told', async (t) => {
   const { get, fail } = checked(
     [endpoint('10.244.0.1', { node: 'here' }), endpoint('10.244.0.2')],
