@@ -44,7 +44,7 @@ export function createDaemon(config: Config, deps: DaemonDeps): Daemon {
 async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal): Promise<void> {
   const { log } = deps
   const setup = await setUp(config, deps)
-  const { nodeName, families, objects, chosen } = setup
+  const { families, objects, chosen } = setup
 
   const metrics = metricsOf(setup)
   const counting = await flowCountingOf(setup, metrics)
@@ -76,7 +76,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const watched = watchedSink(sink, dashboard, counting?.podNames)
   const reload = { tracker, sink, mode, loop, requests, observation, meter: metrics }
   await together(AbortSignal.any([signal, requests.ending]), [
-    (inner) => limitWaits(sink, nodeName, log, inner),
+    (inner) => limitWaits(setup, sink, inner),
     (inner) => mode.run(inner),
     (inner) => loop.run(sync, inner),
     (inner) => objects.source.run(loggedSink(watched, log), inner),

@@ -145,18 +145,26 @@ const serviceCidrPatienceMs = 1_000
 /** L04: how long the first rules wait for the object of this node. */
 const nodePatienceMs = 30_000
 
+interface WaitingSetup extends Pick<Setup, 'nodeName'> {
+  /** Manifests have no client, and need not have the node. */
+  readonly objects: { readonly client: object | undefined }
+  readonly deps: { readonly log: Pick<Logger, 'warn'> }
+}
+
 /** Lets the first sync begin without objects that may never come. */
 export async function limitWaits(
-  sink: TrackerSink,
-  nodeName: string,
-  log: Logger,
+  { nodeName, objects, deps }: WaitingSetup,
+  sink: Pick<TrackerSink, 'stopWaitingFor' | 'knowsNode'>,
   signal: AbortSignal,
 ): Promise<void> {
   await pause(serviceCidrPatienceMs, signal)
   if (!signal.aborted) sink.stopWaitingFor('ServiceCIDR')
   await pause(nodePatienceMs - serviceCidrPatienceMs, signal)
-  if (!signal.aborted && sink.stopWaitingFor('Node')) {
-    log.warn({ node: nodeName }, 'Node object not found yet; going on without it')
+  if (signal.aborted) return
+  sink.stopWaitingFor('Node')
+  // A list without the node ends the wait, too.
+  if (objects.client && !sink.knowsNode) {
+    deps.log.warn({ node: nodeName }, 'Node object not found yet; going on without it')
   }
 }
 

@@ -34,6 +34,8 @@ export class TrackerSink implements ObjectSink {
   /** Kinds of which all objects must be known before anything is written. */
   readonly #missing = new Set<ObjectKind>(['Service', 'EndpointSlice', 'Node', 'ServiceCIDR'])
 
+  #knowsNode = false
+
   constructor(tracker: Tracker, nodeName: string, listener: SinkListener) {
     this.#tracker = tracker
     this.#nodeName = nodeName
@@ -46,6 +48,11 @@ export class TrackerSink implements ObjectSink {
    */
   get isComplete(): boolean {
     return this.#missing.size === 0
+  }
+
+  /** Whether the object of this node exists. */
+  get knowsNode(): boolean {
+    return this.#knowsNode
   }
 
   /** Begins without a kind that may never come. Returns whether it was still missing. */
@@ -117,6 +124,7 @@ export class TrackerSink implements ObjectSink {
   }
 
   #setNode(node: NodeObject | undefined): void {
+    this.#knowsNode = node !== undefined
     this.#tracker.setNode(node)
     this.#listener.nodeChanged(node)
   }

@@ -79,7 +79,9 @@ t.test('R10: only events of this node matter', async (t) => {
   sink.upsert('Node', { metadata: { name: 'there' } })
   sink.remove('Node', '', 'there')
   t.notOk(said.some((line) => line.startsWith('node')))
+  t.notOk(sink.knowsNode)
   sink.upsert('Node', { metadata: { name: 'here' } })
+  t.ok(sink.knowsNode)
   sink.remove('Node', '', 'here')
   t.same(
     said.filter((line) => line.startsWith('node')),
