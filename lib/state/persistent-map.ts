@@ -185,11 +185,16 @@ export class PersistentMap<V> {
   }
 }
 
-/** FNV-1a. Any hash that depends on nothing but the key would do. */
 function bucketOf(key: string): number {
-  let hash = 0x811c9dc5
-  for (let index = 0; index < key.length; index++) {
-    hash = Math.imul(hash ^ key.charCodeAt(index), 0x01000193)
-  }
+  const hash = hashOf(key)
   return (hash ^ (hash >>> 16)) & (bucketCount - 1)
+}
+
+/** A number for a text (FNV-1a), the same in every run. */
+export function hashOf(text: string): number {
+  let hash = 0x811c9dc5
+  for (let index = 0; index < text.length; index++) {
+    hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193)
+  }
+  return hash >>> 0
 }

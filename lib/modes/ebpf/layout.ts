@@ -1,3 +1,4 @@
+import { hashOf } from '../../state/persistent-map.js'
 import { addressText, putAddress } from '../../kernel/addresses.js'
 import type { IpFamily } from '../../state/ip.js'
 
@@ -283,14 +284,7 @@ export function number32(value: number): Buffer {
 }
 
 /**
- * The number of a target list in keys of maps that outlive the tables. It is a hash (FNV-1a) of the
- * name, so it is the same in every run. If two lists have one number, a client may stay with an
- * endpoint of the other list, but only if that has the same address and port.
+ * The number of a target list in keys of maps that outlive the tables. If two lists have one number,
+ * a client may stay with an endpoint of the other list, but only if that has the same address and port.
  */
-export function targetId(id: string): number {
-  let hash = 0x811c9dc5
-  for (let index = 0; index < id.length; index++) {
-    hash = Math.imul(hash ^ id.charCodeAt(index), 0x01000193)
-  }
-  return hash >>> 0
-}
+export const targetId = (id: string): number => hashOf(id)

@@ -1,3 +1,4 @@
+import { hashOf } from '../../../state/persistent-map.js'
 import { DescriptorBudget, listenAdvice } from '../datapath/descriptors.js'
 import { endpointChanges, type EndpointChanges, type ListenerSpec } from '../datapath/data-path.js'
 import type {
@@ -290,11 +291,7 @@ export class Listeners {
   }
 }
 
-/** FNV-1a of the key, as the number of a thread. */
+/** The number of the thread that a key belongs to. */
 function indexOf(key: string, threads: number): number {
-  let hash = 0x811c9dc5
-  for (let index = 0; index < key.length; index++) {
-    hash = Math.imul(hash ^ key.charCodeAt(index), 0x01000193)
-  }
-  return (hash >>> 0) % threads
+  return hashOf(key) % threads
 }
