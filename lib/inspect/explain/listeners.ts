@@ -102,10 +102,12 @@ function sightOf(
   packet: Packet,
   node: NodeSurroundings,
 ): (endpoint: Seer) => Sight {
-  const { source, inInterface = '', destination, port } = packet
+  const { source, inInterface = '', destination, port, protocol } = packet
   if (!rule || isLocal(source, node)) return hidden
   const isPod = isAmongPods(rule.pods, source, inInterface)
-  if (!isLeft(rule, isPod, { ip: destination, port })) return hidden
+  // The kernel does not tell a listener which address a datagram asked for.
+  const asked = protocol === 'UDP' ? undefined : { ip: destination, port }
+  if (!isLeft(rule, isPod, asked)) return hidden
   const onBridge: Sight = {
     isMasqueraded: false,
     isHiddenOnBridge: rule.avoidsBridges ? 'always' : 'if filtered',
