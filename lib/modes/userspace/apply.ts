@@ -208,7 +208,10 @@ export class FamilyApplier {
     )
   }
 
-  /** The UDP addresses of services with new rules, and the proxy ports they lead to now. */
+  /**
+   * The UDP addresses of services with new rules, and the proxy ports they lead to now: none from an
+   * address that a service gave up.
+   */
   #redirections(
     keys: readonly string[],
     plan: UserspacePlan,
@@ -218,9 +221,11 @@ export class FamilyApplier {
     for (const key of keys) {
       const service = plan.services.get(key)
       const before = previous?.services.get(key)?.udpFrontends ?? []
+      const now = new Set(service?.udpFrontends)
       const ports = service ? this.#portsInUse(service) : []
-      for (const frontend of [...before, ...(service?.udpFrontends ?? [])]) {
-        redirections.set(frontend, new Set([...(redirections.get(frontend) ?? []), ...ports]))
+      for (const frontend of [...before, ...now]) {
+        const added = now.has(frontend) ? ports : []
+        redirections.set(frontend, new Set([...(redirections.get(frontend) ?? []), ...added]))
       }
     }
     return redirections
