@@ -1,6 +1,6 @@
 import { substitutes } from '../../lib/config/tracker-settings.js'
 import { configWith } from '../../lib/config/load.js'
-import type { Config, ModeName } from '../../lib/config/config.js'
+import { isProxyMode, type Config, type ModeName } from '../../lib/config/config.js'
 import { TrackerSink } from '../../lib/sources/tracker-sink.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 import { Tracker } from '../../lib/state/tracker.js'
@@ -66,7 +66,7 @@ export class CaseObjects {
       bindAddress: '0.0.0.0',
       nodePortAddresses: settings.nodePortAddresses,
       detectLocal: settings.detectLocal,
-      translatesOnce: true,
+      translatesOnce: !isProxyMode(mode),
       substitutes: substitutes[mode],
     })
     const own = addresses.node.flatMap(({ IPv4, IPv6 }) => [IPv4, IPv6])

@@ -38,6 +38,24 @@ t.test('the library explains as `explain` does, as text and as data', async (t) 
   }
 })
 
+t.test('userspace mode: an endpoint that is an address of a Service is not used', (t) => {
+  const spec = { clusterIP: '10.96.0.7', externalIPs: ['192.0.2.1'], ports: [{ port: 8080 }] }
+  const own = { kind: 'Service', apiVersion: 'v1', metadata: { name: 'own' }, spec }
+  const slice = {
+    ...{ apiVersion: 'discovery.k8s.io/v1', kind: 'EndpointSlice', addressType: 'IPv4' },
+    metadata: { name: 'own-1', labels: { 'kubernetes.io/service-name': 'own' } },
+    ...{ ports: [{ name: '', port: 8080 }], endpoints: [{ addresses: ['192.0.2.1'] }] },
+  }
+  const ask = (mode: 'userspace' | 'iptables') =>
+    explainConnection({ mode, objects: [own, slice], to: 'own' })
+  t.match(ask('userspace'), {
+    ways: [{ end: 'rejected' }],
+    endpoints: [{ isUsed: false, reason: /lead back to this proxy/ }],
+  })
+  t.match(ask('iptables'), { endpoints: [{ isUsed: true }] }, 'the kernel translates once')
+  t.end()
+})
+
 const addressesOf = (options: Parameters<typeof renderRules>[0]) =>
   new Set(renderRules(options).text.match(/element ip kube-proxy nodeport-ips \{ ([\d.]+)/g))
 

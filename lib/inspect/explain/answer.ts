@@ -2,8 +2,9 @@ import { endpointReasons, type EndpointReason } from './endpoint-reasons.js'
 import { explainPacket } from './explain.js'
 import { whereText, type Hop, type Packet, type Way } from './packet.js'
 import { verdictOf, type Explanation } from './text.js'
+import { leadsBack } from './listeners.js'
 import type { EndpointSliceObject } from '../../state/objects.js'
-import type { Config, ModeName } from '../../config/config.js'
+import { isProxyMode, type Config, type ModeName } from '../../config/config.js'
 import type { Question } from './question.js'
 
 /** The node on which a question is asked. */
@@ -23,6 +24,7 @@ export function explainQuestion(question: Question, node: AskedNode): Explanatio
     ? endpointReasons(service, {
         family: state.family,
         slices: slicesOf(service.name.namespace, service.name.name),
+        leadsBack: (each) => isProxyMode(mode) && leadsBack(state, service.protocol, each),
         ...{ nodeName, zone, mode, config },
       })
     : []

@@ -16,12 +16,14 @@ interface EndpointsSeen extends Balancer {
   readonly slices: readonly EndpointSliceObject[]
   readonly nodeName: string
   readonly zone: string | undefined
+  /** The mode is a proxy, and the endpoint is one of its own addresses. */
+  readonly leadsBack?: (endpoint: { readonly ip: string; readonly port: number }) => boolean
 }
 
 /** Every endpoint of a Service, and why this node uses it or not (E01-E17). */
 export function endpointReasons(
   service: DesiredService,
-  { family, slices, nodeName, zone, ...balancer }: EndpointsSeen,
+  { family, slices, nodeName, zone, leadsBack, ...balancer }: EndpointsSeen,
 ): readonly EndpointReason[] {
   const idle = idleEndpoints(service, balancer)
   const reasons = new Map<string, EndpointReason>()
@@ -34,9 +36,11 @@ export function endpointReasons(
       const left =
         slice.family !== family
           ? `is ${slice.family}, and this way is ${family}`
-          : port
-            ? undefined
-            : `its EndpointSlice ${slice.name} has no port of this name and protocol`
+          : !port
+            ? `its EndpointSlice ${slice.name} has no port of this name and protocol`
+            : leadsBack?.({ ip: endpoint.ip, port: port.port })
+              ? 'an address of a Service: a connection to it would lead back to this proxy'
+              : undefined
       const known = reasons.get(key)
       if (known?.isUsed === true) continue
       reasons.set(

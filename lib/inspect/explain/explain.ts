@@ -110,7 +110,7 @@ const userspace: Walk<UserspacePlan> = {
     if (config.userspace.portals === 'addresses') return walkListeners(plan, state, packet, lacks)
     const ruleset = userspaceRuleset(plan)
     const rules = iptablesPresent(ruleset.rules, lacks)
-    return walkUserspace({ ...ruleset, rules }, packet, node)
+    return walkUserspace({ ...ruleset, rules }, state, packet, node)
   },
 }
 

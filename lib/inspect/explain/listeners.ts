@@ -3,7 +3,9 @@ import { isLocal } from './iptables-rule.js'
 import { walkIptables } from './iptables-walk.js'
 import { chancesOf } from './chances.js'
 import { withHop } from './ways.js'
+import { answersAt } from './question.js'
 import type { DesiredState } from '../../state/desired-state.js'
+import type { Protocol } from '../../state/names.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
 import { isAnyAddress, type Place } from '../../kernel/place.js'
 import { listenerText, placeAt } from '../../modes/userspace/portals/address-differences.js'
@@ -16,6 +18,7 @@ import type { Lacks, UserspaceRuleset } from './rulesets.js'
 /** Walks through the rules to a listener, which chooses the endpoint. */
 export function walkUserspace(
   { rules, listeners }: UserspaceRuleset,
+  state: DesiredState,
   packet: Packet,
   node: NodeSurroundings,
 ): readonly Way[] {
@@ -24,7 +27,7 @@ export function walkUserspace(
     if (!listener || way.end === 'dropped' || way.end === 'rejected') return [way]
     const { spec, list } = listener
     const sight = sightOf(spec.source, packet, node)
-    return viaListener(way, `${spec.service} (${list})`, choiceOf(spec), sight)
+    return viaListener(way, `${spec.service} (${list})`, choiceOf(spec, state), sight)
   })
 }
 
@@ -65,7 +68,7 @@ export function walkListeners(
     why: `no rule is needed: this process listens at the address of ${found.spec.service} itself`,
   }
   const here = finished(way, hop, {})
-  return viaListener(here, `${found.spec.service} (${found.list})`, choiceOf(found.spec))
+  return viaListener(here, `${found.spec.service} (${found.list})`, choiceOf(found.spec, state))
 }
 
 function ownerOf({ services }: DesiredState, ip: string): string | undefined {
@@ -82,10 +85,26 @@ interface ListenerChoice {
   readonly word: Balance
 }
 
-function choiceOf({ endpoints, balance }: ListenerSpec): ListenerChoice {
+function choiceOf(
+  { endpoints, balance, protocol }: ListenerSpec,
+  state: DesiredState,
+): ListenerChoice {
   const weights = new Map(balance?.weights)
-  const weighted = endpoints.map((target) => ({ ...target, weight: weights.get(target.key) ?? 1 }))
+  const weighted = endpoints
+    .filter((target) => !leadsBack(state, protocol, target))
+    .map((target) => ({ ...target, weight: weights.get(target.key) ?? 1 }))
   return { endpoints: weighted, word: balance?.word ?? 'round-robin' }
+}
+
+/** Whether an endpoint is an address of a Service: a proxy would reach itself there. */
+export function leadsBack(
+  state: DesiredState,
+  protocol: Protocol,
+  { ip, port }: Pick<Seer, 'ip' | 'port'>,
+): boolean {
+  return [...state.services.values()].some(
+    (each) => each.protocol === protocol && answersAt(each, state, ip, port),
+  )
 }
 
 /** An endpoint of a listener. */
@@ -133,7 +152,7 @@ export function viaListener(
 ): readonly Way[] {
   const path: readonly Place[] = [{ kind: 'listeners', name: '' }]
   if (endpoints.length === 0) {
-    const hop = { path, rule: '', why: `${service}: no endpoints, so it is closed` }
+    const hop = { path, rule: '', why: `${service}: no endpoint that it can use, so it is closed` }
     return [finished(way, hop, { end: 'rejected' })]
   }
   return chancesOf(endpoints, word, way.packet.source).map((chance) => {
