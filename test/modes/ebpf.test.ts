@@ -131,6 +131,30 @@ t.test('the first of two Services with one address gets it, and the other after 
   t.same(leadsTo(planner(cluster.remove(a).take()), id), ['10.180.0.2:8080'])
 })
 
+t.test(
+  'an endpoint at the external address of a Service leaves its Service to packets',
+  async (t) => {
+    const cluster = states()
+    const planner = socketPlanner({ localhostNodePorts: true })
+    const web = service({ endpoints: ['192.0.2.1'] })
+    const rest = { name: 'other', clusterIp: '10.96.0.2', port: 8080 }
+    const lead = () => leadsTo(planner(cluster.take()), at('10.96.0.10', 80))
+    cluster.put(web)
+    t.same(lead(), ['192.0.2.1:8080'])
+    cluster.put(service({ ...rest, loadBalancerIps: ['192.0.2.1'] }))
+    t.equal(lead(), 'nothing', 'rules would translate it again')
+    cluster.put(service({ ...web, endpoints: ['10.180.0.1'] }))
+    t.same(lead(), ['10.180.0.1:8080'])
+    cluster.put(service({ ...web, endpoints: ['192.0.2.1'] }))
+    t.equal(lead(), 'nothing')
+    cluster.remove(web)
+    t.equal(lead(), 'nothing')
+    cluster.put(web, service({ ...rest, protocol: 'UDP', externalIps: ['192.0.2.1'] }))
+    cluster.remove(service(rest))
+    t.same(lead(), ['192.0.2.1:8080'])
+  },
+)
+
 t.test('an unchanged Service keeps its part by reference', async (t) => {
   const cluster = states().put(service({ name: 'a', clusterIp: '10.96.0.1' }))
   const planner = socketPlanner({ localhostNodePorts: true })

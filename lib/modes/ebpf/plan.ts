@@ -1,6 +1,6 @@
 import type { DesiredService, DesiredState, Endpoint, Verdict } from '../../state/desired-state.js'
 import type { Balance } from '../../state/balance.js'
-import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
+import { hostPort, isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import type { FamilyPlan, Planner } from '../mode.js'
 import { firstOf, weightedPlaces } from '../weighted.js'
@@ -76,7 +76,15 @@ export function ebpfPlanner(
 
 interface Memory {
   readonly derivation: Derivation<DesiredService, SocketPart>
-  last: Pick<SocketPlan, 'parts' | 'frontends'> | undefined
+  last: (Pick<SocketPlan, 'parts' | 'frontends'> & { readonly twice: Twice }) | undefined
+}
+
+interface Twice {
+  readonly services: DesiredState['services']
+  /** By `ip:port`: external and load-balancer addresses, where rules translate packets. */
+  readonly addresses: Requests<Requested>
+  /** Service ports with an endpoint at one of them. */
+  readonly keys: ReadonlySet<string>
 }
 
 /** Makes plans. It remembers the last ones only to save work. */
@@ -89,10 +97,13 @@ export function socketPlanner({
   }
   return (state) => {
     const memory = memories[state.family]
-    const parts = state.services.derive(memory.derivation, socketPart)
+    const twice = translatedTwice(state, memory.last?.twice)
+    const parts = state.services
+      .derive(memory.derivation, socketPart)
+      .update(Array.from(twice.keys, (key) => [key, leftToPackets]))
     const changes = parts.since(memory.last?.parts)
     const frontends = updateRequests(memory.last?.frontends ?? noFrontends, changes, reader)
-    memory.last = { parts, frontends }
+    memory.last = { parts, frontends, twice }
     return {
       family: state.family,
       parts,
@@ -124,12 +135,41 @@ export function frontendId({
   return `${address ?? 'node'} ${protocol} ${port}`
 }
 
+/**
+ * Packets of a socket that was translated to such an address would be translated again, by rules,
+ * and reach another Service.
+ */
+function translatedTwice({ services }: DesiredState, before: Twice | undefined): Twice {
+  const changes = services.since(before?.services)
+  const addresses = updateRequests(before?.addresses ?? noAddresses, changes, addressReader)
+  const { added, removed } = addresses.since(before?.addresses)
+  const keys = new Set(before?.keys)
+  for (const [key] of changes.removed) keys.delete(key)
+  const isMoved = added.length + removed.length > 0
+  const suspects = isMoved ? services.entries() : [...changes.added, ...changes.changed]
+  for (const [key, { reachableEndpoints }] of suspects) {
+    if (reachableEndpoints.some((each) => addresses.has(each.key))) keys.add(key)
+    else keys.delete(key)
+  }
+  return { services, addresses, keys }
+}
+
+const noAddresses = PersistentMap.empty<readonly Requested[]>()
+
+const addressReader = {
+  of: ({ key: owner, port, externalIps, loadBalancerIps }: DesiredService) =>
+    [...externalIps, ...loadBalancerIps].map((ip) => [hostPort(ip, port), { owner }] as const),
+  isSame: () => true,
+}
+
+const leftToPackets: SocketPart = { targets: [], frontends: [] }
+
 /** What the maps hold for one service port. */
 function socketPart(service: DesiredService): SocketPart {
   const { protocol, key } = service
   // SCTP is left to packets: programs never see its datagrams.
   const isOut = service.options[optOut.option] === optOut.value || !canDraw(service)
-  if (protocol === 'SCTP' || isOut) return { targets: [], frontends: [] }
+  if (protocol === 'SCTP' || isOut) return leftToPackets
   const internal = listOf(service, key, internalChoice(service))
   const external = externalList(service, internal)
   const toInternal = { owner: key, protocol, targets: internal.id, port: service.port }
