@@ -38,6 +38,21 @@ t.test('the library explains as `explain` does, as text and as data', async (t) 
   }
 })
 
+t.test('an address where no node port answers is not called one of the Service', (t) => {
+  const spec = { type: 'NodePort', clusterIP: '10.96.0.7', ports: [{ port: 80, nodePort: 30080 }] }
+  const web = { kind: 'Service', apiVersion: 'v1', metadata: { name: 'web' }, spec }
+  const nodeAddresses = ['192.0.2.1', '192.0.2.2', '127.0.0.1']
+  const ask = (mode: 'nftables' | 'iptables', to: string) =>
+    explainConnection({ mode, objects: [web], nodeAddresses, to, from: 'outside' })
+  t.equal(ask('nftables', '192.0.2.1:30080').service, 'default/web')
+  const other = ask('nftables', '192.0.2.2:30080')
+  t.match(other, { service: undefined, text: /no address of a Service.*without a listener there/s })
+  for (const to of ['192.0.2.2:30080', '127.0.0.9:30080']) {
+    t.equal(ask('iptables', to).service, 'default/web', to)
+  }
+  t.end()
+})
+
 t.test('userspace mode: an endpoint that is an address of a Service is not used', (t) => {
   const spec = { clusterIP: '10.96.0.7', externalIPs: ['192.0.2.1'], ports: [{ port: 8080 }] }
   const own = { kind: 'Service', apiVersion: 'v1', metadata: { name: 'own' }, spec }

@@ -97,8 +97,8 @@ export function answersAt(
 ): boolean {
   const own = [service.clusterIp, ...service.externalIps, ...service.loadBalancerIps]
   if (own.includes(ip) && service.port === port) return true
-  const isHere = state.node.localAddresses.includes(ip) || ip.startsWith('127.')
-  return service.nodePort === port && isHere
+  const answering = ip.startsWith('127.') ? '127.0.0.1' : ip
+  return service.nodePort === port && state.node.nodePorts.addresses.includes(answering)
 }
 
 interface Sender {

@@ -111,7 +111,8 @@ export function verdictOf({ end, packet, isAnsweredPast }: Way): string {
     case 'rejected':
       return 'refused: the sender is told at once'
     case 'local':
-      return `for this node itself, ${to}: a listener there answers`
+      if (packet.isDnated) return `for this node itself, ${to}: a listener there answers`
+      return `for this node itself, ${to}: no rule is about it, and without a listener there it is refused`
     case 'sent': {
       if (isAnsweredPast) {
         return `sent to ${to} on another node, which answers the sender directly: the sender discards the answer`
