@@ -24,7 +24,7 @@ export function explainQuestion(question: Question, node: AskedNode): Explanatio
     ? endpointReasons(service, {
         family: state.family,
         slices: slicesOf(service.name.namespace, service.name.name),
-        leadsBack: (each) => isProxyMode(mode) && leadsBack(state, service.protocol, each),
+        leadsBack: isProxyMode(mode) ? leadsBack(state, service.protocol) : () => false,
         ...{ nodeName, zone, mode, config },
       })
     : []

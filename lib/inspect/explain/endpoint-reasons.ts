@@ -17,7 +17,7 @@ interface EndpointsSeen extends Balancer {
   readonly nodeName: string
   readonly zone: string | undefined
   /** The mode is a proxy, and the endpoint is one of its own addresses. */
-  readonly leadsBack?: (endpoint: { readonly ip: string; readonly port: number }) => boolean
+  readonly leadsBack: (endpoint: { readonly ip: string; readonly port: number }) => boolean
 }
 
 /** Every endpoint of a Service, and why this node uses it or not (E01-E17). */
@@ -38,7 +38,7 @@ export function endpointReasons(
           ? `is ${slice.family}, and this way is ${family}`
           : !port
             ? `its EndpointSlice ${slice.name} has no port of this name and protocol`
-            : leadsBack?.({ ip: endpoint.ip, port: port.port })
+            : leadsBack({ ip: endpoint.ip, port: port.port })
               ? 'an address of a Service: a connection to it would lead back to this proxy'
               : undefined
       const known = reasons.get(key)

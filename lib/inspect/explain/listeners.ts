@@ -90,21 +90,20 @@ function choiceOf(
   state: DesiredState,
 ): ListenerChoice {
   const weights = new Map(balance?.weights)
+  const isOwn = leadsBack(state, protocol)
   const weighted = endpoints
-    .filter((target) => !leadsBack(state, protocol, target))
+    .filter((target) => !isOwn(target))
     .map((target) => ({ ...target, weight: weights.get(target.key) ?? 1 }))
   return { endpoints: weighted, word: balance?.word ?? 'round-robin' }
 }
 
-/** Whether an endpoint is an address of a Service: a proxy would reach itself there. */
+/** Tells whether an endpoint is an address of a Service: a proxy would reach itself there. */
 export function leadsBack(
   state: DesiredState,
   protocol: Protocol,
-  { ip, port }: Pick<Seer, 'ip' | 'port'>,
-): boolean {
-  return [...state.services.values()].some(
-    (each) => each.protocol === protocol && answersAt(each, state, ip, port),
-  )
+): (endpoint: Pick<Seer, 'ip' | 'port'>) => boolean {
+  const services = [...state.services.values()].filter((each) => each.protocol === protocol)
+  return ({ ip, port }) => services.some((each) => answersAt(each, state, ip, port))
 }
 
 /** An endpoint of a listener. */

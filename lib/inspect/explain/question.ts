@@ -95,8 +95,10 @@ export function answersAt(
   ip: string,
   port: number,
 ): boolean {
-  const own = [service.clusterIp, ...service.externalIps, ...service.loadBalancerIps]
-  if (own.includes(ip) && service.port === port) return true
+  const { clusterIp, externalIps, loadBalancerIps } = service
+  // The port first: there may be many Services and endpoints to compare.
+  if (service.port === port && [clusterIp, ...externalIps, ...loadBalancerIps].includes(ip))
+    return true
   const answering = ip.startsWith('127.') ? '127.0.0.1' : ip
   return service.nodePort === port && state.node.nodePorts.addresses.includes(answering)
 }

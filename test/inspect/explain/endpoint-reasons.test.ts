@@ -36,6 +36,7 @@ function reasonsIn(mode: ModeName, service: object, ...slices: object[]): Record
     slices: tracker.endpointSlices(namespace, name),
     nodeName: 'node-1',
     zone: tracker.zone,
+    leadsBack: () => false,
     ...{ mode, config: defaultConfig() },
   }
   return Object.fromEntries(
