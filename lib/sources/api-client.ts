@@ -1,5 +1,6 @@
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http'
 import { request as httpsRequest, type RequestOptions as TlsRequestOptions } from 'node:https'
+import { pause } from '../async.js'
 import { messageOf, SourceError } from '../errors.js'
 import type { Headers } from './impersonation.js'
 import { limitSilence, Silence, type SilenceLimits } from './silence.js'
@@ -158,8 +159,22 @@ export class ApiClient {
     }
   }
 
+  /** The program that makes the credentials may hang. Neither requests nor the end wait for it. */
+  async #credentials(ms: number, signal: AbortSignal): Promise<Credentials> {
+    const got = new AbortController()
+    const late = pause(ms, AbortSignal.any([signal, got.signal])).then(() => undefined)
+    try {
+      const credentials = await Promise.race([this.#access.credentials(), late])
+      if (credentials !== undefined) return credentials
+    } finally {
+      got.abort()
+    }
+    const why = signal.aborted ? 'this program ends' : `no answer for ${Math.round(ms)} ms`
+    throw new SourceError(`run the exec plugin for ${this.server}: ${why}`)
+  }
+
   async #connect(request: ApiRequest, signal: AbortSignal): Promise<IncomingMessage> {
-    const credentials = await this.#access.credentials()
+    const credentials = await this.#credentials(request.headTimeoutMs, signal)
     const url = urlOf(this.#access.server, request)
     const body = request.body === undefined ? undefined : JSON.stringify(request.body)
     const options: RequestOptions = {

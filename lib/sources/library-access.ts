@@ -14,13 +14,16 @@ export function libraryAccess(
   impersonation: Headers,
 ): ClusterAccess {
   let config = load(kubeconfig, server)
+  let asking: Promise<Credentials> | undefined
+  const ask = async (): Promise<Credentials> => {
+    const options: RequestOptions = {}
+    await config.applyToHTTPSOptions(options)
+    return { ...options, headers: { ...textHeaders(options), ...impersonation } }
+  }
   return {
     server,
-    async credentials(): Promise<Credentials> {
-      const options: RequestOptions = {}
-      await config.applyToHTTPSOptions(options)
-      return { ...options, headers: { ...textHeaders(options), ...impersonation } }
-    },
+    // All requests wait for the same plugin, so one that hangs is not started again and again.
+    credentials: () => (asking ??= ask().finally(() => (asking = undefined))),
     forget() {
       // A new instance has no cached tokens and reads the kubeconfig again.
       config = load(kubeconfig, server)

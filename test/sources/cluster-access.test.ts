@@ -1,3 +1,4 @@
+import { existsSync, readFileSync } from 'node:fs'
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -12,6 +13,7 @@ import { createApiServer } from '../../lib/lab/apiserver/server.js'
 import { ApiClient, readJson } from '../../lib/sources/api-client.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
 import { readJsonLines } from '../../lib/sources/json-lines.js'
+import { until } from './support/scripted-server.js'
 
 const base64 = (text: string) => Buffer.from(text).toString('base64')
 
@@ -249,6 +251,27 @@ void t.test('an exec plugin gives the token, and runs again after a refusal', as
   await answer('second')
   t.equal(await get(), 401, 'the plugin said its token was good for long')
   t.equal(await get(), 200)
+})
+
+void t.test('an exec plugin that hangs holds up neither requests nor the end', async (t) => {
+  const directory = await folder(t)
+  const [plugin, starts] = [join(directory, 'plugin'), join(directory, 'starts')]
+  await writeFile(plugin, `#!/bin/sh\necho $$ >>${starts}\nexec sleep 60\n`)
+  await chmod(plugin, 0o755)
+  const exec = { apiVersion: 'client.authentication.k8s.io/v1', command: plugin }
+  const path = await kubeconfig(directory, { server: 'http://127.0.0.1:9' }, { exec })
+  const client = new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test')
+  const stop = new AbortController()
+  const get = (headTimeoutMs: number) =>
+    client.send({ path: '/', headTimeoutMs, idleTimeoutMs: 1000 }, stop.signal)
+  await t.rejects(get(300), /run the exec plugin for http:.*: no answer for 300 ms/)
+  const waiting = t.rejects(get(60_000), /this program ends/)
+  stop.abort()
+  await waiting
+  await until(() => existsSync(starts) && readFileSync(starts, 'utf8').endsWith('\n'))
+  const started = readFileSync(starts, 'utf8')
+  t.match(started, /^\d+\n$/, 'both waited for the same plugin')
+  process.kill(Number(started))
 })
 
 void t.test('TLS: only the certificate authority of the kubeconfig is trusted', async (t) => {
