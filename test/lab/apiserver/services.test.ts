@@ -210,6 +210,13 @@ void t.test(
       externalTrafficPolicy: undefined,
     })
     t.match(plain.spec, { ports: [{ nodePort: undefined }] })
+    // What a client that switches affinity off sends along with it.
+    const sessionAffinityConfig = { clientIP: { timeoutSeconds: 7 } }
+    update('a', { sessionAffinity: 'ClientIP', sessionAffinityConfig, ports: [port] })
+    t.match(update('a', { sessionAffinityConfig, ports: [port] }).spec, {
+      sessionAffinity: 'None',
+      sessionAffinityConfig: undefined,
+    })
     // S27: the type of a Service changes in both directions.
     t.match(update('a', { type: 'ExternalName', externalName: 'x.y' }).spec, {
       clusterIP: undefined,
@@ -283,10 +290,6 @@ void t.test('Services that the real server refuses are refused, and the field is
         ports: [port],
       },
       /timeoutSeconds: Invalid value: 86401/,
-    ],
-    [
-      { sessionAffinityConfig: { clientIP: { timeoutSeconds: 1 } }, ports: [port] },
-      /sessionAffinityConfig: Forbidden/,
     ],
     [
       { externalTrafficPolicy: 'Local', ports: [port] },

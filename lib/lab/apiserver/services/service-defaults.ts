@@ -22,7 +22,7 @@ export function withServiceDefaults(service: KubeObject): KubeObject {
       : { ports: listAt(spec, 'ports').map(portDefaults) }),
     type,
     sessionAffinity: affinity,
-    ...(affinity === 'ClientIP' ? { sessionAffinityConfig: affinityDefaults(spec) } : {}),
+    sessionAffinityConfig: affinity === 'None' ? undefined : affinityDefaults(spec),
     ...(isExternalName
       ? {}
       : { internalTrafficPolicy: orElse(spec, 'internalTrafficPolicy', 'Cluster') }),

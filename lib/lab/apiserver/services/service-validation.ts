@@ -146,21 +146,14 @@ function isPort(value: Json | undefined): boolean {
 }
 
 function validateAffinity(spec: JsonObject): readonly Cause[] {
-  const config = spec['sessionAffinityConfig']
-  const isOff = textAt(spec, 'sessionAffinity') === 'None'
-  const seconds = numberAt(config, 'clientIP', 'timeoutSeconds') ?? 1
+  const seconds = numberAt(spec, 'sessionAffinityConfig', 'clientIP', 'timeoutSeconds') ?? 1
   const isFine = Number.isInteger(seconds) && seconds >= 1 && seconds <= 86_400
-  const field = 'spec.sessionAffinityConfig'
   return [
     ...oneOf(spec, 'sessionAffinity', ['ClientIP', 'None']),
     ...causesOf(
-      isOff &&
-        isObject(config) &&
-        forbiddenField(field, "must not be set when session affinity is 'None'"),
-      !isOff &&
-        !isFine &&
+      !isFine &&
         invalidValue(
-          `${field}.clientIP.timeoutSeconds`,
+          'spec.sessionAffinityConfig.clientIP.timeoutSeconds',
           seconds,
           'must be greater than 0 and less than 86400',
         ),
