@@ -229,6 +229,13 @@ void t.test(
       refused(() => update('a', { clusterIP: '10.96.0.99', ports: [port] })),
       [/spec.clusterIPs\[0\]: .*may not change once set/],
     )
+    // A patch of clusterIP alone keeps the list as it was.
+    const clusterIPs = textsAt(update('a', { ports: [port] }), 'spec', 'clusterIPs')
+    t.match(update('a', { clusterIP: '', clusterIPs, ports: [port] }).spec, { clusterIPs })
+    t.match(
+      refused(() => update('a', { clusterIP: 'None', clusterIPs, ports: [port] })),
+      [/spec.clusterIPs\[0\]: Invalid value: \["None"\]: may not change once set/],
+    )
     t.match(
       refused(() => update('a', { ipFamilies: ['IPv6'], ports: [port] })),
       [/may not change once set/],

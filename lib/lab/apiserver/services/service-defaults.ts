@@ -1,4 +1,5 @@
 import {
+  equalJson,
   isObject,
   listAt,
   numberAt,
@@ -112,12 +113,12 @@ function clusterIps(spec: JsonObject, before: JsonObject, isExternalName: boolea
     listAt(spec, 'ipFamilies').length === 0 ? { ipFamilies: before['ipFamilies'] } : {}
   const policy =
     textAt(spec, 'ipFamilyPolicy') === '' ? { ipFamilyPolicy: before['ipFamilyPolicy'] } : {}
-  if (now === '' && list.length === 0) {
+  // Only one of the two fields was edited: the other one follows.
+  const follows = now !== was && equalJson(list, wasList)
+  if (now === '' && (list.length === 0 || follows)) {
     return { clusterIP: was, clusterIPs: wasList, ...families, ...policy }
   }
-  // Only one of the two fields was edited: the other one follows.
-  if (now !== was && textAt(list, '0') === was) return { clusterIPs: [now], ...families, ...policy }
-  if (list.length === 0) {
+  if (list.length === 0 || follows) {
     return { clusterIPs: now === was ? wasList : [now], ...families, ...policy }
   }
   return { ...families, ...policy }
