@@ -122,6 +122,20 @@ void t.test('dual stack: addresses follow policy, families and the given address
     ).length,
     2,
   )
+  const clusterIPs = textsAt(both, 'spec', 'clusterIPs')
+  const ipFamilies = ['IPv4', 'IPv6']
+  const single = { ipFamilyPolicy: 'SingleStack', ports: [port] }
+  const [first] = clusterIPs
+  t.strictSame(
+    textsAt(
+      update('both', { ...single, clusterIP: first, clusterIPs, ipFamilies }),
+      'spec',
+      'clusterIPs',
+    ),
+    [first],
+    'a patch of the policy alone',
+  )
+  t.strictSame(textsAt(update('grows', single), 'spec', 'ipFamilies'), ['IPv4'])
 
   const four = cluster({ serviceCidrs: ['10.0.0.0/24'] })
   t.match(four.create('prefer', { ipFamilyPolicy: 'PreferDualStack', ports: [port] }).spec, {

@@ -73,23 +73,29 @@ export function withAllocatedValues(service: KubeObject, previous: KubeObject): 
   const before = objectAt(previous, 'spec')
   const isExternalName = textAt(spec, 'type') === 'ExternalName'
   const ports = listAt(spec, 'ports').map((port, index) => keepNodePort(port, index, spec, before))
-  return {
-    ...service,
-    spec: {
-      ...spec,
-      ...(ports.length === 0 ? {} : { ports }),
-      ...clusterIps(spec, before, isExternalName),
-      ...healthCheckPort(spec, before),
-      ...(isExternallyAccessible(spec, textAt(spec, 'type')) ||
-      spec['externalTrafficPolicy'] !== before['externalTrafficPolicy']
-        ? {}
-        : { externalTrafficPolicy: undefined }),
-      ...(textAt(spec, 'type') === 'LoadBalancer' ||
-      spec['allocateLoadBalancerNodePorts'] !== before['allocateLoadBalancerNodePorts']
-        ? {}
-        : { allocateLoadBalancerNodePorts: undefined }),
-    },
+  const kept = {
+    ...spec,
+    ...(ports.length === 0 ? {} : { ports }),
+    ...clusterIps(spec, before, isExternalName),
+    ...healthCheckPort(spec, before),
+    ...(isExternallyAccessible(spec, textAt(spec, 'type')) ||
+    spec['externalTrafficPolicy'] !== before['externalTrafficPolicy']
+      ? {}
+      : { externalTrafficPolicy: undefined }),
+    ...(textAt(spec, 'type') === 'LoadBalancer' ||
+    spec['allocateLoadBalancerNodePorts'] !== before['allocateLoadBalancerNodePorts']
+      ? {}
+      : { allocateLoadBalancerNodePorts: undefined }),
   }
+  return { ...service, spec: withoutSecondFamily(kept, before) }
+}
+
+/** The policy alone makes a Service single-stack again; its first address and family stay. */
+function withoutSecondFamily(spec: JsonObject, before: JsonObject): JsonObject {
+  const wasDual = /DualStack$/.test(textAt(before, 'ipFamilyPolicy'))
+  if (!wasDual || textAt(spec, 'ipFamilyPolicy') !== 'SingleStack') return spec
+  const [clusterIPs, ipFamilies] = [listAt(spec, 'clusterIPs'), listAt(spec, 'ipFamilies')]
+  return { ...spec, clusterIPs: clusterIPs.slice(0, 1), ipFamilies: ipFamilies.slice(0, 1) }
 }
 
 function clusterIps(spec: JsonObject, before: JsonObject, isExternalName: boolean): JsonObject {
