@@ -258,6 +258,22 @@ void t.test(
   },
 )
 
+void t.test('a node port stays with the name of its port', (t) => {
+  const { create, update } = cluster()
+  const named = (...names: readonly string[]) => ({
+    type: 'NodePort',
+    ports: names.map((name, index) => ({ name, port: 80 + index })),
+  })
+  create('a', named('http', 'https'))
+  t.match(update('a', named('new', 'http', 'https')).spec, {
+    ports: [{ nodePort: 30_002 }, { nodePort: 30_000 }, { nodePort: 30_001 }],
+  })
+  t.match(update('a', named('https', 'http')).spec, {
+    ports: [{ nodePort: 30_001 }, { nodePort: 30_000 }],
+  })
+  t.end()
+})
+
 void t.test('Services that the real server refuses are refused, and the field is named', (t) => {
   const { dryRun, api } = cluster()
   const cases: readonly (readonly [spec: object, expected: RegExp])[] = [

@@ -72,7 +72,7 @@ export function withAllocatedValues(service: KubeObject, previous: KubeObject): 
   const spec = objectAt(service, 'spec')
   const before = objectAt(previous, 'spec')
   const isExternalName = textAt(spec, 'type') === 'ExternalName'
-  const ports = listAt(spec, 'ports').map((port, index) => keepNodePort(port, index, spec, before))
+  const ports = listAt(spec, 'ports').map((port) => keepNodePort(port, spec, before))
   const kept = {
     ...spec,
     ...(ports.length === 0 ? {} : { ports }),
@@ -137,16 +137,11 @@ function healthCheckPort(spec: JsonObject, before: JsonObject): JsonObject {
   return now === was ? { healthCheckNodePort: undefined } : {}
 }
 
-function keepNodePort(port: Json, index: number, spec: JsonObject, before: JsonObject): Json {
+/** Node ports stay with the names of ports; all else about a port may change. */
+function keepNodePort(port: Json, spec: JsonObject, before: JsonObject): Json {
   if (!isObject(port)) return port
-  const olds = listAt(before, 'ports')
-  const same =
-    olds.find(
-      (old) =>
-        textAt(old, 'name') === textAt(port, 'name') &&
-        textAt(old, 'protocol') === textAt(port, 'protocol') &&
-        numberAt(old, 'port') === numberAt(port, 'port'),
-    ) ?? olds[index]
+  const name = textAt(port, 'name')
+  const same = listAt(before, 'ports').find((old) => textAt(old, 'name') === name)
   const was = numberAt(same, 'nodePort') ?? 0
   const now = numberAt(port, 'nodePort') ?? 0
   const type = textAt(spec, 'type')
