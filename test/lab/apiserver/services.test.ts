@@ -258,6 +258,27 @@ void t.test(
   },
 )
 
+void t.test('S25: in a new Service the protocols of one port share a node port', (t) => {
+  const { create, update } = cluster()
+  const dns = (type: string, nodePort?: number) => ({
+    type,
+    ports: [
+      { name: 'tcp', port: 53, protocol: 'TCP' },
+      { name: 'udp', port: 53, protocol: 'UDP', ...(nodePort === undefined ? {} : { nodePort }) },
+    ],
+  })
+  t.match(create('a', dns('NodePort')).spec, {
+    ports: [{ nodePort: 30_000 }, { nodePort: 30_000 }],
+  })
+  const given = create('b', dns('NodePort', 30_099))
+  t.match(given.spec, { ports: [{ nodePort: 30_099 }, { nodePort: 30_099 }] })
+  create('c', dns('ClusterIP'))
+  t.match(update('c', dns('NodePort')).spec, {
+    ports: [{ nodePort: 30_001 }, { nodePort: 30_002 }],
+  })
+  t.end()
+})
+
 void t.test('a node port stays with the name of its port', (t) => {
   const { create, update } = cluster()
   const named = (...names: readonly string[]) => ({

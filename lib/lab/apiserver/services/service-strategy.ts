@@ -34,7 +34,7 @@ export function serviceStrategy(allocations: ServiceAllocations): Strategy {
         ...validateService(whole),
         ...(previous ? validateServiceUpdate(whole, previous) : []),
       ])
-      return allocate(whole, allocations)
+      return allocate(whole, allocations, previous === undefined)
     },
   }
 }
@@ -50,11 +50,15 @@ function withAllAddresses(service: KubeObject): KubeObject {
   return { ...service, spec: { ...objectAt(service, 'spec'), clusterIPs: [clusterIp] } }
 }
 
-function allocate(service: KubeObject, allocations: ServiceAllocations): KubeObject {
+function allocate(
+  service: KubeObject,
+  allocations: ServiceAllocations,
+  isNew: boolean,
+): KubeObject {
   const spec = objectAt(service, 'spec')
   if (textAt(spec, 'type') === 'ExternalName') return service
   const addresses = allocateAddresses(service, allocations)
-  const ports = allocatePorts(service, allocations)
+  const ports = allocatePorts(service, allocations, isNew)
   return { ...service, spec: { ...spec, ...addresses, ...ports } }
 }
 
@@ -143,23 +147,33 @@ function isFamily(text: string): text is IpFamily {
   return text === 'IPv4' || text === 'IPv6'
 }
 
-function allocatePorts(service: KubeObject, allocations: ServiceAllocations): JsonObject {
+function allocatePorts(
+  service: KubeObject,
+  allocations: ServiceAllocations,
+  isNew: boolean,
+): JsonObject {
   const spec = objectAt(service, 'spec')
-  const asked = listAt(spec, 'ports').map((port) => numberAt(port, 'nodePort') ?? 0)
-  const taken = new Set(asked.filter((port) => port !== 0))
-  const ports = listAt(spec, 'ports').map((port, index): Json => {
-    if (!isObject(port)) return port
+  const ports = [...listAt(spec, 'ports')]
+  const nodePortOf = (port: Json | undefined) => numberAt(port, 'nodePort') ?? 0
+  const taken = new Set(ports.map(nodePortOf))
+  for (const [index, port] of ports.entries()) {
+    if (!isObject(port)) continue
     const field = `spec.ports[${index}].nodePort`
-    const nodePort = asked[index] ?? 0
+    const nodePort = nodePortOf(port)
     if (nodePort !== 0) {
       allocated(field, nodePort, service, () => allocations.checkPort(nodePort, service))
-      return port
+    } else if (wantsNodePorts(spec)) {
+      // In a new Service the protocols of one port share a node port.
+      const isTwin = (other: Json) =>
+        numberAt(other, 'port') === port['port'] && nodePortOf(other) !== 0
+      const twin = isNew ? ports.find(isTwin) : undefined
+      const free = twin
+        ? nodePortOf(twin)
+        : allocated(field, 0, service, () => allocations.freePort(taken))
+      taken.add(free)
+      ports[index] = { ...port, nodePort: free }
     }
-    if (!wantsNodePorts(spec)) return port
-    const free = allocated(field, 0, service, () => allocations.freePort(taken))
-    taken.add(free)
-    return { ...port, nodePort: free }
-  })
+  }
   const result: JsonObject = ports.length === 0 ? {} : { ports }
   if (!wantsHealthCheckPort(spec)) return result
   const health = numberAt(spec, 'healthCheckNodePort') ?? 0
