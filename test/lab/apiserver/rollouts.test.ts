@@ -1,9 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { listAt, textAt } from '../../../lib/lab/apiserver/json.js'
-import { isReady, type KubeObject } from '../../../lib/lab/apiserver/object.js'
+import { conditionOf, isReady, type KubeObject } from '../../../lib/lab/apiserver/object.js'
 import { noKubectl, startServer, type TestServer } from './support/kubectl.js'
 
+const hello = { apiVersion: 'apps/v1', kind: 'Deployment', name: 'hello' }
 const pods = { apiVersion: 'v1', kind: 'Pod' }
 const nodeOf = (pod: KubeObject) => textAt(pod, 'spec', 'nodeName')
 const imageOf = (pod: KubeObject) => textAt(listAt(pod, 'spec', 'containers')[0], 'image')
@@ -77,13 +78,24 @@ void t.test('a rollout goes on where no room is left', { skip: noKubectl }, (t) 
       await server.ok(`scale deployment hello --replicas=${replicas}`)
       await untilPods(server, ready(replicas))
       let fewest = Infinity
-      const stop = server.api.registry.store.subscribe('pods', () => {
-        fewest = Math.min(fewest, server.api.list(pods).filter(isReady).length)
-      })
+      let isMissed = false
+      const isAvailable = (deployment?: KubeObject) =>
+        deployment && textAt(conditionOf(deployment, 'Available'), 'status') === 'True'
+      while (!isAvailable(server.api.get(hello))) await delay(5)
+      const { store } = server.api.registry
+      const stops = [
+        store.subscribe('pods', () => {
+          fewest = Math.min(fewest, server.api.list(pods).filter(isReady).length)
+        }),
+        store.subscribe('deployments.apps', ({ object }) => {
+          isMissed ||= !isAvailable(object)
+        }),
+      ]
       await server.ok(`set image deployment/hello nginx=${image}`)
       await server.ok('rollout status deployment/hello --timeout=20s')
-      stop()
+      for (const stop of stops) stop()
       t.ok(fewest >= replicas - 2, `at most a quarter is missing: ${fewest} of ${replicas}`)
+      t.notOk(isMissed, 'and the Deployment stays available')
       const all = await untilPods(server, ready(replicas))
       t.same([...new Set(all.map(imageOf))], [image])
     }

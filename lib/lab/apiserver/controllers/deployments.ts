@@ -177,6 +177,8 @@ function statusOf(deployment: KubeObject, pods: PodsOf): JsonObject {
   const isPaused = at(deployment, 'spec', 'paused') === true
   const wanted = numberAt(deployment, 'spec', 'replicas') ?? 1
   const ready = pods.all.filter(isReady).length
+  const isAvailable =
+    ready >= (isRecreated(deployment) ? wanted : paceOf(deployment, wanted, 0).fewest)
   const isComplete = pods.current.filter(isReady).length >= wanted
   const rollout = isComplete ? 'NewReplicaSetAvailable' : 'ReplicaSetUpdated'
   const progress = isPaused ? 'DeploymentPaused' : rollout
@@ -188,7 +190,7 @@ function statusOf(deployment: KubeObject, pods: PodsOf): JsonObject {
     availableReplicas: ready,
     unavailableReplicas: Math.max(0, wanted - ready),
     conditions: [
-      condition(deployment, 'Available', ready >= wanted ? 'True' : 'False', 'MinimumReplicas'),
+      condition(deployment, 'Available', isAvailable ? 'True' : 'False', 'MinimumReplicas'),
       condition(deployment, 'Progressing', isPaused ? 'Unknown' : 'True', progress),
     ],
   }
@@ -212,9 +214,13 @@ interface Pace {
 /** The default of maxSurge and maxUnavailable, in percent of the pods. */
 const byDefault = 25
 
+function isRecreated(deployment: KubeObject): boolean {
+  return textAt(deployment, 'spec', 'strategy', 'type') === 'Recreate'
+}
+
 /** Rounds like Kubernetes: by default, fewer than four pods get one more, and none is missing. */
 function paceOf(deployment: KubeObject, wanted: number, old: number): Pace {
-  if (textAt(deployment, 'spec', 'strategy', 'type') === 'Recreate') {
+  if (isRecreated(deployment)) {
     return { most: old === 0 ? wanted : 0, fewest: 0 }
   }
   const part = (key: string, round: (value: number) => number) => {
