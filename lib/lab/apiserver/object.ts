@@ -23,7 +23,7 @@ export interface ObjectMeta extends JsonObject {
   readonly ownerReferences?: readonly OwnerReference[]
 }
 
-interface OwnerReference extends JsonObject {
+export interface OwnerReference extends JsonObject {
   readonly apiVersion: string
   readonly kind: string
   readonly name: string

@@ -174,6 +174,23 @@ void t.test(
       await server.ok('delete pod -l app=other')
     })
 
+    await t.test('what has two owners is deleted with the second', async (t) => {
+      for (const name of ['one', 'two']) await server.ok(`create configmap ${name}`)
+      const configMap = { apiVersion: 'v1', kind: 'ConfigMap' }
+      const owner = (name: string) => {
+        const { uid = '' } = server.api.get({ ...configMap, name })?.metadata ?? {}
+        return { ...configMap, name, uid }
+      }
+      const ownerReferences = [owner('one'), owner('two')]
+      server.api.put({ ...configMap, metadata: { name: 'both', ownerReferences } })
+      const both = () => server.api.get({ ...configMap, name: 'both' })
+      await server.ok('delete configmap one')
+      await until(() => both()?.metadata.ownerReferences?.length !== 2)
+      t.match(both()?.metadata.ownerReferences, [{ name: 'two' }])
+      await server.ok('delete configmap two')
+      await until(() => both() === undefined)
+    })
+
     await t.test('the objects that a deleted object owns are deleted', async () => {
       await server.ok('delete deployment web')
       await until(() => server.api.list(pods).length === 0)

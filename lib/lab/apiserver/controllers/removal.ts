@@ -1,5 +1,6 @@
 import { KindClient } from '../kind-client.js'
-import type { KubeObject } from '../object.js'
+import type { KubeObject, OwnerReference } from '../object.js'
+import type { Registry } from '../registry.js'
 import { keyOf, type StoreEvent } from '../store.js'
 import { controller, watch, type Controller, type ControllerDeps } from './controller.js'
 
@@ -32,9 +33,15 @@ export function garbageCollector(deps: ControllerDeps): Controller {
   }
   const reconcile = (uid: string) => {
     for (const [client, keys] of [...(dependents.get(uid) ?? [])]) {
-      for (const key of [...keys]) {
-        const object = client.get(key)
-        if (object) client.delete(object)
+      for (const object of [...keys].flatMap((key) => client.get(key) ?? [])) {
+        const { metadata } = object
+        const others =
+          metadata.ownerReferences?.filter((each) => hasOwner(registry, object, each)) ?? []
+        const ownerReferences = others.length === 0 ? undefined : others
+        // Another owner keeps it.
+        if (ownerReferences) {
+          client.update({ ...object, metadata: { ...metadata, ownerReferences } })
+        } else client.delete(object)
       }
     }
   }
@@ -42,6 +49,13 @@ export function garbageCollector(deps: ControllerDeps): Controller {
     (client) => [client, (event: StoreEvent) => follow(client, event)] as const,
   )
   return { run: (signal) => watch(deps, { watched, reconcile }, signal) }
+}
+
+function hasOwner(registry: Registry, dependent: KubeObject, owner: OwnerReference): boolean {
+  const kind = registry.resources.byKind(owner.apiVersion, owner.kind)
+  if (kind === undefined) return false
+  const namespace = kind.namespaced ? dependent.metadata.namespace : undefined
+  return registry.find(kind, namespace, owner.name)?.metadata.uid === owner.uid
 }
 
 /** A real server deletes Events after an hour. This one deletes the oldest beyond this number. */
