@@ -44,6 +44,8 @@ export interface WriteOptions {
 }
 
 export interface DeleteOptions {
+  /** Whether what the object owns stays. */
+  readonly orphans?: boolean
   readonly dryRun?: boolean
   readonly gracePeriodSeconds?: number
   readonly uid?: string
@@ -139,7 +141,21 @@ export class Registry {
       return this.#terminate(kind, object, grace)
     }
     this.#strategies.get(collectionOf(kind))?.beforeRemoval?.(object, this)
+    if (options.orphans === true) this.#orphan(object)
     return this.store.remove(collectionOf(kind), object) ?? object
+  }
+
+  /** Takes the references to the object away before it goes, so nothing is deleted with it. */
+  #orphan({ metadata: { uid } }: KubeObject): void {
+    for (const collection of new Set(this.resources.all.map(collectionOf))) {
+      for (const object of this.store.list(collection)) {
+        const { ownerReferences = [], ...rest } = object.metadata
+        const others = ownerReferences.filter((each) => each.uid !== uid)
+        if (others.length === ownerReferences.length) continue
+        const metadata = others.length === 0 ? rest : { ...rest, ownerReferences: others }
+        this.store.put(collection, { ...object, metadata })
+      }
+    }
   }
 
   timestamp(): string {

@@ -1,6 +1,6 @@
 import type { ApiCall } from './api-call.js'
 import { checkFields } from './field-validation.js'
-import { isObject, listAt, numberAt, textAt, type Json, type JsonObject } from './json.js'
+import { at, isObject, listAt, numberAt, textAt, type Json, type JsonObject } from './json.js'
 import { parseObject, type KubeObject } from './object.js'
 import { applyJsonPatch } from './patch/json-patch.js'
 import { applyServerSide } from './patch/server-side-apply.js'
@@ -183,6 +183,7 @@ async function deleteOptionsOf(call: ApiCall): Promise<DeleteOptions> {
   const resourceVersion = textAt(body, 'preconditions', 'resourceVersion')
   return {
     dryRun: call.isDryRun || listAt(body, 'dryRun').includes('All'),
+    orphans: policy === 'Orphan' || at(body, 'orphanDependents') === true,
     ...(grace === undefined ? {} : { gracePeriodSeconds: grace }),
     ...(uid === '' ? {} : { uid }),
     ...(resourceVersion === '' ? {} : { resourceVersion }),

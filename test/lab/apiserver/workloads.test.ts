@@ -174,6 +174,24 @@ void t.test(
       await server.ok('delete pod -l app=other')
     })
 
+    await t.test('--cascade=orphan leaves what is owned, and a new owner takes it', async (t) => {
+      const sets = { apiVersion: 'apps/v1', kind: 'ReplicaSet' }
+      const ownersOf = (ref: typeof pods) =>
+        server.api.list(ref).map(({ metadata }) => metadata.ownerReferences?.[0])
+      const names = () => server.api.list(pods).map(({ metadata }) => metadata.name)
+      const before = names()
+      const [set] = ownersOf(pods)
+      const deployment = await server.ok('get deployment web -o yaml')
+      await server.ok('delete deployment web --cascade=orphan')
+      await until(() => ownersOf(sets).every((owner) => owner === undefined))
+      await server.ok('apply -f -', deployment.replaceAll(/^ +(resourceVersion|uid):.*\n/gm, ''))
+      await until(() => ownersOf(sets).every((owner) => owner !== undefined))
+      // Its Deployment makes another ReplicaSet.
+      await server.ok(`delete replicaset ${set?.name ?? ''} --cascade=orphan`)
+      await until(() => ownersOf(pods).every((owner) => owner && owner.uid !== set?.uid))
+      t.strictSame(names(), before)
+    })
+
     await t.test('what has two owners is deleted with the second', async (t) => {
       for (const name of ['one', 'two']) await server.ok(`create configmap ${name}`)
       const configMap = { apiVersion: 'v1', kind: 'ConfigMap' }

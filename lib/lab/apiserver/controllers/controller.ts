@@ -1,7 +1,9 @@
 import { aborted } from '../../../async.js'
+import { at, objectAt } from '../json.js'
 import type { KubeObject } from '../object.js'
 import { clientsOf, type Clients, type KindClient, type KindNames } from '../kind-client.js'
 import type { Registry } from '../registry.js'
+import { matchesSelector } from '../selectors.js'
 import { keyOf, type StoreEvent } from '../store.js'
 
 /** Changes one part of the cluster to match another part. */
@@ -103,6 +105,20 @@ export function ownKey({ object }: StoreEvent): readonly string[] {
 /** The reference that a controller sets on the objects that it makes. */
 export function ownerReference({ apiVersion, kind, metadata: { name, uid = '' } }: KubeObject) {
   return { apiVersion, kind, name, uid, controller: true, blockOwnerDeletion: true }
+}
+
+/** Makes the owner own what its selector finds and nobody owns, as what an earlier owner left. */
+export function adopt(client: KindClient, owner: KubeObject): void {
+  // Without labels a selector finds everything.
+  if (Object.keys(objectAt(owner, 'spec', 'selector', 'matchLabels')).length === 0) return
+  for (const object of client.list()) {
+    const { namespace, ownerReferences = [], deletionTimestamp } = object.metadata
+    const isFree = ownerReferences.length === 0 && deletionTimestamp === undefined
+    if (!isFree || namespace !== owner.metadata.namespace) continue
+    if (!matchesSelector(object, at(owner, 'spec', 'selector'))) continue
+    const metadata = { ...object.metadata, ownerReferences: [ownerReference(owner)] }
+    client.update({ ...object, metadata })
+  }
 }
 
 export function isOwnedBy(object: KubeObject, owner: KubeObject): boolean {

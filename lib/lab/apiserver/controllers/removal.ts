@@ -35,11 +35,10 @@ export function garbageCollector(deps: ControllerDeps): Controller {
     for (const [client, keys] of [...(dependents.get(uid) ?? [])]) {
       for (const object of [...keys].flatMap((key) => client.get(key) ?? [])) {
         const { metadata } = object
-        const others =
-          metadata.ownerReferences?.filter((each) => hasOwner(registry, object, each)) ?? []
-        const ownerReferences = others.length === 0 ? undefined : others
+        const owners = metadata.ownerReferences ?? []
+        const ownerReferences = owners.filter((each) => hasOwner(registry, object, each))
         // Another owner keeps it.
-        if (ownerReferences) {
+        if (ownerReferences.length > 0) {
           client.update({ ...object, metadata: { ...metadata, ownerReferences } })
         } else client.delete(object)
       }
