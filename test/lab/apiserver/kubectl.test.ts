@@ -51,7 +51,7 @@ void t.test(
     t.match(await server.ok('apply --server-side -f -', text), 'serverside-applied')
     await server.ok('patch svc web -p {"spec":{"selector":{"app":"other"}}}')
     const conflict = await server.kubectl('apply --server-side -f -', text)
-    t.match(conflict.stderr, 'conflict with "kubectl-patch" using v1: .spec.selector.app')
+    t.match(conflict.stderr, 'conflict with "kubectl-patch" using v1: .spec.selector\n')
     await server.ok('apply --server-side --force-conflicts -f -', text)
     t.match(server.api.get(ref), { spec: { selector: { app: 'web' } } })
     // Fields that a manager no longer sends are removed. Those of the server stay.

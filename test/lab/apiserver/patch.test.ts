@@ -185,6 +185,16 @@ void t.test('server-side apply: each manager owns the fields it sent', (t) => {
   t.end()
 })
 
+void t.test('server-side apply: a selector is of one manager, as a whole', (t) => {
+  const first = applyServerSide(undefined, object({}, { selector: { app: 'a' } }), by('one'))
+  const other = object({}, { selector: { tier: 'x' } })
+  t.throws(() => applyServerSide(first, other, by('two')), {
+    message: 'Apply failed with 1 conflict: conflict with "one" using v1: .spec.selector',
+  })
+  t.strictSame(applyServerSide(first, other, by('two', true))['spec'], { selector: { tier: 'x' } })
+  t.end()
+})
+
 void t.test('server-side apply: fields of an object without managers cause conflicts', (t) => {
   const old = object({ a: '1' }, { type: 'ClusterIP' })
   const same = applyServerSide(old, object({ a: '1' }, {}), by('one'))

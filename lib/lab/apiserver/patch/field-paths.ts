@@ -46,7 +46,7 @@ interface Place {
 
 function collect(value: Json, place: Place, fields: Map<string, Json>): void {
   const add = () => fields.set(place.steps.join(joint), value)
-  if (isObject(value)) {
+  if (isObject(value) && !place.lists.isAtomicMap(place.names)) {
     const entries = Object.entries(value).filter(([, each]) => each !== undefined)
     if (entries.length === 0) add()
     for (const [name, each] of entries) {

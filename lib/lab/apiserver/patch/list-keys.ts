@@ -52,19 +52,26 @@ function listMapKeysOf(path: readonly string[]): readonly string[] | undefined {
   return single === undefined ? undefined : [single]
 }
 
-/** What is known about the lists of one object. */
+/** Selectors, which one manager owns as a whole: terms of two authors together mean something else. */
+function isAtomicMap(path: readonly string[]): boolean {
+  return endsWith(path, 'spec.selector') || endsWith(path, 'spec.nodeSelector')
+}
+
+/** What is known about the lists and maps of one object. */
 export interface ListRules {
   /** The keys that identify an item of the list; undefined for other lists. */
   readonly listMapKeysOf: (path: readonly string[]) => readonly string[] | undefined
   readonly isPrimitiveSet: (path: readonly string[]) => boolean
+  readonly isAtomicMap: (path: readonly string[]) => boolean
 }
 
-export const knownLists: ListRules = { listMapKeysOf, isPrimitiveSet }
+export const knownLists: ListRules = { listMapKeysOf, isPrimitiveSet, isAtomicMap }
 
 /** Only the metadata of a custom resource is known; its other lists are replaced as a whole. */
 const metadataLists: ListRules = {
   listMapKeysOf: (path) => (path[0] === 'metadata' ? listMapKeysOf(path) : undefined),
   isPrimitiveSet: (path) => path[0] === 'metadata' && isPrimitiveSet(path),
+  isAtomicMap: () => false,
 }
 
 const knownGroups = [

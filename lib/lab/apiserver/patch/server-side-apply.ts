@@ -115,6 +115,7 @@ function mergeObject(present: JsonObject, applied: JsonObject, place: Place): Js
 }
 
 function mergeValue(present: Json | undefined, applied: Json, place: Place): Json {
+  if (place.lists.isAtomicMap(place.names)) return applied
   if (isObject(applied)) return mergeObject(isObject(present) ? present : {}, applied, place)
   if (!isList(applied)) return applied
   const list = isList(present) ? present : []
