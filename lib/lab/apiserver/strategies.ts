@@ -152,7 +152,16 @@ export const firstNamespaces = ['default', 'kube-node-lease', 'kube-public', 'ku
 
 /** A namespace is removed with everything in it. */
 export const namespaceStrategy: Strategy = {
-  prepare: (object) => object,
+  prepare(object) {
+    const { metadata } = object
+    const labels = { ...metadata.labels, 'kubernetes.io/metadata.name': metadata.name }
+    return {
+      ...object,
+      metadata: { ...metadata, labels },
+      spec: { finalizers: ['kubernetes'], ...objectAt(object, 'spec') },
+      status: { phase: 'Active', ...objectAt(object, 'status') },
+    }
+  },
   beforeRemoval({ metadata: { name } }, { store, resources }) {
     for (const collection of new Set(
       resources.all.filter((kind) => kind.namespaced).map(collectionOf),
@@ -165,11 +174,5 @@ export const namespaceStrategy: Strategy = {
 }
 
 export function namespaceObject(name: string): NewObject {
-  return {
-    apiVersion: 'v1',
-    kind: 'Namespace',
-    metadata: { name, labels: { 'kubernetes.io/metadata.name': name } },
-    spec: { finalizers: ['kubernetes'] },
-    status: { phase: 'Active' },
-  }
+  return { apiVersion: 'v1', kind: 'Namespace', metadata: { name } }
 }

@@ -97,6 +97,13 @@ void t.test('the real kubectl works unmodified', { skip: noKubectl }, async (t) 
     t.match(await server.ok('get all -A'), 'service/web')
   })
 
+  await t.test('a new namespace is active, and has the label of its name', async (t) => {
+    await server.ok('create namespace new')
+    const row = /^new +Active +\d+s +kubernetes.io\/metadata.name=new$/m
+    t.match(await server.ok('get namespaces --show-labels'), row)
+    await server.ok('delete namespace new')
+  })
+
   await t.test('patch, label and annotate write with every patch type', async (t) => {
     await server.ok('patch svc web --type=merge -p {"spec":{"sessionAffinity":"ClientIP"}}')
     t.match(server.api.get(ref), {
