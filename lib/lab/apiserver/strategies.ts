@@ -13,7 +13,7 @@ import type { KubeObject, NewObject } from './object.js'
 import type { Strategy } from './registry.js'
 import { collectionOf } from './resources.js'
 import { matchesSelector } from './selectors.js'
-import { invalid, invalidValue, notSupported, required, type Cause } from './status.js'
+import { ApiError, invalid, invalidValue, notSupported, required, type Cause } from './status.js'
 
 /** The defaults and rules of pods, Deployments, slices, Secrets and Namespaces that matter here. */
 
@@ -150,6 +150,11 @@ function addresses(endpoint: Json, index: number, type: string): readonly Cause[
 /** The namespaces of a new cluster. */
 export const firstNamespaces = ['default', 'kube-node-lease', 'kube-public', 'kube-system']
 
+function mayNotGo(name: string): ApiError {
+  const message = `namespaces "${name}" is forbidden: this namespace may not be deleted`
+  return new ApiError(403, 'Forbidden', message, { name, kind: 'namespaces' })
+}
+
 /** A namespace is removed with everything in it. */
 export const namespaceStrategy: Strategy = {
   prepare(object) {
@@ -163,6 +168,7 @@ export const namespaceStrategy: Strategy = {
     }
   },
   beforeRemoval({ metadata: { name } }, { store, resources }) {
+    if (firstNamespaces.includes(name) && name !== 'kube-node-lease') throw mayNotGo(name)
     for (const collection of new Set(
       resources.all.filter((kind) => kind.namespaced).map(collectionOf),
     )) {

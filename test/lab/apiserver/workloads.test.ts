@@ -218,13 +218,16 @@ void t.test(
 
     await t.test('a pod without a node waits, and its status says why', async (t) => {
       await server.ok('delete node n1')
-      await server.ok('run lonely --image=x')
+      await server.ok('create namespace far')
+      await server.ok('run lonely --image=x -n far')
       await until(() => textAt(server.api.list(pods)[0], 'status', 'phase') === 'Pending')
-      t.match(await server.ok('get pod lonely'), 'Pending')
+      t.match(await server.ok('get pod lonely -n far'), 'Pending')
       server.api.put({ apiVersion: 'v1', kind: 'Node', metadata: { name: 'n2' } })
       await until(() => textAt(server.api.list(pods)[0], 'status', 'phase') === 'Running')
-      t.match(await server.ok('get pod lonely -o wide'), /Running .* n2 /)
-      await server.ok('delete namespace default')
+      t.match(await server.ok('get pod lonely -n far -o wide'), /Running .* n2 /)
+      const { stderr } = await server.kubectl('delete namespace default')
+      t.match(stderr, 'namespaces "default" is forbidden: this namespace may not be deleted')
+      await server.ok('delete namespace far')
       t.equal(server.api.list(pods).length, 0)
     })
   },
