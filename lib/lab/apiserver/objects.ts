@@ -25,6 +25,7 @@ import {
   namespaceObject,
   namespaceStrategy,
   podStrategy,
+  replicaSetStrategy,
   secretStrategy,
 } from './strategies.js'
 
@@ -83,6 +84,7 @@ export class ApiObjects {
       ['endpointslices.discovery.k8s.io', endpointSliceStrategy],
       ['pods', podStrategy],
       ['deployments.apps', deploymentStrategy],
+      ['replicasets.apps', replicaSetStrategy],
       ['secrets', secretStrategy],
       ['namespaces', namespaceStrategy],
       ['customresourcedefinitions.apiextensions.k8s.io', definitionStrategy(resources)],

@@ -15,9 +15,10 @@ import { collectionOf } from './resources.js'
 import { matchesSelector } from './selectors.js'
 import { ApiError, invalid, invalidValue, notSupported, required, type Cause } from './status.js'
 
-/** The defaults and rules of pods, Deployments, slices, Secrets and Namespaces that matter here. */
+/** The defaults and rules of pods, Deployments, ReplicaSets, slices, Secrets and Namespaces that matter here. */
 
 const deploymentSubject = { group: 'apps', plural: 'deployments', kind: 'Deployment' }
+const replicaSetSubject = { group: 'apps', plural: 'replicasets', kind: 'ReplicaSet' }
 const podSubject = { group: '', plural: 'pods', kind: 'Pod' }
 const sliceSubject = { group: 'discovery.k8s.io', plural: 'endpointslices', kind: 'EndpointSlice' }
 
@@ -30,25 +31,38 @@ export const podStrategy: Strategy = {
   },
 }
 
-export const deploymentStrategy: Strategy = {
-  prepare(object, previous) {
-    const given = objectAt(object, 'spec')
-    const template = objectAt(given, 'template')
-    const spec: JsonObject = {
-      ...given,
-      replicas: numberAt(given, 'replicas') ?? 1,
-      strategy: { type: 'RollingUpdate', ...objectAt(given, 'strategy') },
-      template: { ...template, spec: podSpec(objectAt(template, 'spec')) },
-    }
-    const causes = [...validateContainers(objectAt(spec, 'template', 'spec'), 'spec.template.spec')]
-    const replicas = numberAt(spec, 'replicas') ?? 0
-    if (!Number.isInteger(replicas) || replicas < 0) {
-      causes.push(invalidValue('spec.replicas', replicas, 'must be greater than or equal to 0'))
-    }
-    causes.push(...validateSelector(spec, previous))
-    refuse(deploymentSubject, object, causes)
-    return { ...object, spec, status: objectAt(object, 'status') }
-  },
+export const deploymentStrategy = replicated(deploymentSubject, (spec) => ({
+  strategy: { type: 'RollingUpdate', ...objectAt(spec, 'strategy') },
+}))
+
+export const replicaSetStrategy = replicated(replicaSetSubject, () => ({}))
+
+/** What has a number of pods, made from a template. */
+function replicated(
+  subject: typeof podSubject,
+  defaultsOf: (spec: JsonObject) => JsonObject,
+): Strategy {
+  return {
+    prepare(object, previous) {
+      const given = objectAt(object, 'spec')
+      const template = objectAt(given, 'template')
+      const spec: JsonObject = {
+        ...given,
+        replicas: numberAt(given, 'replicas') ?? 1,
+        ...defaultsOf(given),
+        template: { ...template, spec: podSpec(objectAt(template, 'spec')) },
+      }
+      const inTemplate = objectAt(spec, 'template', 'spec')
+      const causes = [...validateContainers(inTemplate, 'spec.template.spec')]
+      const replicas = numberAt(spec, 'replicas') ?? 0
+      if (!Number.isInteger(replicas) || replicas < 0) {
+        causes.push(invalidValue('spec.replicas', replicas, 'must be greater than or equal to 0'))
+      }
+      causes.push(...validateSelector(spec, previous))
+      refuse(subject, object, causes)
+      return { ...object, spec, status: objectAt(object, 'status') }
+    },
+  }
 }
 
 export const endpointSliceStrategy: Strategy = {

@@ -192,6 +192,27 @@ void t.test(
       t.strictSame(names(), before)
     })
 
+    await t.test('a ReplicaSet alone has one pod, and needs a selector', async (t) => {
+      const set = `
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: { name: alone }
+spec:
+  selector: { matchLabels: { app: alone } }
+  template: { metadata: { labels: { app: alone } }, spec: { containers: [{ name: c, image: i }] } }
+`
+      await server.ok('create -f -', set)
+      const ref = { apiVersion: 'apps/v1', kind: 'ReplicaSet', name: 'alone' }
+      await until(() => numberAt(server.api.get(ref), 'status', 'readyReplicas') === 1)
+      t.match(await server.ok('get replicaset alone'), /alone +1 +1 +1 /)
+      const { stderr } = await server.kubectl(
+        'create -f -',
+        set.replace(/ {2}selector.*\n/, '').replace('alone', 'other'),
+      )
+      t.match(stderr, 'spec.selector: Required value')
+      await server.ok('delete replicaset alone')
+    })
+
     await t.test('what has two owners is deleted with the second', async (t) => {
       for (const name of ['one', 'two']) await server.ok(`create configmap ${name}`)
       const configMap = { apiVersion: 'v1', kind: 'ConfigMap' }
