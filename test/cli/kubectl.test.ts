@@ -3,6 +3,7 @@ import { createServer } from 'node:http'
 import { EventEmitter, once } from 'node:events'
 import t, { type Test } from 'tap'
 import { installPlugin, putProxy } from './support/plugin.js'
+import { Kubectl } from '../../lib/cli/kubectl/kubectl.js'
 import { runCommand } from '../../lib/kernel/command.js'
 import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
 
@@ -243,6 +244,15 @@ void t.test(
     t.match(await ask('proxy-node-1:65536'), { code: 1, stderr: /invalid pod request/ })
   },
 )
+
+void t.test('in a pod the namespace is that of the pod, as for kubectl', { skip }, async (t) => {
+  const environment = process.env
+  t.teardown(() => (process.env = environment))
+  process.env = { ...environment, KUBECONFIG: '/dev/null', POD_NAMESPACE: 'team' }
+  t.equal(await new Kubectl({}).namespace(), 'team')
+  process.env['POD_NAMESPACE'] = ''
+  t.equal(await new Kubectl({}).namespace(), 'default')
+})
 
 void t.test(
   'kubectl completes the commands, flags and values of the plug-in',

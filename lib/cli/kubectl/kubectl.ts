@@ -1,3 +1,4 @@
+import { existsSync, readFileSync } from 'node:fs'
 import type { Command } from 'commander'
 import { ConfigError, KernelError, messageOf, SourceError } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
@@ -72,7 +73,7 @@ export class Kubectl {
     } catch (error) {
       // Without a kubeconfig kubectl may know the cluster from its pod. If not, a request says so.
       if (!messageOf(error).includes('current-context must exist')) throw error
-      return 'default'
+      return namespaceOfPod()
     }
   }
 
@@ -92,6 +93,13 @@ export class Kubectl {
       })
     }
   }
+}
+
+/** What kubectl takes for the namespace in a pod without a kubeconfig. */
+function namespaceOfPod(): string {
+  const file = '/var/run/secrets/kubernetes.io/serviceaccount/namespace'
+  const told = process.env['POD_NAMESPACE'] ?? ''
+  return told || (existsSync(file) && readFileSync(file, 'utf8').trim()) || 'default'
 }
 
 /** One argument, so that a value that begins with a dash stays a value. */
