@@ -61,6 +61,11 @@ export function failureOf(error: unknown): Failure {
   return { exitCode: 1, texts: [text] }
 }
 
+/** The arguments with `-o=json`, as users of kubectl write it, in the form of commander, `-ojson`. */
+export function withoutEquals(argv: readonly string[]): string[] {
+  return argv.map((argument) => argument.replace(/^(-[a-zA-Z])=(?=.)/, '$1'))
+}
+
 /**
  * The command that the user typed. The Debian package names it after the project, which leaves room
  * for kube-proxy itself.

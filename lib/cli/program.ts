@@ -4,7 +4,7 @@ import { groups } from '../config/key.js'
 import { keyEntries, retiredFlags, type AnyKey } from '../config/keys.js'
 import { adviceAbout, boolKind } from '../config/kinds.js'
 import { nearest } from '../state/nearest.js'
-import { calledAs, versionText } from './process.js'
+import { calledAs, versionText, withoutEquals } from './process.js'
 
 /** Subcommands by name. Only the one that is called is loaded, which makes the start fast. */
 export type Subcommands = Readonly<Record<string, () => Promise<(program: Command) => void>>>
@@ -77,7 +77,7 @@ export async function createProgram(
       if (heading !== undefined) command.helpGroup(heading)
     }
   }
-  return { program, argv: isSubcommand ? argv : normalizeArguments(argv) }
+  return { program, argv: isSubcommand ? withoutEquals(argv) : normalizeArguments(argv) }
 }
 
 function commandFor(unknown: string, commands: readonly string[]): string {

@@ -20,7 +20,7 @@ t.test('-o json, its synonym --json and -o yaml give the same data in every comm
     const [json, synonym, yaml, long] = await Promise.all([
       run(...command, '-o', 'json'),
       run(...command, '--json'),
-      run(...command, '-o', 'yaml'),
+      run(...command, '-o=yaml'),
       run(...command, '--output=yaml'),
     ])
     const data: unknown = JSON.parse(json.stdout)

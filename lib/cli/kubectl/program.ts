@@ -5,7 +5,7 @@ import { addFlowsCommand } from './flows.js'
 import { addTopCommand } from './top.js'
 import { addTraceCommand } from './trace.js'
 import { untilWritten } from '../output.js'
-import { failureOf, versionText } from '../process.js'
+import { failureOf, versionText, withoutEquals } from '../process.js'
 
 const notes = `
 Everything is read through the API server, by kubectl, with your kubeconfig and your rights: get on
@@ -43,7 +43,7 @@ async function run(argv: readonly string[], version: string): Promise<number> {
   try {
     const program = createPlugin(version)
     if (argv.length === 0) program.outputHelp()
-    else await program.parseAsync(argv, { from: 'user' })
+    else await program.parseAsync(withoutEquals(argv), { from: 'user' })
     return typeof process.exitCode === 'number' ? process.exitCode : 0
   } catch (error) {
     if (error instanceof CommanderError) {
