@@ -162,8 +162,9 @@ void t.test(
       await until(() => readyAddresses(server).length === 3)
     })
 
-    await t.test('label takes a pod out of the Service', async () => {
+    await t.test('label takes a pod out of the Service, and another replaces it', async () => {
       const [pod] = server.api.list(pods)
+      const ready = readyAddresses(server).length
       await server.ok(`label pod ${pod?.metadata.name ?? ''} app=other --overwrite`)
       await until(
         () =>
@@ -171,6 +172,7 @@ void t.test(
             (each) => textAt(each, 'targetRef', 'name') === pod?.metadata.name,
           ),
       )
+      await until(() => readyAddresses(server).length === ready)
       await server.ok('delete pod -l app=other')
     })
 

@@ -1,5 +1,5 @@
 import { aborted } from '../../../async.js'
-import { at, objectAt } from '../json.js'
+import { objectAt } from '../json.js'
 import type { KubeObject } from '../object.js'
 import { clientsOf, type Clients, type KindClient, type KindNames } from '../kind-client.js'
 import type { Registry } from '../registry.js'
@@ -107,17 +107,20 @@ export function ownerReference({ apiVersion, kind, metadata: { name, uid = '' } 
   return { apiVersion, kind, name, uid, controller: true, blockOwnerDeletion: true }
 }
 
-/** Makes the owner own what its selector finds and nobody owns, as what an earlier owner left. */
-export function adopt(client: KindClient, owner: KubeObject): void {
+/** Makes the owner own what its selector finds and nobody owns, and let go what it finds no more. */
+export function claim(client: KindClient, owner: KubeObject): void {
+  const selector = objectAt(owner, 'spec', 'selector')
   // Without labels a selector finds everything.
-  if (Object.keys(objectAt(owner, 'spec', 'selector', 'matchLabels')).length === 0) return
+  if (Object.keys(objectAt(selector, 'matchLabels')).length === 0) return
   for (const object of client.list()) {
-    const { namespace, ownerReferences = [], deletionTimestamp } = object.metadata
-    const isFree = ownerReferences.length === 0 && deletionTimestamp === undefined
-    if (!isFree || namespace !== owner.metadata.namespace) continue
-    if (!matchesSelector(object, at(owner, 'spec', 'selector'))) continue
-    const metadata = { ...object.metadata, ownerReferences: [ownerReference(owner)] }
-    client.update({ ...object, metadata })
+    const { namespace, ownerReferences: owners = [], deletionTimestamp } = object.metadata
+    if (namespace !== owner.metadata.namespace || deletionTimestamp !== undefined) continue
+    const isOwn = isOwnedBy(object, owner)
+    const isFound = (isOwn || owners.length === 0) && matchesSelector(object, selector)
+    if (isFound === isOwn) continue
+    const others = owners.filter(({ uid }) => uid !== owner.metadata.uid)
+    const ownerReferences = isFound ? [ownerReference(owner)] : others
+    client.update({ ...object, metadata: { ...object.metadata, ownerReferences } })
   }
 }
 

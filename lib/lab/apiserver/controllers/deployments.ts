@@ -3,7 +3,7 @@ import type { Clients } from '../kind-client.js'
 import { conditionOf, isReady, type KubeObject } from '../object.js'
 import type { StoreEvent } from '../store.js'
 import {
-  adopt,
+  claim,
   controller,
   isOwnedBy,
   ownerReference,
@@ -52,7 +52,7 @@ export function deploymentController(deps: ControllerDeps): Controller {
 }
 
 function rollOut(clients: Kinds, deployment: KubeObject): void {
-  adopt(clients.sets, deployment)
+  claim(clients.sets, deployment)
   const own = clients.sets.list().filter((set) => isOwnedBy(set, deployment))
   if (at(deployment, 'spec', 'paused') === true) {
     keepPaused(clients, deployment, own)

@@ -3,7 +3,7 @@ import type { Clients } from '../kind-client.js'
 import { isReady, type KubeObject } from '../object.js'
 import type { StoreEvent } from '../store.js'
 import {
-  adopt,
+  claim,
   controller,
   isOwnedBy,
   ownerReference,
@@ -46,7 +46,7 @@ export function livingPods(pods: readonly KubeObject[], set: KubeObject): readon
 
 function keepNumber({ sets, pods }: Clients<keyof typeof kinds>, set: KubeObject): void {
   const wanted = numberAt(set, 'spec', 'replicas') ?? 1
-  adopt(pods, set)
+  claim(pods, set)
   const own = livingPods(pods.list(), set)
   for (let missing = wanted - own.length; missing > 0; missing--) pods.create(podOf(set))
   for (const pod of readyLast(own).slice(0, Math.max(0, own.length - wanted))) pods.delete(pod)
