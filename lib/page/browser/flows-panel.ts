@@ -10,8 +10,11 @@ const verdicts = [
   ['no-endpoints', 'no endpoints'],
 ] as const satisfies readonly (readonly [FlowChoice['verdict'], string])[]
 
-/** Lines never change, so each has one row for as long as it is shown. */
-const rows = new Map<string, HTMLElement>()
+/**
+ * Lines never change, so each has one row for as long as it is shown. Another proxy gives the same keys to
+ * other lines.
+ */
+const rows = new Map<FlowView, HTMLElement>()
 let shown: readonly FlowView[] | undefined
 let isHeld = false
 let chosen: FlowChoice = { service: '', from: '', verdict: '' }
@@ -77,15 +80,15 @@ function chip(key: string, value: string, act: () => void): readonly Node[] {
 
 function showRows(flows: readonly FlowView[]): void {
   const place = byId('flows')
-  const kept = new Set(flows.map(({ key }) => key))
-  for (const [key, row] of rows) {
-    if (kept.has(key)) continue
+  const kept = new Set(flows)
+  for (const [flow, row] of rows) {
+    if (kept.has(flow)) continue
     row.remove()
-    rows.delete(key)
+    rows.delete(flow)
   }
   flows.forEach((flow, index) => {
-    const row = rows.get(flow.key) ?? rowOf(flow)
-    rows.set(flow.key, row)
+    const row = rows.get(flow) ?? rowOf(flow)
+    rows.set(flow, row)
     const there = place.children[index] ?? null
     if (row !== there) place.insertBefore(row, there)
   })

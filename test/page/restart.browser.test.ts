@@ -1,0 +1,47 @@
+import { chromium } from 'playwright-core'
+import t from 'tap'
+import { browserFlags, browserPath, hasBrowser, pageIn } from '../lab/playground/opened-page.js'
+import { DashboardSource } from '../../lib/page/dashboard/source.js'
+import { FlowLog } from '../../lib/observe/flows/flow-log.js'
+import { mode as nftables } from '../../lib/modes/nftables/index.js'
+import { PageServer } from '../../lib/page/server.js'
+import { PodNames } from '../../lib/sources/pod-names.js'
+import { testConfig } from '../support/states.js'
+
+const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
+const silent = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} }
+
+/** The page of a proxy that has seen a connection from each of these clients. */
+function proxyThatSaw(...clients: readonly string[]): DashboardSource {
+  const flows = new FlowLog(100, () => '')
+  const line = { event: 'opened', verdict: 'forwarded', why: '', protocol: 'TCP' } as const
+  const way = { service: 'default/web:http', address: '10.96.0.10:80', endpoint: '10.244.2.3:8080' }
+  flows.add(
+    clients.map((ip, at) => ({ ...line, ...way, at, client: `${ip}:40000` })),
+    0,
+  )
+  return new DashboardSource({
+    ...{ mode: 'nftables', nodeName: 'node-1', log: silent, flows, podNames: new PodNames() },
+    current: () => ({ config: testConfig, planner: nftables.planner(testConfig) }),
+    count: () => Promise.resolve([]),
+  })
+}
+
+t.test('an open page shows what a restarted proxy has seen, and no more', { skip }, async (t) => {
+  const before = await PageServer.listen(proxyThatSaw('10.0.0.1', '10.0.0.2', '10.0.0.3'), 0)
+  const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
+  t.teardown(() => browser.close())
+  const { page } = await pageIn(browser, before.url)
+  const rows = page.locator('#flows tr')
+  await rows.nth(2).waitFor()
+  await before.close()
+  const after = await PageServer.listen(
+    proxyThatSaw('10.0.0.8', '10.0.0.9'),
+    Number(new URL(before.url).port),
+  )
+  t.teardown(() => after.close())
+  t.equal(after.url, before.url)
+  await rows.nth(2).waitFor({ state: 'detached' })
+  const clients = await rows.locator('td:nth-child(3)').allInnerTexts()
+  t.same(clients, ['10.0.0.9:40000', '10.0.0.8:40000'])
+})
