@@ -217,13 +217,15 @@ export class PageServer {
     response.writeHead(200, { ...headers, 'content-type': type }).end(content)
   }
 
-  #isOurs(name: string | undefined): boolean {
+  #isOurs(name = ''): boolean {
     const { host } = this.#access
     const isLocal = host === '127.0.0.1' || host === '::1'
     // A page on all addresses accepts only addresses, because any name may resolve to this one.
-    const [, address = ''] = /^\[?([0-9a-fA-F.:]+?)\]?(?::\d+)?$/.exec(name ?? '') ?? []
+    const [, address = ''] = /^\[?([0-9a-fA-F.:]+?)\]?(?::\d+)?$/.exec(name) ?? []
     if (host === '0.0.0.0' || host === '::') return parseIp(address) !== undefined
-    return name === hostPort(host, this.#port) || (isLocal && name === `localhost:${this.#port}`)
+    // Clients leave out the usual port.
+    const whole = /:\d+$/.test(name) ? name : `${name}:${this.#access.tls ? 443 : 80}`
+    return whole === hostPort(host, this.#port) || (isLocal && whole === `localhost:${this.#port}`)
   }
 
   async #command(request: IncomingMessage, response: ServerResponse): Promise<void> {

@@ -4,6 +4,8 @@ import { request as httpRequest } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import { join } from 'node:path'
 import { selfSigned } from '../../lib/lab/apiserver/certificate.js'
+import { dashboardAccess } from '../../lib/page/dashboard/access.js'
+import { PageServer } from '../../lib/page/server.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { kubeProxy, startDaemon } from '../support/live-daemon.js'
 
@@ -20,6 +22,7 @@ interface Asked {
   readonly headers?: Readonly<Record<string, string>>
   readonly command?: object
   readonly tls?: boolean
+  readonly port?: number
 }
 
 interface Answered {
@@ -29,12 +32,18 @@ interface Answered {
 }
 
 /** Sends one request. Of an endless answer it returns the first piece. */
-function ask({ headers = {}, command, tls = false, ...asked }: Asked = {}): Promise<Answered> {
+function ask({
+  headers = {},
+  command,
+  tls = false,
+  port = 8383,
+  ...asked
+}: Asked = {}): Promise<Answered> {
   return new Promise((resolve, reject) => {
     const { path = command ? '/command' : '/' } = asked
     const post = command ? { 'content-type': 'application/json' } : {}
     const options = {
-      ...{ host: '127.0.0.1', port: 8383, path, method: command ? 'POST' : 'GET' },
+      ...{ host: '127.0.0.1', port, path, method: command ? 'POST' : 'GET' },
       ...{ headers: { ...post, ...headers }, rejectUnauthorized: false, agent: false },
     }
     const sent = (tls ? httpsRequest : httpRequest)(options, (response) => {
@@ -148,3 +157,27 @@ t.test(
     await kubeProxy('cleanup')
   },
 )
+
+t.test('the page has an address without its port if that is the usual one', { skip }, async (t) => {
+  const { certificate, key } = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
+  const folder = t.testdir({ 'cert.pem': certificate, 'key.pem': key })
+  const none = { tokenFile: '', tlsCertFile: '', tlsKeyFile: '' }
+  const [tlsCertFile, tlsKeyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
+  const source = { view: () => ({}) as never, subscribe: () => () => undefined }
+  for (const [port, tls, usual] of [
+    [80, false, true],
+    [443, true, true],
+    [443, false, false],
+  ] as const) {
+    const files = { ...none, ...(tls ? { tlsCertFile, tlsKeyFile } : {}) }
+    const access = await dashboardAccess({ host: '127.0.0.1', port }, files)
+    const page = await PageServer.listen(source, port, access)
+    const statusAt = async (host: string) => (await ask({ port, tls, headers: { host } })).status
+    for (const host of ['127.0.0.1', 'localhost']) {
+      t.equal(await statusAt(host), usual ? 200 : 403, `${page.url} as ${host}`)
+      t.equal(await statusAt(`${host}:${port}`), 200, `${page.url} as ${host}:${port}`)
+    }
+    t.equal(await statusAt('evil.example'), 403)
+    await page.close()
+  }
+})
