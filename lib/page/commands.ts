@@ -9,8 +9,6 @@ const senders: readonly Sender[] = ['client-pod', 'node', 'outside', 'backend']
 /** More than any playground has room for; pods without room wait. */
 const maximumReplicas = 100
 
-/** Enough for every object of the playground, and for many that a user pastes. */
-const maximumYaml = 100_000
 const maximumName = 254
 
 type Fields = ReadonlyMap<string, unknown>
@@ -83,7 +81,8 @@ const readers: Readers = {
     whole(one(fields, 'choice', [0, 1, 2, 3]), (choice) => ({ do: 'predict', choice })),
   exercise: (fields) => whole(text(fields, 'id'), (id) => ({ do: 'exercise', id })),
   check: () => ({ do: 'check' }),
-  apply: (fields) => whole(text(fields, 'yaml', maximumYaml), (yaml) => ({ do: 'apply', yaml })),
+  // The server bounds a whole command, and says so to who has pasted too much.
+  apply: (fields) => whole(text(fields, 'yaml', Infinity), (yaml) => ({ do: 'apply', yaml })),
   clear: () => ({ do: 'clear' }),
 }
 

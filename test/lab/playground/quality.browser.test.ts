@@ -129,6 +129,13 @@ t.test('other sites are refused, and hostile names stay text', { skip }, async (
       fetch(`${url}/command`, { method: 'POST', headers, body: JSON.stringify(body) })
     t.equal((await post({ do: 'replicas', count: 1e9 })).status, 400, 'out of range')
     t.equal((await post({ do: 'pod', pod: 'x', action: 'explode' })).status, 400, 'unknown action')
+    for (const [length, answer] of [
+      [125_000, 'read the YAML: there is no object in it'],
+      [135_000, 'the command is too long'],
+    ] as const) {
+      const long = await post({ do: 'apply', yaml: `#${'x'.repeat(length)}` })
+      t.equal(await long.text(), answer, `${length} characters of YAML`)
+    }
     t.equal((await post({ do: 'clear' }, { ...json, origin: 'http://evil.example' })).status, 403)
     t.equal((await post({ do: 'clear' }, { 'content-type': 'text/plain' })).status, 415)
     const policy = (await fetch(url)).headers.get('content-security-policy') ?? ''
