@@ -15,10 +15,12 @@ export function showObjects(view: View): void {
       const option = document.createElement('option')
       option.value = String(index)
       option.textContent = `${line.kind} ${line.namespace === '' ? '' : `${line.namespace}/`}${line.name}`
-      option.selected = chosen !== undefined && sameObject(line, chosen)
       return option
     })
-    byId('object').replaceChildren(...options)
+    const box = byId('object')
+    box.replaceChildren(...options)
+    // None, if the chosen one is gone: a list would show its first line, which could not be chosen then.
+    if (box instanceof HTMLSelectElement) box.selectedIndex = view.objects.findIndex(isChosen)
     objects = view.objects
     if (isFirst) void show(chosen)
   })
@@ -51,8 +53,8 @@ function objectOf({ objects: all, service }: View): ObjectLine | undefined {
   )
 }
 
-function sameObject(one: ObjectLine, other: ObjectLine): boolean {
-  return one.kind === other.kind && one.namespace === other.namespace && one.name === other.name
+function isChosen({ kind, namespace, name }: ObjectLine): boolean {
+  return kind === chosen?.kind && namespace === chosen.namespace && name === chosen.name
 }
 
 async function show(line: ObjectLine | undefined): Promise<void> {
@@ -63,6 +65,7 @@ async function show(line: ObjectLine | undefined): Promise<void> {
   const text = await link().yaml(line)
   // The reader may have chosen or typed something meanwhile, which is newer than this answer.
   if (text !== undefined && chosen === line && box.value === before) box.value = text
+  byId('yaml-said').textContent = text === undefined ? 'it cannot be read; is it gone?' : ''
   const resource = line.kind.toLowerCase()
   const namespace =
     line.namespace === '' || line.namespace === 'default' ? '' : ` -n ${line.namespace}`
@@ -112,9 +115,9 @@ export function connectObjects(latest: () => View | undefined): void {
   byId('yaml-apply').addEventListener('click', () => {
     const text = byId('yaml')
     if (!(text instanceof HTMLTextAreaElement)) return
-    void send({ do: 'apply', yaml: text.value }).then((isFine) => {
+    void send({ do: 'apply', yaml: text.value }).then(async (isFine) => {
+      if (isFine) await show(chosen)
       byId('yaml-said').textContent = isFine ? 'applied' : 'refused, see the top of the page'
-      return isFine ? show(chosen) : undefined
     })
   })
   byId('filter').addEventListener('input', () => {
