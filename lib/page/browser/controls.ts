@@ -171,10 +171,11 @@ function onClick(id: string, command: () => PageCommand): void {
   byId(id).addEventListener('click', () => void send(command()))
 }
 
-function onToggle(id: string, command: (isOn: boolean) => PageCommand): void {
+function onToggle(id: string, command: (isOn: boolean) => PageCommand, undo: () => void): void {
   const box = byId(id)
   box.addEventListener('change', () => {
-    if (box instanceof HTMLInputElement) void send(command(box.checked))
+    if (!(box instanceof HTMLInputElement)) return
+    void send(command(box.checked)).then((isDone) => isDone || undo())
   })
 }
 
@@ -190,10 +191,15 @@ export function connectControls(latest: () => View | undefined): void {
   onClick('fewer', () => ({ do: 'replicas', count: count(-1) }))
   onClick('more', () => ({ do: 'replicas', count: count(1) }))
   onClick('clear', () => ({ do: 'clear' }))
-  onToggle('affinity', (on) => ({ do: 'affinity', on }))
+  // A refusal changes no view, and the browser has changed the box.
+  const undo = () => {
+    const view = latest()
+    if (view) showControls(view)
+  }
+  onToggle('affinity', (on) => ({ do: 'affinity', on }), undo)
   const policy = (on: boolean) => (on ? 'Local' : 'Cluster')
-  onToggle('internal', (on) => ({ do: 'policy', side: 'internal', value: policy(on) }))
-  onToggle('external', (on) => ({ do: 'policy', side: 'external', value: policy(on) }))
+  onToggle('internal', (on) => ({ do: 'policy', side: 'internal', value: policy(on) }), undo)
+  onToggle('external', (on) => ({ do: 'policy', side: 'external', value: policy(on) }), undo)
   byId('ranges-row').addEventListener('submit', (event) => {
     event.preventDefault()
     const box = byId('ranges')

@@ -81,6 +81,13 @@ t.test('every object can be edited as YAML through the API server', { skip }, as
       /no matches for kind "Servant"/,
     )
 
+    const refuse = { status: 409, body: 'not now' }
+    await page.route('**/command', (route) => route.fulfill(refuse), { times: 1 })
+    const internal = page.getByLabel('internal policy Local')
+    await internal.click()
+    await see('#error', 'not now')
+    t.equal(await internal.isChecked(), false, 'what was refused is not shown as done')
+
     const list = page.locator('#object')
     const pods = list.locator('option', { hasText: 'Pod default/' })
     const label = await pods.first().innerText()
