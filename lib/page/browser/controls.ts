@@ -6,10 +6,14 @@ import type { PodView, ServiceType, View } from '../view.js'
 /** Sends a command to the playground; a refusal is shown at the top of the page. */
 export async function send(command: PageCommand): Promise<boolean> {
   const refused = await link().perform(command)
+  showRefusal(refused)
+  return refused === undefined
+}
+
+export function showRefusal(refused: string | undefined): void {
   const error = byId('error')
   error.textContent = refused ?? ''
   error.hidden = refused === undefined
-  return refused === undefined
 }
 
 /** The details are left out where there is no room. */

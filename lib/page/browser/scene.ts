@@ -1,4 +1,5 @@
 import { comparedIn } from './compare-panel.js'
+import { showRefusal } from './controls.js'
 import { link } from './link.js'
 import type { PageCommand } from '../page-command.js'
 import type { ObjectLine, Sender, TargetView, View } from '../view.js'
@@ -23,12 +24,21 @@ export async function openScene(): Promise<void> {
   first = await link().yaml(everything)
   const objects = wanted.get('objects')
   const text = objects === null ? undefined : await unpacked(objects).catch(() => undefined)
-  // A lesson or an exercise replaces all objects, so those of the address come after it.
-  for (const command of begunIn(wanted)) await link().perform(command)
-  if (text !== undefined) await link().perform({ do: 'apply', yaml: text })
+  const refusals = objects === null || text !== undefined ? [] : ['its objects cannot be read']
   const marks = wanted.get('pods')
-  if (marks !== null) await link().perform({ do: 'marks', marks: marks.split(' ') })
-  for (const command of commandsOf(wanted)) await link().perform(command)
+  const commands: readonly PageCommand[] = [
+    // A lesson or an exercise replaces all objects, so those of the address come after it.
+    ...begunIn(wanted),
+    ...(text === undefined ? [] : [{ do: 'apply', yaml: text } as const]),
+    ...(marks === null ? [] : [{ do: 'marks', marks: marks.split(' ') } as const]),
+    ...commandsOf(wanted),
+  ]
+  for (const command of commands) {
+    const refused = await link().perform(command)
+    if (refused !== undefined) refusals.push(refused)
+  }
+  // A link that was cut short must not pass for another cluster.
+  if (refusals.length > 0) showRefusal(`This link shows only a part: ${refusals.join('; ')}.`)
   lastWritten = location.hash
 }
 

@@ -121,8 +121,20 @@ t.test('an address shows the same cluster again', { skip }, async (t) => {
       await see('#targets [aria-pressed=true]', 'NodePort')
       await see('#replicas', '4')
       t.ok(await page.getByLabel('session affinity').isChecked())
+      await page.waitForURL(/mode=nftables/)
+      t.equal(await page.locator('#error').isVisible(), false)
       t.same(complaints, [])
     })
+    const cut = address.replace(/(objects=[^&]{99})[^&]*/, '$1')
+    for (const [wrong, words] of [
+      [cut, /^This link shows only a part: its objects cannot be read\.$/],
+      [`${url}#lesson=nope&mode=ipvs`, 'begin lesson nope: there is no such lesson.'],
+    ] as const) {
+      await withOpenedSite(wrong, async ({ see }) => {
+        await see('#error', words)
+        await see('#status', /running in (nftables|ipvs) mode/)
+      })
+    }
     await withOpenedSite(`${url}#lesson=outside&step=2`, async ({ page, see, press }) => {
       await see('#lessons h3', 'NodePort, LoadBalancer')
       await see('#status', 'running in iptables mode')
