@@ -38,6 +38,7 @@ interface DaemonSet extends Manifest {
     readonly template: {
       readonly spec: {
         readonly containers: readonly {
+          readonly ports: readonly { readonly name: string; readonly containerPort: number }[]
           readonly args: readonly string[]
           readonly securityContext: { readonly capabilities: { readonly add: readonly string[] } }
         }[]
@@ -100,10 +101,27 @@ for (const mode of modes) {
   }
 }
 
+function daemonIn(manifests: string) {
+  const set = parseAllDocuments(manifests).map((of) => of.toJS() as DaemonSet)
+  return set.find(({ kind }) => kind === 'DaemonSet')?.spec.template.spec.containers[0]
+}
+
+t.test('probes and Prometheus ask the ports of the configuration', { skip: noHelm }, (t) => {
+  for (const [config, healthz, metrics] of [
+    ['{}', 10256, 10249],
+    ['{"healthzBindAddress":"[::]:10300","metricsBindAddress":"0.0.0.0:10301"}', 10300, 10301],
+    ['{"metricsBindAddress":""}', 10256, 10249],
+  ] as const) {
+    const { stdout, stderr } = template('--set-json', `config=${config}`)
+    const ports = daemonIn(stdout)?.ports.map(({ name, containerPort }) => [name, containerPort])
+    t.same(Object.fromEntries(ports ?? []), { healthz, metrics }, `${config} ${stderr}`)
+  }
+  t.end()
+})
+
 t.test('with flows the daemon counts connections, and may use the ring', { skip }, (t) => {
   const { stdout } = template('--set', 'mode=nftables,flows=true')
-  const set = parseAllDocuments(stdout).map((of) => of.toJS() as DaemonSet)
-  const daemon = set.find(({ kind }) => kind === 'DaemonSet')?.spec.template.spec.containers[0]
+  const daemon = daemonIn(stdout)
   t.ok(daemon?.securityContext.capabilities.add.includes('BPF'))
   const flags = (daemon?.args ?? []).map((word) => word.replace('--', '').split('='))
   const given = flags.filter(([name]) => name !== 'config')
