@@ -172,6 +172,8 @@ t.test('the schema refuses what the chart does not know, by name', { skip: noHel
     'apiServer.host=::1',
     'maxUnavailable=100%',
     'maxUnavailable=3',
+    // As in a file of values in which every key below it is a comment.
+    'config=null',
   ]) {
     const { status, stderr } = template('--set', given)
     t.equal(status, 0, `${given}: ${stderr}`)

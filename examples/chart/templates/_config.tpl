@@ -14,7 +14,7 @@
 {{- if eq .Values.mode "iptables" }}{{ $_ := set $config "iptables" (dict "localhostNodePorts" false) }}{{ end -}}
 {{- if eq .Values.mode "ipvs" }}{{ $_ := set $config "ipvs" (dict "scheduler" "rr" "strictARP" false) }}{{ end -}}
 {{- if eq .Values.mode "ebpf" }}{{ $_ := set $config "ebpf" (dict "bpffs" "/sys/fs/bpf" "cgroup" "/host/cgroup") }}{{ end -}}
-{{- mergeOverwrite $config (deepCopy .Values.config) | toYaml -}}
+{{- mergeOverwrite $config (deepCopy (.Values.config | default dict)) | toYaml -}}
 {{- end -}}
 
 {{- define "kube-proxy-ts.seccomp" -}}
