@@ -322,10 +322,36 @@ t.test(
   },
 )
 
-t.test('at every width there is room for the words', { skip }, async (t) => {
+/** Names as long as the API takes them, with no place for a line to end. */
+const longNames = `
+apiVersion: v1
+kind: Namespace
+metadata: { name: ${'s'.repeat(63)} }
+---
+apiVersion: v1
+kind: Service
+metadata: { name: ${'n'.repeat(63)}, namespace: ${'s'.repeat(63)} }
+spec:
+  type: LoadBalancer
+  selector: { app: web }
+  ports: [{ name: ${'p'.repeat(15)}, port: 65535 }]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: ${'d'.repeat(50)}, namespace: ${'s'.repeat(63)} }
+spec:
+  selector: { matchLabels: { app: web } }
+  template:
+    metadata: { labels: { app: web } }
+    spec: { containers: [{ name: web, image: web }] }
+`
+
+t.test('at every width there is room for the words, also for long ones', { skip }, async (t) => {
   await withSite(async ({ url }) => {
-    await withOpenedSite(url, async ({ page }) => {
+    await withOpenedSite(url, async ({ page, see, press }) => {
       await page.waitForFunction(`document.querySelectorAll('#pods .ready').length === 3`)
+      const over = () =>
+        page.evaluate('document.documentElement.scrollWidth - document.documentElement.clientWidth')
       for (const width of [1440, 1241, 1240, 1024, 981, 980, 761, 760, 390]) {
         await page.setViewportSize({ width, height: 900 })
         const tall = await page.evaluate<string[]>(
@@ -334,8 +360,7 @@ t.test('at every width there is room for the words', { skip }, async (t) => {
             .map((each) => each.className + ' ' + each.textContent)`,
         )
         t.same(tall, [], `${width}: nothing is in a column of letters`)
-        const over = await page.evaluate('document.documentElement.scrollWidth - innerWidth')
-        t.equal(over, 0, `${width}: nothing sticks out`)
+        t.equal(await over(), 0, `${width}: nothing sticks out`)
         const text = await page.evaluate<number>(`(() => {
           const text = document.querySelector('#picture text')
           const { width, height } = text.ownerSVGElement.viewBox.baseVal
@@ -344,6 +369,18 @@ t.test('at every width there is room for the words', { skip }, async (t) => {
           return scale * Number.parseFloat(getComputedStyle(text).fontSize)
         })()`)
         t.ok(text > 8.5, `${width}: the picture can be read, its text has ${text} px`)
+      }
+      await page.locator('#yaml').fill(longNames)
+      await press('apply')
+      await see('#timeline-title', 'ddd')
+      await page.locator('#services button', { hasText: 'nnn' }).click()
+      await press('nftables')
+      await see('#hops', 'nnn')
+      await page.locator('#ranges').waitFor()
+      // A screen of 1280 px at a zoom of 400 %.
+      for (const width of [1440, 760, 320]) {
+        await page.setViewportSize({ width, height: 900 })
+        t.equal(await over(), 0, `${width}: no long name sticks out`)
       }
     })
   })
