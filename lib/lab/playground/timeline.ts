@@ -154,9 +154,10 @@ export class Timeline {
 
 /**
  * The sync that wrote the rules of the pod: the last one that began before the first connection. An
- * earlier one may be for another change, without the pod.
+ * earlier one may be for another change, without the pod. Without a connection it is the first one: the
+ * last one may be for a change of much later.
  */
-function effective({ syncs, landedAt = Infinity }: Running): DaemonLine | undefined {
+function effective({ syncs, landedAt = -Infinity }: Running): DaemonLine | undefined {
   return syncs.findLast((sync) => beginningOf(sync) <= landedAt + clockMs) ?? syncs[0]
 }
 

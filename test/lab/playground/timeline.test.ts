@@ -8,12 +8,18 @@ import {
 } from '../../../lib/lab/playground/timeline.js'
 import { createApiServer } from '../../../lib/lab/apiserver/server.js'
 
-/** A pod becomes ready at 1000 and is listed at 1001. `act` says what the daemon logs, and when. */
-async function follow(act: (say: (message: string, at: number, sync?: object) => void) => void) {
+/**
+ * A pod becomes ready at 1000 and is listed at 1001. `act` says what the daemon logs, and when. At the end a
+ * connection reaches the pod, or none does.
+ */
+async function follow(
+  act: (say: (message: string, at: number, sync?: object) => void) => void,
+  isReached = true,
+) {
   const api = createApiServer({ runtime: undefined })
   let now = 1000
   let land: () => void = () => undefined
-  const landed = new Promise<boolean>((resolve) => (land = () => resolve(true)))
+  const landed = new Promise<boolean>((resolve) => (land = () => resolve(isReached)))
   const timeline = new Timeline({
     store: api.registry.store,
     now: () => now,
@@ -43,7 +49,7 @@ async function follow(act: (say: (message: string, at: number, sync?: object) =>
   now = 2020
   land()
   const steps = () => new Map(timeline.view?.steps.map(({ name, atMs }) => [name, atMs]))
-  while (!steps().has('first connection')) await delay(10)
+  while (!steps().has('first connection') && timeline.view?.note === '') await delay(10)
   stop()
   return steps()
 }
@@ -83,4 +89,25 @@ t.test('lines of another IP family and earlier lines do not count', async (t) =>
   })
   t.equal(steps.get('kernel'), 10)
   t.equal(steps.get('watch event'), 2)
+})
+
+t.test('a pod that no connection reaches was written by the first sync', async (t) => {
+  const steps = await follow((say) => {
+    say(changeSeen, 1020)
+    say(syncMeasured, 1040)
+    // The pod that it replaces is gone.
+    say(changeSeen, 2500)
+    say(syncMeasured, 2520)
+  }, false)
+  t.same(
+    [...steps],
+    [
+      ['pod ready', 0],
+      ['EndpointSlice', 1],
+      ['watch event', 20],
+      ['sync', 37],
+      ['plan', 38],
+      ['kernel', 40],
+    ],
+  )
 })
