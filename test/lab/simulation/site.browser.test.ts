@@ -59,6 +59,9 @@ t.test('a cluster in the browser: every mode, more and fewer pods', { skip }, as
         await press('One replica fewer')
         await see('#replicas', left)
       }
+      await page.locator('#fewer[aria-disabled=true]').waitFor()
+      await page.waitForTimeout(100)
+      t.equal(await page.evaluate('document.activeElement.id'), 'fewer', 'the focus stays')
       await pods(0)
       await press('Send request')
       await see('#log', 'refused')
