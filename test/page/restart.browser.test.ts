@@ -35,6 +35,9 @@ t.test('an open page shows what a restarted proxy has seen, and no more', { skip
   const rows = page.locator('#flows tr')
   await rows.nth(2).waitFor()
   await before.close()
+  await page.locator('#status', { hasText: 'waiting for it' }).waitFor()
+  await page.getByRole('button', { name: 'outside', exact: true }).click()
+  await page.locator('#error', { hasText: 'has ended or does not answer' }).waitFor()
   const after = await PageServer.listen(
     proxyThatSaw('10.0.0.8', '10.0.0.9'),
     Number(new URL(before.url).port),
@@ -44,4 +47,5 @@ t.test('an open page shows what a restarted proxy has seen, and no more', { skip
   await rows.nth(2).waitFor({ state: 'detached' })
   const clients = await rows.locator('td:nth-child(3)').allInnerTexts()
   t.same(clients, ['10.0.0.9:40000', '10.0.0.8:40000'])
+  t.equal(await page.locator('#error').isVisible(), false, 'nothing says any more that it is gone')
 })

@@ -1,6 +1,6 @@
 import { animatePackets, connectMotion } from './packets.js'
 import { byId, element, drawIfChanged } from './element.js'
-import { connectControls, showControls } from './controls.js'
+import { connectControls, showControls, showRefusal } from './controls.js'
 import { connectComparison, showComparison } from './compare-panel.js'
 import { connectObjects, showObjects } from './yaml-panel.js'
 import { drawPicture } from './picture.js'
@@ -104,6 +104,7 @@ export function openPage(link: PageLink): void {
   }
   let hasBegun = false
   let isOpened = false
+  let isLost = false
   const drawSoon = atNextFrame(() => {
     if (!latest) return
     show(latest)
@@ -113,11 +114,15 @@ export function openPage(link: PageLink): void {
     (view) => {
       latest = view
       drawSoon()
+      // A command that failed meanwhile has said that the server is gone.
+      if (isLost) showRefusal(undefined)
+      isLost = false
       if (!link.isLocal || hasBegun || view.busy !== '') return
       hasBegun = true
       void openScene().then(() => (isOpened = true))
     },
     (words) => {
+      isLost = true
       byId('status').textContent = words
       byId('status').className = 'busy'
     },
