@@ -49,3 +49,36 @@ t.test('an open page shows what a restarted proxy has seen, and no more', { skip
   t.same(clients, ['10.0.0.9:40000', '10.0.0.8:40000'])
   t.equal(await page.locator('#error').isVisible(), false, 'nothing says any more that it is gone')
 })
+
+t.test(
+  'a hidden page follows nothing, and sees everything when it is shown again',
+  { skip },
+  async (t) => {
+    const server = await PageServer.listen(proxyThatSaw('10.0.0.1'), 0)
+    const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
+    t.teardown(() => browser.close())
+    const { page } = await pageIn(browser, server.url)
+    const rows = page.locator('#flows tr')
+    await rows.first().waitFor()
+    const turn = (isHidden: boolean) =>
+      page.evaluate(`
+      Object.defineProperty(document, 'hidden', { value: ${isHidden}, configurable: true })
+      document.dispatchEvent(new Event('visibilitychange'))
+    `)
+    await turn(true)
+    await server.close()
+    const after = await PageServer.listen(
+      proxyThatSaw('10.0.0.8', '10.0.0.9'),
+      Number(new URL(server.url).port),
+    )
+    t.teardown(() => after.close())
+    let asked = 0
+    page.on('request', () => asked++)
+    await page.waitForTimeout(4000)
+    t.equal(asked, 0)
+    t.equal(await rows.count(), 1)
+    await turn(false)
+    await rows.nth(1).waitFor()
+    t.equal(asked, 1)
+  },
+)

@@ -25,7 +25,21 @@ export const serverLink: PageLink = {
   follow,
 }
 
+/**
+ * Follows while the page is seen. Hidden pages would keep the server at work, and six of them would
+ * use all connections that a browser makes to it.
+ */
 function follow(show: (view: View) => void, lost: (words: string) => void): void {
+  let events: EventSource | undefined
+  const turn = () => {
+    events?.close()
+    events = document.hidden ? undefined : followNow(show, lost)
+  }
+  document.addEventListener('visibilitychange', turn)
+  turn()
+}
+
+function followNow(show: (view: View) => void, lost: (words: string) => void): EventSource {
   const events = new EventSource('events')
   let latest: View | undefined
   const services = new KeptLines<ServiceLine>(sorted)
@@ -49,6 +63,7 @@ function follow(show: (view: View) => void, lost: (words: string) => void): void
         : `${gone}; waiting for it …`,
     ),
   )
+  return events
 }
 
 /** Lines by their keys; a frame holds those that have changed. */
