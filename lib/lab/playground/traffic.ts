@@ -61,6 +61,7 @@ export class Traffic {
   async send(count: number): Promise<void> {
     const { next } = this.#options
     refuseSctp(next())
+    refuseNothing(next())
     for (let left = count; left > 0;) {
       const request = next()
       const size = request.protocol === 'UDP' ? 1 : Math.min(batch, left)
@@ -162,4 +163,12 @@ function refuseSctp({ protocol, destination, port }: TrafficRequest): void {
   throw new ConfigError(
     `send to ${destination}:${port}: the Service is SCTP, and the playground sends TCP and UDP only; its way and its rules are shown`,
   )
+}
+
+/** While requests are kept on, a Service or a pod may still come. One request would go unheard. */
+function refuseNothing({ room, destination }: TrafficRequest): void {
+  if (destination === '') {
+    throw new ConfigError('send a request: there is no such Service or address; choose another')
+  }
+  if (room === undefined) throw new ConfigError('send a request: no pod can send it; add one')
 }

@@ -118,6 +118,21 @@ t.test('marks of a hostile link change nothing, and none is too many', async (t)
   t.equal(playground.view().marks.length, 3, 'each pod takes one, on any node')
 })
 
+t.test('a request without a sender or an address is refused with the reason', async (t) => {
+  const playground = await opened(t)
+  const send = () => playground.perform({ do: 'send', count: 1 })
+  await playground.perform({ do: 'sender', sender: 'backend' })
+  await playground.perform({ do: 'replicas', count: 0 })
+  await until(playground, ({ pods }) => pods.length === 0)
+  await t.rejects(send(), /no pod can send it/)
+  await playground.perform({ do: 'sender', sender: 'node' })
+  await send()
+  const spec = 'spec: { type: ExternalName, externalName: example.org }'
+  const yaml = `apiVersion: v1\nkind: Service\nmetadata: { name: web }\n${spec}\n`
+  await playground.perform({ do: 'apply', yaml })
+  await t.rejects(send(), /there is no such Service or address/)
+})
+
 t.test('a link has what was written by hand, in the namespaces where it is', async (t) => {
   const one = await opened(t)
   const object = (apiVersion: string, kind: string, metadata: string, spec = '') =>
