@@ -42,8 +42,9 @@ t.test('without a server the page says so, in words for playgrounds and nodes', 
       sources = [...sources, this]
     }
   }
-  Object.assign(globalThis, { EventSource: Source })
-  t.teardown(() => Reflect.deleteProperty(globalThis, 'EventSource'))
+  const browser = { EventSource: Source, document: new EventTarget() }
+  Object.assign(globalThis, browser)
+  t.teardown(() => Object.keys(browser).map((name) => Reflect.deleteProperty(globalThis, name)))
   const told: string[] = []
   serverLink.follow(
     () => undefined,
