@@ -242,6 +242,22 @@ t.test('the old process goes on if the new one dies during the takeover', { skip
   }),
 )
 
+t.test('a successor that ends before it takes over leaves the rules', { skip }, (t) =>
+  withProxyWorld('false-start', async ({ world, folder }) => {
+    await write(folder, 'all.yaml', service, ...slices)
+    const first = runProxy(world, inFolder(folder))
+    await stopping(first, async () => {
+      await until('a place to ask', () => hasPlace(world, folder))
+      const rules = await proxyPorts(world)
+      // It never knows the objects, so it never asks for the listeners.
+      const second = runProxy(world, [...inFolder(folder, join(folder, 'later')), '--takeover'])
+      await stopping(second, () => until('it runs', () => /worker is ready/.test(second.output())))
+      t.same(await proxyPorts(world), rules)
+    })
+    t.notOk(await proxyPorts(world), 'the first removes them')
+  }),
+)
+
 t.test('a second process without --takeover takes nothing from the first', { skip }, (t) =>
   withProxyWorld('bystander', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)

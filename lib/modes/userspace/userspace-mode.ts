@@ -36,6 +36,7 @@ import { Taker } from './takeover/taker.js'
 /** Rules are checked every `syncPeriod`, but at least this often, to be repaired within 10 s. */
 const longestCheckMs = 8000
 const checkAgainMs = 2000
+const nothingDone: Applied = { full: false, bytes: 0, objects: 0, failed: [] }
 
 interface Family {
   readonly portals: Portals
@@ -140,9 +141,10 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     return this.#turns.take(async () => {
       const family = this.#families.get(plan.family)
       if (!family) throw new ConfigError(`apply ${plan.family}: the mode was not made for it`)
-      if (this.#isHandedOver) return { full: false, bytes: 0, objects: 0, failed: [] }
+      if (this.#isHandedOver) return nothingDone
       return this.#known[plan.family].update(async (previous) => {
         if (this.#taker) this.#listeners.receive(await this.#taker.take())
+        if (this.#isHandedOver) return { now: plan, result: nothingDone }
         const result = await family.applier.apply(plan, previous)
         if (this.#starting.has(plan.family)) {
           await this.#removeOtherPortals(plan.family, family.portals)
@@ -177,12 +179,13 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   /**
    * Removes the rules, so that no new client is sent here, and lets connections finish. Kernel
    * modes leave their rules (L17), but the rules of this mode lead to a process that is about to
-   * end. They stay only when another process has taken the listeners over.
+   * end. They stay only when another process has the listeners: a later one has taken them over, or
+   * this one has not taken over yet.
    */
   close(): Promise<void> {
     this.#isLeaving = true
     this.#giver?.close()
-    this.#taker?.close()
+    if (this.#taker?.close() === true) this.#isHandedOver = true
     return this.#turns.take(async () => {
       await this.#removePortals(async (portals, family) => {
         await this.#flows.forget(family, await portals.remove())

@@ -1,11 +1,10 @@
 import { existsSync, mkdirSync, rmdirSync, rmSync } from 'node:fs'
 import { messageOf } from '../../../errors.js'
-import { SystemCallError } from '../../../kernel/sockets/errno.js'
 import { loadLibc, type Libc } from '../../../kernel/sockets/libc.js'
 import { PacketServer, PacketSocket } from '../../../kernel/sockets/packet-socket.js'
 import type { Log } from '../../mode.js'
 import type { GivenListener } from '../listeners/listeners.js'
-import { read, say, sendListeners, takeoverPath, version } from './protocol.js'
+import { isServed, read, say, sendListeners, takeoverPath, version } from './protocol.js'
 
 /**
  * Calls `hand` with copies of all sockets while the mode does nothing else. When `hand` resolves to
@@ -115,15 +114,5 @@ export async function removeTakeoverFolder(folder: string): Promise<void> {
     rmdirSync(folder)
   } catch {
     // Missing, in use, of another owner, or a mount of a container: then it is not ours to remove.
-  }
-}
-
-function isServed(libc: Libc, path: string): boolean {
-  try {
-    PacketSocket.connect(libc, path).close()
-    return true
-  } catch (error) {
-    if (error instanceof SystemCallError) return false
-    throw error
   }
 }

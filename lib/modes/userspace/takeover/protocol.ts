@@ -1,11 +1,8 @@
 import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import { messageOf } from '../../../errors.js'
-import {
-  maxDescriptors,
-  type Packet,
-  type PacketSocket,
-} from '../../../kernel/sockets/packet-socket.js'
+import type { Libc } from '../../../kernel/sockets/libc.js'
+import { maxDescriptors, PacketSocket, type Packet } from '../../../kernel/sockets/packet-socket.js'
 import type { GivenListener } from '../listeners/listeners.js'
 
 /*
@@ -32,6 +29,16 @@ interface Message {
 /** Every network namespace has its own listeners, and so its own path. */
 export function takeoverPath(folder: string): string {
   return join(folder, `userspace-${statSync('/proc/thread-self/ns/net').ino}.sock`)
+}
+
+/** Whether a process waits at the path. Without libc no process can be asked. */
+export function isServed(libc: Libc | undefined, path: string): boolean {
+  try {
+    if (libc) PacketSocket.connect(libc, path).close()
+    return libc !== undefined
+  } catch {
+    return false
+  }
 }
 
 export function say(

@@ -4,7 +4,7 @@ import { loadLibc, type Libc } from '../../../kernel/sockets/libc.js'
 import { PacketSocket } from '../../../kernel/sockets/packet-socket.js'
 import type { Log } from '../../mode.js'
 import type { GivenListener } from '../listeners/listeners.js'
-import { read, readListeners, say, takeoverPath, version } from './protocol.js'
+import { isServed, read, readListeners, say, takeoverPath, version } from './protocol.js'
 import { claimSuccession, type Succession } from './succession.js'
 
 /**
@@ -82,13 +82,18 @@ export class Taker {
 
   /**
    * Frees the lock, so that another process can take over from now on. A call before
-   * {@link Taker.done} gives up: the old process takes its listeners back.
+   * {@link Taker.done} gives up: the old process keeps its listeners, or takes them back. Answers
+   * whether there is such a process.
    */
-  close(): void {
+  close(): boolean {
+    const isAsked = this.#socket !== undefined
+    const isLeft = isAsked || (this.#mayAsk && isServed(this.#libc, takeoverPath(this.#folder)))
+    this.#mayAsk = false
     this.#socket?.close()
     this.#socket = undefined
     this.#succession?.release()
     this.#succession = undefined
+    return isLeft
   }
 
   async #receive(socket: PacketSocket): Promise<readonly GivenListener[]> {
