@@ -1,5 +1,5 @@
 /** The longest time of a timer, 24 days. A timer for more fires after 1 ms instead. */
-const longestTimerMs = 2 ** 31 - 1
+export const longestTimerMs = 2 ** 31 - 1
 
 /** Ends a pause early. A ring while nobody waits ends the next pause at once. */
 export class Bell {

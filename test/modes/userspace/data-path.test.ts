@@ -396,6 +396,19 @@ function tcpTests(t: Test, create: Create): void {
     t.match(bench.path.takeCounts(), [{ active: 0, endpoints: traffic }], 'all are counted')
   })
 
+  t.test('drain: more weeks than a timer can wait cut nothing', async (t) => {
+    const bench = await openBench(t, create, { tcp: ['a'] })
+    const client = dial(bench.port)
+    client.write('name?')
+    await once(client, 'data')
+    const drained = bench.path.drain(720 * 3_600_000)
+    await sleep(50)
+    client.write('name?')
+    t.equal(String((await once(client, 'data'))[0]), 'a')
+    client.end()
+    await drained
+  })
+
   t.test('drain: a client that does not read does not delay it', async (t) => {
     const bench = await openBench(t, create, {
       serve: (socket) => socket.write(Buffer.alloc(32_000_000)),

@@ -1,3 +1,4 @@
+import { pause } from '../../../async.js'
 import { messageOf } from '../../../errors.js'
 import { loadLibc } from '../../../kernel/sockets/libc.js'
 import { Sockets } from '../../../kernel/sockets/sockets.js'
@@ -131,11 +132,12 @@ class ListenersDataPath implements DataPath {
     this.#isLeaving = true
     for (const key of this.#open.keys()) this.close(key)
     const draining = [...this.#stopping]
-    const timer = setTimeout(() => {
+    const idle = new AbortController()
+    void pause(graceMs, idle.signal).then(() => {
       for (const listener of draining) listener.cut()
-    }, graceMs)
+    })
     await Promise.all(draining.map((listener) => listener.idle))
-    clearTimeout(timer)
+    idle.abort()
     this.#drained()
   }
 

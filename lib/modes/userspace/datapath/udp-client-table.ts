@@ -1,3 +1,4 @@
+import { longestTimerMs } from '../../../async.js'
 import { maxUdpClients } from './data-path.js'
 import { RecencyList, type Recent } from './recency-list.js'
 
@@ -85,7 +86,8 @@ export class UdpClientTable<T extends TableClient<T>> {
   #arm(delayMs: number): void {
     clearTimeout(this.#timer)
     this.#dueAt = this.#now() + delayMs
-    this.#timer = setTimeout(() => this.#sweep(), Math.max(delayMs, shortestSweepMs))
+    const waitMs = Math.min(Math.max(delayMs, shortestSweepMs), longestTimerMs)
+    this.#timer = setTimeout(() => this.#sweep(), waitMs)
     this.#timer.unref()
   }
 
