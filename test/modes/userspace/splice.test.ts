@@ -110,40 +110,52 @@ t.test('the number of pipes is bounded, and they count as descriptors', async (t
   t.equal(descriptors.left, 1000 - 2, 'the one in use is not shed')
 })
 
-t.test('urgent data does not stop the flow', async (t) => {
-  const libc = await loadLibc()
-  const sockets = new Sockets(libc)
-  const memory = allocateNative(libc, 64)
-  let text = ''
-  const server = createServer((socket) => {
-    socket.on('data', (chunk: Buffer) => (text += chunk.toString()))
-    socket.on('end', () => socket.end())
-  }).listen(0, ip)
-  await once(server, 'listening')
-  const address = server.address()
-  const { path, port } = open(typeof address === 'object' && address ? address.port : 0)
-  const fd = sockets.open(addressFamilies.IPv4, 'stream')
-  sockets.connect(fd, encodeAddress({ ip, port: await port }))
-  const urgent = 1
-  const say = async (words: string, flags: number) => {
-    memory.bytes.write(words)
-    t.equal(libc.send(fd, memory.address, words.length, flags), words.length)
+for (const bulk of [0, 8 << 20]) {
+  t.test(`urgent data behind ${bulk} bytes does not stop the flow`, async (t) => {
+    const libc = await loadLibc()
+    const sockets = new Sockets(libc)
+    const memory = allocateNative(libc, 1 << 17)
+    let text = ''
+    let received = 0
+    const server = createServer((socket) => {
+      socket.on('data', (chunk: Buffer) => {
+        received += chunk.length
+        text = `${text}${chunk.toString()}`.slice(-14)
+      })
+      socket.on('end', () => socket.end())
+    }).listen(0, ip)
+    await once(server, 'listening')
+    const address = server.address()
+    const { path, port } = open(typeof address === 'object' && address ? address.port : 0)
+    const fd = sockets.open(addressFamilies.IPv4, 'stream')
+    sockets.connect(fd, encodeAddress({ ip, port: await port }))
+    const urgent = 1
+    const say = async (words: string, flags: number) => {
+      memory.bytes.write(words)
+      t.equal(libc.send(fd, memory.address, words.length, flags), words.length)
+      await sleep(20)
+    }
     await sleep(20)
-  }
-  await sleep(20)
-  await say('before', 0)
-  // The out-of-band byte is lost, as in every relay that does not read such bytes.
-  memory.bytes.write('abcX')
-  libc.send(fd, memory.address, 4, urgent)
-  memory.bytes.write('after')
-  libc.send(fd, memory.address, 5, 0)
-  sockets.finishSending(fd)
-  while (!text.endsWith('after')) await sleep(5)
-  t.equal(text, 'beforeabcafter')
-  sockets.close(fd)
-  server.close()
-  await path.drain(1000)
-})
+    for (let left = bulk; left > 0;) {
+      const sent = libc.send(fd, memory.address, Math.min(left, memory.bytes.length), 0)
+      if (sent > 0) left -= sent
+      else await sleep(1)
+    }
+    await say('before', 0)
+    // The out-of-band byte is lost, as in every relay that does not read such bytes.
+    memory.bytes.write('abcX')
+    libc.send(fd, memory.address, 4, urgent)
+    memory.bytes.write('after')
+    libc.send(fd, memory.address, 5, 0)
+    sockets.finishSending(fd)
+    while (!text.endsWith('after')) await sleep(5)
+    t.equal(text, 'beforeabcafter')
+    t.equal(received, bulk + text.length)
+    sockets.close(fd)
+    server.close()
+    await path.drain(1000)
+  })
+}
 
 t.test('an abort closes also what a mistake has left open', async (t) => {
   const server = createServer((socket) => socket.on('error', () => undefined)).listen(0, ip)

@@ -63,7 +63,8 @@ export class Flow {
       const flushed = this.#flush()
       if (flushed !== 0) return this.#settle(flushed, limit)
       if (!this.#from.mayRead) return this.#settle(-errno.EAGAIN, limit)
-      const moved = this.#isBulk ? this.#splice() : this.#copy()
+      // A splice never gets past urgent data.
+      const moved = this.#isBulk && !this.#from.hasUrgent ? this.#splice() : this.#copy()
       if (moved === 0) {
         this.#releasePipe()
         this.isFinished = true
@@ -158,8 +159,10 @@ export class Flow {
     const pipe = (this.#pipe ??= pool.take())
     if (!pipe) return this.#copy()
     const count = pipes.fill(pipe, this.#from.fd, pipeBytes)
+    // This may be the end, or urgent data that no event has told of yet.
+    if (count === 0) return this.#copy()
     if (count === -errno.EAGAIN) this.#from.mayRead = false
-    if (count <= 0) return count
+    if (count < 0) return count
     this.#inPipe = count
     const emptied = this.#emptyPipe()
     return emptied < 0 ? emptied : count
