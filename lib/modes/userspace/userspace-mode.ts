@@ -55,7 +55,8 @@ interface Parts {
 /** The live mode: listeners on worker threads, and rules or addresses that lead to them. */
 export class UserspaceMode implements Mode<UserspacePlan> {
   readonly cleansFlows = true
-  readonly plan: Mode<UserspacePlan>['plan']
+  plan: Mode<UserspacePlan>['plan']
+  readonly #direct: ReadonlySet<IpFamily>
   #settings: UserspaceSettings
   readonly #context: ModeContext
   readonly #run: Run | undefined
@@ -88,7 +89,8 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#settings = settings
     this.#context = context
     const direct = [...portals].filter(([, { listensDirectly }]) => listensDirectly)
-    this.plan = userspacePlanner(settings, new Set(direct.map(([family]) => family)))
+    this.#direct = new Set(direct.map(([family]) => family))
+    this.plan = userspacePlanner(settings, this.#direct)
     const sourceSwitch = new SourceSwitch()
     const listeners = createListeners(settings, context, sourceSwitch.shared)
     this.#listeners = listeners
@@ -159,11 +161,13 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     forgetAll(this.#known)
   }
 
-  /** Only the time between checks and the time to drain change while the mode runs. */
+  /** Other settings than these do not change while the mode runs. */
   reconfigure(config: Config): boolean {
-    const { syncPeriodMs, drainTimeoutMs } = userspaceSettings(config)
-    this.#settings = { ...this.#settings, syncPeriodMs, drainTimeoutMs }
-    return false
+    const { syncPeriodMs, drainTimeoutMs, masqueradesAll } = userspaceSettings(config)
+    const isPlannedAnew = masqueradesAll !== this.#settings.masqueradesAll
+    this.#settings = { ...this.#settings, syncPeriodMs, drainTimeoutMs, masqueradesAll }
+    if (isPlannedAnew) this.plan = userspacePlanner(this.#settings, this.#direct)
+    return isPlannedAnew
   }
 
   async run(signal: AbortSignal): Promise<void> {

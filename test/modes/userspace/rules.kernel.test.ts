@@ -6,6 +6,7 @@ import { readdirSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { setImmediate, setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
+import { configWith } from '../../../lib/config/load.js'
 import { KernelError } from '../../../lib/errors.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
 import { UserspaceMode } from '../../../lib/modes/userspace/userspace-mode.js'
@@ -89,6 +90,7 @@ async function openMode(t: Test, run: Run = runProgram, own: Partial<UserspaceSe
   t.teardown(close)
   const cluster = states('IPv4', {}, ['127.0.0.1', nodeIp, otherIp])
   return {
+    mode,
     cluster,
     restores,
     close,
@@ -98,6 +100,21 @@ async function openMode(t: Test, run: Run = runProgram, own: Partial<UserspaceSe
     },
   }
 }
+
+t.test('iptables.masqueradeAll changes while the mode runs', { skip }, async (t) => {
+  const { mode, cluster } = await openMode(t)
+  cluster.put(service({ clusterIp, endpoints: [{ ip: otherIp, port: 1 }] }))
+  const state = cluster.take()
+  const hidesAll = () =>
+    [...mode.plan(state).services.values()].map(
+      ({ listeners }) => listeners[0]?.spec.source?.masqueradesAll,
+    )
+  t.same(hidesAll(), [false])
+  const changed = configWith({ 'iptables.masqueradeAll': true })
+  t.equal(mode.reconfigure(changed), true, 'it asks for a sync of everything')
+  t.same(hidesAll(), [true])
+  t.equal(mode.reconfigure(changed), false)
+})
 
 t.test('US05: a new process keeps the old rules until it can replace them', { skip }, async (t) => {
   const web = service({ clusterIp, endpoints: [await openEndpoint(t, 'web')] })
