@@ -47,8 +47,12 @@ class FileParser {
       prettyErrors: false,
       merge: true,
     })
-    for (const error of document.errors) {
-      this.#problems.push(`${this.#place(error.pos[0])}: ${error.message}`)
+    for (const { code, message, pos } of document.errors) {
+      const place = this.#place(pos[0])
+      // Kubernetes reads the first document, and ends there.
+      if (code === 'MULTIPLE_DOCS')
+        this.#warnings.push(`${place}: not read: only the first document counts`)
+      else this.#problems.push(`${place}: ${message}`)
     }
     throwProblems(this.#problems)
     if (!isMap(document.contents)) {

@@ -183,6 +183,13 @@ configSyncPeriod: 15
   t.end()
 })
 
+t.test('only the first document of a file counts, as for Kubernetes', (t) => {
+  const { config, warnings } = load([], 'mode: nftables\n---\nmode: [ipvs\n---\n')
+  t.equal(config.mode, 'nftables')
+  t.match(warnings, ['kp.yaml:4: not read: only the first document counts'])
+  t.end()
+})
+
 t.test('YAML 1.1 booleans, JSON and quantities are read as Kubernetes reads them', (t) => {
   const { config } = load([], 'iptables: {masqueradeAll: yes, localhostNodePorts: off}\n')
   t.equal(config.iptables.masqueradeAll, true)
