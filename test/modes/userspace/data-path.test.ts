@@ -333,6 +333,7 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(await errorOf(dial(bench.port)), 'ECONNREFUSED')
     client.write('name?')
     t.equal(String((await once(client, 'data'))[0]), 'a', 'the old one lives on')
+    t.same(bench.path.takeCounts(), [], 'and is not counted for a Service that is gone')
     client.end()
     await once(client, 'end')
     await bench.settled()

@@ -86,7 +86,7 @@ class ListenersDataPath implements DataPath {
   readonly #drained: () => void
   readonly #aborted: (() => void) | undefined
   readonly #open = new Map<string, Listener>()
-  /** Listeners that have stopped, while their connections go on and have bytes to report. */
+  /** Listeners that have stopped, while their connections go on. */
   readonly #stopping = new Set<Listener>()
   /** Counts of listeners that are idle for good, while the process is about to end. */
   #last: ListenerCounts[] = []
@@ -108,6 +108,8 @@ class ListenersDataPath implements DataPath {
     const listener = this.#create(spec)
     const port = await listener.listen()
     this.#open.set(spec.key, listener)
+    // Listeners that were handed over may come back.
+    this.#isLeaving = false
     return port
   }
 
@@ -159,11 +161,9 @@ class ListenersDataPath implements DataPath {
   takeCounts(): readonly ListenerCounts[] {
     const last = this.#last
     this.#last = []
-    return last.concat(
-      [...this.#open.values(), ...this.#stopping].flatMap(
-        (listener) => listener.takeCounts() ?? [],
-      ),
-    )
+    // A closed listener's numbers are gone, and a late report would bring them back for good.
+    const counted = [...this.#open.values(), ...(this.#isLeaving ? this.#stopping : [])]
+    return last.concat(counted.flatMap((listener) => listener.takeCounts() ?? []))
   }
 
   #stop(key: string, how: 'stop' | 'handOver'): void {
@@ -174,7 +174,6 @@ class ListenersDataPath implements DataPath {
     this.#stopping.add(listener)
     void listener.idle.then(() => {
       this.#stopping.delete(listener)
-      // At other times its Service is gone, and the numbers with it.
       const counts = this.#isLeaving ? listener.takeCounts() : undefined
       if (counts) this.#last.push(counts)
     })
