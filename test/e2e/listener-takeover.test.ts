@@ -1,6 +1,6 @@
 import t from 'tap'
 import { once } from 'node:events'
-import { mkdir, mkdtemp } from 'node:fs/promises'
+import { mkdir, mkdtemp, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
@@ -238,6 +238,43 @@ t.test('the old process goes on if the new one dies during the takeover', { skip
       t.equal(await ask(), 'reply', 'a client that came meanwhile waited')
       await until('it says so', () => /taking them back/.test(first.output()))
       t.equal(await ask(), 'reply')
+    })
+  }),
+)
+
+/** A folder of programs that cannot load the match `socket`, as without the kernel module. */
+async function withoutSocketMatch(folder: string): Promise<string> {
+  const path = process.env['PATH'] ?? ''
+  const script = `#!/bin/sh
+text=$(cat)
+case "$text" in *socket*) echo "Couldn't load match socket" >&2; exit 2 ;; esac
+export PATH='${path}'
+printf '%s\\n' "$text" | "\${0##*/}" "$@"
+`
+  const programs = await mkdtemp(join(folder, 'programs-'))
+  for (const program of ['iptables', 'ip6tables']) {
+    for (const name of [`${program}-restore`, `${program}-nft-restore`]) {
+      await writeFile(join(programs, name), script, { mode: 0o755 })
+    }
+  }
+  return `${programs}:${path}`
+}
+
+t.test('a successor whose first sync fails gives the listeners back', { skip }, (t) =>
+  withProxyWorld('give-back', async ({ world, folder }) => {
+    await write(folder, 'all.yaml', service, ...slices)
+    const first = runProxy(world, [...inFolder(folder), '--userspace-source-address', 'hide'])
+    await stopping(first, async () => {
+      await until('a place to ask', () => hasPlace(world, folder))
+      const keeping = [...inFolder(folder), '--takeover', '--userspace-source-address', 'keep']
+      const by = ['env', `PATH=${await withoutSocketMatch(folder)}`]
+      const second = runProxy(world, keeping, undefined, by)
+      await stopping(second, () => until('it ends', () => !second.isRunning()))
+      t.equal(second.exitCode(), 1)
+      t.match(second.output(), /took listeners over/)
+      t.match(second.output(), /keep: .*match socket/)
+      const flow = { protocol: 'TCP', host: clusterIps[0], port: 80, timeoutMs: 10_000 } as const
+      t.equal((await world.agent('client-pod').flow(flow))[0]?.outcome, 'reply')
     })
   }),
 )

@@ -1,6 +1,7 @@
 import { pause, Turns } from '../../async.js'
-import { ConfigError, messageOf } from '../../errors.js'
+import { ConfigError, messageOf, type KernelError } from '../../errors.js'
 import type { Config } from '../../config/config.js'
+import { kernelError } from '../../kernel/command.js'
 import type { Run } from '../../kernel/iptables.js'
 import { farewellsSent } from '../../kernel/sockets/listening.js'
 import { type IpFamily } from '../../state/ip.js'
@@ -73,6 +74,8 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   #isLeaving = false
   /** Another process has the listeners now. */
   #isHandedOver = false
+  /** Why the first sync failed after another process had given its listeners. */
+  #failure: KernelError | undefined
   readonly #known = knownByFamily<UserspacePlan>()
   /** Applying, checking, handing over and closing never overlap. */
   readonly #turns = new Turns()
@@ -147,7 +150,9 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       return this.#known[plan.family].update(async (previous) => {
         if (this.#taker) this.#listeners.receive(await this.#taker.take())
         if (this.#isHandedOver) return { now: plan, result: nothingDone }
-        const result = await family.applier.apply(plan, previous)
+        const result = await family.applier
+          .apply(plan, previous)
+          .catch((error: unknown) => this.#giveBack(error))
         if (this.#starting.has(plan.family)) {
           await this.#removeOtherPortals(plan.family, family.portals)
         }
@@ -155,6 +160,16 @@ export class UserspaceMode implements Mode<UserspacePlan> {
         return { now: plan, result }
       })
     })
+  }
+
+  /** Nobody would serve, because the old process waits. It goes on when this one ends. */
+  #giveBack(error: unknown): never {
+    if (this.#taker?.isAwaited === true) {
+      this.#failure = kernelError(error, 'take over listeners')
+      this.#isHandedOver = this.#taker.close()
+      this.#context.stop?.('the first sync failed; the old process takes its listeners back')
+    }
+    throw error
   }
 
   forget(): void {
@@ -183,8 +198,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   /**
    * Removes the rules, so that no new client is sent here, and lets connections finish. Kernel
    * modes leave their rules (L17), but the rules of this mode lead to a process that is about to
-   * end. They stay only when another process has the listeners: a later one has taken them over, or
-   * this one has not taken over yet.
+   * end. They stay only when an earlier or a later process has the listeners.
    */
   close(): Promise<void> {
     this.#isLeaving = true
@@ -198,6 +212,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       await this.#listeners.drain(this.#settings.drainTimeoutMs)
       if (!this.#isHandedOver) await farewellsSent(this.#listeners.ports)
       await this.#removePortals((portals) => portals.drained())
+      if (this.#failure) throw this.#failure
       if (this.#isHandedOver || !this.#means.hasRules) return
       for (const { sources } of this.#families.values()) await sources.remove()
     })

@@ -65,6 +65,11 @@ export class Taker {
     return given
   }
 
+  /** Whether an old process has given its listeners and waits for {@link Taker.done}. */
+  get isAwaited(): boolean {
+    return this.#socket !== undefined
+  }
+
   /** Tells the old process that this one works. Resolves when the old one has freed its path. */
   async done(unused: readonly GivenListener[]): Promise<void> {
     for (const { descriptor } of unused) this.#libc?.close(descriptor)
@@ -86,8 +91,8 @@ export class Taker {
    * whether there is such a process.
    */
   close(): boolean {
-    const isAsked = this.#socket !== undefined
-    const isLeft = isAsked || (this.#mayAsk && isServed(this.#libc, takeoverPath(this.#folder)))
+    const isServing = () => this.#mayAsk && isServed(this.#libc, takeoverPath(this.#folder))
+    const isLeft = this.isAwaited || isServing()
     this.#mayAsk = false
     this.#socket?.close()
     this.#socket = undefined
