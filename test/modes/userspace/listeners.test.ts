@@ -9,7 +9,11 @@ import { KernelError } from '../../../lib/errors.js'
 import { loadLibc } from '../../../lib/kernel/sockets/libc.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { Listeners } from '../../../lib/modes/userspace/listeners/listeners.js'
-import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath/data-path.js'
+import type {
+  AccessEntry,
+  ListenerSpec,
+  Target,
+} from '../../../lib/modes/userspace/datapath/data-path.js'
 import type { Test } from 'tap'
 
 const host = '127.0.0.1'
@@ -94,6 +98,18 @@ for (const dataPath of ['net', 'splice'] as const) {
     t.match(lost, [/worker ended/])
   })
 }
+
+t.test('connections that are cut when the proxy stops are in the access log', async (t) => {
+  const spec = { ...specOf('a', 'TCP'), endpoints: [await answering(t, 'here', true)] }
+  const { listeners, logged } = createListeners(t)
+  await listeners.ensure([spec])
+  const client = connect({ host, port: listeners.portOf(spec.key) ?? 0 })
+  await once(client, 'data')
+  const ended = endOf(client)
+  await listeners.drain(0)
+  t.equal(await ended, 'ECONNRESET')
+  t.match(logged, [{ service: spec.service, bytesToClient: 4 }])
+})
 
 t.test('a process that has koffi only in its workers survives their end', async (t) => {
   const script = `
@@ -232,24 +248,27 @@ function createListeners(
 ) {
   const closed: string[] = []
   const lost: string[] = []
+  const logged: AccessEntry[] = []
   const listeners = new Listeners(
     {
       workers: 2,
       dataPath,
       passiveHealth: false,
-      accessLog: 'none',
+      accessLog: 'all',
       descriptors: DescriptorBudget.allocate(descriptors),
       range,
       meter,
     },
     {
-      reported: () => undefined,
+      reported: (report) => {
+        if (report.kind === 'access') logged.push(...report.entries)
+      },
       closed: (key) => closed.push(key),
       lost: (reason) => lost.push(reason),
     },
   )
   t.teardown(() => listeners.drain(0))
-  return { listeners, closed, lost }
+  return { listeners, closed, lost, logged }
 }
 
 /** How a connection ends: with an error, or in order. */

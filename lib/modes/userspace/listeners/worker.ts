@@ -41,21 +41,19 @@ function createWarner(): (message: string) => void {
 }
 
 /** Collects entries, so that a busy service port does not send a message for each connection. */
-function createAccessLog(limit: number): (entry: AccessEntry) => void {
+function createAccessLog(limit: number) {
   let entries: AccessEntry[] = []
   let leftOut = 0
-  return (entry) => {
-    if (entries.length >= limit) {
-      leftOut++
-      return
-    }
-    if (entries.push(entry) > 1) return
-    setTimeout(() => {
-      post({ kind: 'access', entries, leftOut })
-      entries = []
-      leftOut = 0
-    }, accessLogEveryMs)
+  const flush = () => {
+    if (entries.length > 0) post({ kind: 'access', entries, leftOut })
+    entries = []
+    leftOut = 0
   }
+  const add = (entry: AccessEntry) => {
+    if (entries.length >= limit) leftOut++
+    else if (entries.push(entry) === 1) setTimeout(flush, accessLogEveryMs)
+  }
+  return { add, flush }
 }
 
 /** Undefined without koffi, because then no socket can have a foreign address, either. */
@@ -94,6 +92,7 @@ const warn = createWarner()
 process.removeAllListeners('warning')
 process.on('warning', ({ name, message }) => warn(`${name}: ${message}`))
 const accessLimit = settings.accessLog === 'all' ? Infinity : accessSample
+const accessLog = settings.accessLog === 'none' ? undefined : createAccessLog(accessLimit)
 const ownFrontends = new OwnFrontends()
 const keeper = await openKeeper()
 const { path, note } = await createDataPath(settings.dataPath, {
@@ -103,7 +102,7 @@ const { path, note } = await createDataPath(settings.dataPath, {
   passiveHealth: settings.passiveHealth,
   sourceKeeper: keeper,
   ownFrontends,
-  accessLog: settings.accessLog === 'none' ? undefined : createAccessLog(accessLimit),
+  accessLog: accessLog?.add,
   warn,
 })
 // Raw sockets would outlive the thread, with clients that wait and ports that nobody can open.
@@ -130,6 +129,7 @@ parentPort?.on('message', (message: ToWorker) => {
       return
     }
     await path.drain(message.graceMs)
+    accessLog?.flush()
     postCounts()
     post({ kind: 'drained', id: message.id })
   })
