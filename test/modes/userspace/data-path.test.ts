@@ -392,6 +392,10 @@ function tcpTests(t: Test, create: Create): void {
     quick.end()
     await drained
     t.equal(await cut, 'ECONNRESET')
+    t.same(
+      bench.entries.map(({ end }) => end),
+      ['ok', 'reset'],
+    )
     t.equal(bench.descriptors.left, budget)
     const traffic = [{ connections: 2, bytesToEndpoint: 15, bytesToClient: 3 }]
     t.match(bench.path.takeCounts(), [{ active: 0, endpoints: traffic }], 'all are counted')

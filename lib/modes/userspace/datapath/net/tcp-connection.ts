@@ -80,6 +80,7 @@ export class TcpConnection implements Timed {
 
   /** Resets both sides, so that neither takes a failure for an orderly end. */
   reset(): void {
+    this.fail('reset')
     this.backend?.resetAndDestroy()
     this.client.resetAndDestroy()
   }

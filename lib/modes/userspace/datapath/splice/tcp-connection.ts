@@ -73,7 +73,9 @@ export class TcpConnection extends Dialing<ConnectionOwner> implements Task {
 
   /** Resets both sides, so that neither takes a failure for an orderly end. */
   reset(): void {
-    if (!this.#isOver) this.close(true)
+    if (this.#isOver) return
+    this.end = 'reset'
+    this.close(true)
   }
 
   entry(now: number): AccessEntry {
