@@ -93,6 +93,8 @@ t.test('addresses are added before listeners and removed after them', async (t) 
   await portals.replaceAll()
   t.same(links.listed(dummy), ['10.96.0.10'], 'left by an earlier run')
   await portals.remove()
+  t.same(links.listed(dummy), ['10.96.0.10'], 'connections go on')
+  await portals.drained()
   t.notOk(links.on.has(dummy))
 })
 
@@ -118,7 +120,7 @@ t.test('without a dummy device the addresses go on lo, and others there stay', a
   await third.prepare([both], { gone: [], full: true })
   await third.replaceAll()
   t.same(links.listed(lo), ['127.0.0.1', '10.96.0.11'], 'it has a device of its own by now')
-  await third.remove()
+  await third.drained()
   t.same([links.listed(lo), links.on.has(dummy)], [['127.0.0.1', '10.96.0.11'], false])
 })
 
@@ -134,7 +136,7 @@ t.test('loopback addresses need no device and no netlink', async (t) => {
   t.same(await portals.prepare([wanting('a', '127.96.0.1')], { gone: [], full: true }), [])
   await portals.replaceAll()
   t.ok(await portals.isIntact())
-  await portals.remove()
+  await portals.drained()
 })
 
 t.test('netlink that could not be opened is opened later', async (t) => {
@@ -247,6 +249,27 @@ for (const dataPath of ['net', 'splice']) {
     }),
   )
 }
+
+t.test('connections to addresses of Services drain', { skip }, (t) =>
+  withProxyWorld('addresses-drain', async ({ world, folder }) => {
+    await write(folder, 'all.yaml', ...objectsOf([virtual.IPv4]))
+    const proxy = runProxy(world, [...byAddresses, ...apart, '--manifests', folder])
+    await stopping(proxy, async () => {
+      const node = world.agent('node')
+      const kept = { protocol: 'TCP', host: virtual.IPv4, port: 8080, keepAs: 'long' } as const
+      const isKept = async () => (await node.flow({ ...kept, timeoutMs }))[0]?.outcome === 'reply'
+      await until('a connection', isKept)
+      const stopped = proxy.stop()
+      await until('it stops', () => /"stopping"/.test(proxy.output()))
+      await until('it is refused', async () => (await ask(world, virtual.IPv4)) !== 'reply')
+      t.equal((await node.send('long', 5000)).outcome, 'reply')
+      await node.forget('long')
+      await stopped
+      t.equal(proxy.exitCode(), 0)
+    })
+    t.notMatch((await world.exec('node', ['ip', 'address'])).stdout, /10\.96\.0/)
+  }),
+)
 
 const loopback = { IPv4: '127.0.0.1', IPv6: '::1' }
 

@@ -72,16 +72,15 @@ export class AddressPortals implements Portals {
     return held.every((ip) => present.has(ip) || !this.#held.has(ip))
   }
 
-  async remove(): Promise<ReadonlySet<number>> {
+  /** New clients are refused once listeners close. Open connections need the addresses. */
+  remove(): Promise<ReadonlySet<number>> {
+    return Promise.resolve(new Set())
+  }
+
+  async drained(): Promise<void> {
     this.#wanted.clear()
     if (this.#held.size > 0) this.#warn(await removeAddresses(await this.#open(), this.#family))
     this.#held.clear()
-    return new Set()
-  }
-
-  /** `remove` has left nothing. */
-  drained(): Promise<void> {
-    return Promise.resolve()
   }
 
   /** The addresses that could not be added, and why. */

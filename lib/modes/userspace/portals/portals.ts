@@ -18,11 +18,11 @@ export interface Portals {
   /** Whether everything that was written is still there. Syncs do not wait for the answer. */
   isIntact(): Promise<boolean>
   /**
-   * Removes the rules or addresses that lead here, of this run and of earlier ones (US19). Resolves
-   * to the proxy ports that UDP packets were sent to until now.
+   * Removes the rules that lead here, of this run and of earlier ones (US19). Resolves to the proxy
+   * ports that UDP packets were sent to until now.
    */
   remove(): Promise<ReadonlySet<number>>
-  /** Call it when no connection is left: removes the rule that open connections needed. */
+  /** Call it when no connection is left: removes the rule or addresses that these needed. */
   drained(): Promise<void>
 }
 
