@@ -5,7 +5,7 @@ import { runCommand } from '../../lib/kernel/command.js'
 import { ownedName } from '../../lib/lab/world/namespaces.js'
 import { daemonNumbers } from '../../lib/inspect/top/daemon-numbers.js'
 import { cgroupSkip, serveTcp, serveUdp } from '../support/cgroup-client.js'
-import { createNode, detachAll } from '../support/ebpf-node.js'
+import { createNode, detachAll, mountBpffs } from '../support/ebpf-node.js'
 import { startRawClient } from '../support/raw-client.js'
 import { service, states } from '../support/states.js'
 
@@ -97,6 +97,40 @@ t.test(
     mode.forget()
     await apply(cluster)
     t.equal(await open(), 1, 'the one that is open is known')
+  },
+)
+
+t.test(
+  'a restart ends no connected UDP socket of the family that is written last',
+  { skip: skip || noEnding },
+  async (t) => {
+    const { client, start } = await createNode(t, 'both')
+    const bpffs = mountBpffs(t)
+    const asked = {
+      IPv4: { type: 'udp4', host: '10.96.0.53', ip: '127.0.0.1' },
+      IPv6: { type: 'udp6', host: 'fd00:96::53', ip: '::1' },
+    } as const
+    const serve = async (family: keyof typeof asked) => {
+      const { host: clusterIp, ip } = asked[family]
+      const server = await serveUdp(family, ip)
+      t.teardown(() => server.close())
+      const spec = service({ ...dns, clusterIp, endpoints: [{ ip, port: server.port }] })
+      return states(family, settings).put(spec)
+    }
+    const clusters = { IPv4: await serve('IPv4'), IPv6: await serve('IPv6') }
+    const talk = async (family: keyof typeof asked, to?: { host: string; port: number }) => {
+      const { type } = asked[family]
+      return client.ask({ do: 'talk', socket: family, type, ...(to ? { to } : {}) })
+    }
+    for (const order of [['IPv4', 'IPv6'] as const, ['IPv6', 'IPv4'] as const]) {
+      const { mode, apply } = await start({ 'ebpf.bpffs': bpffs })
+      for (const family of order) await apply(clusters[family])
+      for (const family of order) {
+        const to = order[0] === 'IPv4' ? { host: asked[family].host, port: 53 } : undefined
+        t.equal((await talk(family, to)).name, family)
+      }
+      await mode.close()
+    }
   },
 )
 

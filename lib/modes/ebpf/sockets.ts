@@ -49,7 +49,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   })
   const stale = new StaleSockets({
     noted: shared.maps.udpSockets,
-    members: (family) => applier.tables(family).members,
+    members: (family) => (known[family].value ? applier.tables(family).members : undefined),
     log,
   })
   const lists = countedLists()

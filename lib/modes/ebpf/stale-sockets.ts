@@ -21,8 +21,8 @@ const atOnce = 128
 interface StaleSocketsDeps {
   /** The map `udpSockets`. */
   readonly noted: Pick<BpfMap, 'entries' | 'delete'>
-  /** The map `members` of a family as it is now. */
-  readonly members: (family: IpFamily) => Pick<BpfMap, 'lookup'>
+  /** The map `members` of a family as it is now; undefined while nobody knows what it holds. */
+  readonly members: (family: IpFamily) => Pick<BpfMap, 'lookup'> | undefined
   readonly log: Log
 }
 
@@ -111,7 +111,8 @@ export class StaleSockets {
     for (const [key, value] of this.#deps.noted.entries()) {
       const family = value.readUInt32LE(udpSocket.family) === familyNumbers.IPv4 ? 'IPv4' : 'IPv6'
       const address = value.subarray(udpSocket.address, udpSocket.address + 4 * wordsOf(family))
-      if (this.#deps.members(family).lookup(memberKeyOfNoted(family, value, address))) continue
+      const members = this.#deps.members(family)
+      if (!members || members.lookup(memberKeyOfNoted(family, value, address))) continue
       stale.push({
         key,
         cookie: key.readBigUInt64LE(0),
