@@ -135,6 +135,52 @@ t.test(
 )
 
 t.test(
+  'a connected UDP socket ends when its Service gives up the address that it asked for',
+  { skip: skip || noEnding },
+  async (t) => {
+    const { client, start } = await createNode(t, 'moved')
+    const { mode, apply } = await start()
+    t.teardown(() => mode.close())
+    for (const [family, type, ip, net, prefix] of [
+      ['IPv4', 'udp4', '127.0.0.1', '192.0.2.', ''],
+      ['IPv4', 'udp6', '127.0.0.1', '192.0.2.', '::ffff:'],
+      ['IPv6', 'udp6', '::1', '2001:db8::', ''],
+    ] as const) {
+      const [kept, moved, node] = [`${net}8`, `${net}7`, `${net}1`]
+      const server = await serveUdp('one', ip)
+      t.teardown(() => server.close())
+      const endpoints = [{ ip, port: server.port }]
+      const own = (clusterIp: string, nodePort: number, externalIps: readonly string[]) =>
+        service({ ...dns, clusterIp: `${net}${clusterIp}`, nodePort, externalIps, endpoints })
+      const other = service({
+        ...{ ...dns, name: 'other', clusterIp: `${net}55`, externalIps: [moved] },
+        endpoints: [{ ip, port: server.port + 1 }],
+      })
+      const cluster = states(family, settings)
+      const asked = [`${net}53 53`, `${node} 30053`, `${kept} 53`, `${moved} 53`]
+      const talk = (to: string, isNew = false) => {
+        const [host = '', port] = to.split(' ')
+        const connects = isNew ? { to: { host: `${prefix}${host}`, port: Number(port) } } : {}
+        return client.ask({ do: 'talk', socket: `${type} ${prefix}${to}`, type, ...connects })
+      }
+      await apply(cluster.put(own('53', 30053, [kept, moved])))
+      for (const to of asked) t.equal((await talk(to, true)).name, 'one', to)
+      const stay = async () => {
+        const left: string[] = []
+        for (const to of asked) if ((await talk(to)).name === 'one') left.push(to)
+        return left
+      }
+      await apply(cluster.put(own('53', 30053, [kept]), other))
+      t.same(await stay(), asked.slice(0, 3), 'another Service has the address')
+      await apply(cluster.put(own('53', 30054, [kept])))
+      t.same(await stay(), [asked[0], asked[2]], 'the node port changed')
+      await apply(cluster.put(own('54', 30054, [kept])))
+      t.same(await stay(), [asked[2]], 'the ClusterIP changed')
+    }
+  },
+)
+
+t.test(
   'sockets of 1,000 network namespaces are translated, counted and ended',
   { skip: skip || noEnding },
   async (t) => {

@@ -27,7 +27,7 @@ interface SocketApplierDeps {
 export interface SocketsApplied {
   readonly full: boolean
   readonly objects: number
-  /** Some sockets may still use endpoints that are gone. */
+  /** Some sockets may still use endpoints that are gone, or to which their address leads no more. */
   readonly hasLost: boolean
   /** Connected UDP sockets may have been closed while no program saw it. */
   readonly hasMissed: boolean

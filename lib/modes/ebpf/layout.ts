@@ -170,15 +170,17 @@ export const translation = {
 } as const
 export const familyNumbers: Readonly<Record<IpFamily, number>> = { IPv4: 4, IPv6: 6 }
 
-/** Value of `udpSockets`: the endpoint of a connected socket. The key is the socket's cookie. */
+/**
+ * Value of `udpSockets`: the endpoint of a connected socket, and what the socket asked for, as a port
+ * and the number of an address. Port 0: an older release noted it. The key is the socket's cookie.
+ */
 export const udpSocket = {
-  namespace: 0,
-  id: 8,
-  family: 12,
-  address: 16,
-  port: 32,
+  ...{ namespace: 0, id: 8, family: 12, address: 16, port: 32 },
+  ...{ askedPort: 34, askedAddress: 36 },
   bytes: 40,
 } as const
+/** The number of an address: with each word it is multiplied by this, and the word is added. */
+export const addressFactor = 0x01000193
 export const socketCookieBytes = 8
 
 /**

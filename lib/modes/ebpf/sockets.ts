@@ -48,9 +48,9 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     now: () => performance.now(),
   })
   const stale = new StaleSockets({
-    noted: shared.maps.udpSockets,
-    members: (family) => (known[family].value ? applier.tables(family).members : undefined),
-    log,
+    ...{ noted: shared.maps.udpSockets, log },
+    members: (family) => applier.tables(family).members,
+    plan: (family) => known[family].value,
   })
   const lists = countedLists()
   const numbers = new Statistics({ maps: () => shared.maps, lists, meter: context.meter, log })

@@ -7,7 +7,9 @@ import { destroysSockets, ListedSockets, type ListedSocket } from '../../kernel/
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import type { Log } from '../mode.js'
 import type { SocketsApplied } from './apply.js'
+import { listsAsked, type Asked } from './asked-addresses.js'
 import { familyNumbers, memberKeyOf, udpSocket, wordsOf } from './layout.js'
+import type { SocketPlan } from './plan.js'
 
 /**
  * Time to a second look. A program that chose an endpoint before it went notes the socket until
@@ -21,8 +23,10 @@ const atOnce = 128
 interface StaleSocketsDeps {
   /** The map `udpSockets`. */
   readonly noted: Pick<BpfMap, 'entries' | 'delete'>
-  /** The map `members` of a family as it is now; undefined while nobody knows what it holds. */
-  readonly members: (family: IpFamily) => Pick<BpfMap, 'lookup'> | undefined
+  /** The map `members` of a family as it is now. */
+  readonly members: (family: IpFamily) => Pick<BpfMap, 'lookup'>
+  /** What the maps of a family hold; undefined while nobody knows. */
+  readonly plan: (family: IpFamily) => SocketPlan | undefined
   readonly log: Log
 }
 
@@ -33,12 +37,17 @@ interface Noted {
   /** The address of the endpoint: 4 or 16 bytes in network order. */
   readonly address: Buffer
   readonly port: number
+  readonly family: IpFamily
+  /** The number of the target list. */
+  readonly id: number
+  readonly asked: Asked
 }
 
 /**
- * Ends connected UDP sockets whose endpoint is gone. The program that uses such a socket gets an
- * error and opens another one, instead of sending to nobody. Before a socket is ended, the kernel
- * is asked whether the socket with this cookie really is connected to the endpoint.
+ * Ends connected UDP sockets whose endpoint is gone, and those whose Service gave up the address
+ * that they asked for. The program that uses such a socket gets an error and opens another one,
+ * instead of sending to nobody. Before a socket is ended, the kernel is asked whether the socket
+ * with this cookie really is connected to the endpoint.
  */
 export class StaleSockets {
   readonly #deps: StaleSocketsDeps
@@ -105,23 +114,21 @@ export class StaleSockets {
     }
   }
 
-  /** The noted sockets whose endpoint no longer belongs to their service. */
+  /** The noted sockets whose endpoint is not where the address that they asked for leads now. */
   #stale(): readonly Noted[] {
-    const stale: Noted[] = []
-    for (const [key, value] of this.#deps.noted.entries()) {
-      const family = value.readUInt32LE(udpSocket.family) === familyNumbers.IPv4 ? 'IPv4' : 'IPv6'
-      const address = value.subarray(udpSocket.address, udpSocket.address + 4 * wordsOf(family))
+    const all = this.#deps.noted.entries().map(readNoted)
+    const ports = new Set(all.map(({ asked }) => asked.port))
+    return ipFamilies.flatMap((family) => {
+      const ofFamily = all.filter((noted) => noted.family === family)
+      const plan = this.#deps.plan(family)
+      if (!plan || ofFamily.length === 0) return []
+      const leadsTo = listsAsked(plan, ports)
       const members = this.#deps.members(family)
-      if (!members || members.lookup(memberKeyOfNoted(family, value, address))) continue
-      stale.push({
-        key,
-        cookie: key.readBigUInt64LE(0),
-        namespace: value.readBigUInt64LE(udpSocket.namespace),
-        address,
-        port: value.readUInt16BE(udpSocket.port),
+      return ofFamily.filter((noted) => {
+        const lists = noted.asked.port === 0 ? [noted.id] : leadsTo(noted.asked)
+        return !lists.some((id) => members.lookup(memberKeyOfNoted(id, noted)))
       })
-    }
-    return stale
+    })
   }
 
   #endAll(
@@ -175,12 +182,29 @@ function isConnectedTo({ peer, peerPort }: ListedSocket, { address, port }: Note
   return peerPort === port && peer.subarray(peer.length - address.length).equals(address)
 }
 
-function memberKeyOfNoted(family: IpFamily, value: Buffer, address: Buffer): Buffer {
+function readNoted([key, value]: readonly [key: Buffer, value: Buffer]): Noted {
+  const family = value.readUInt32LE(udpSocket.family) === familyNumbers.IPv4 ? 'IPv4' : 'IPv6'
+  return {
+    key,
+    cookie: key.readBigUInt64LE(0),
+    namespace: value.readBigUInt64LE(udpSocket.namespace),
+    address: value.subarray(udpSocket.address, udpSocket.address + 4 * wordsOf(family)),
+    port: value.readUInt16BE(udpSocket.port),
+    family,
+    id: value.readUInt32LE(udpSocket.id),
+    asked: {
+      address: value.readUInt32LE(udpSocket.askedAddress),
+      port: value.readUInt16BE(udpSocket.askedPort),
+    },
+  }
+}
+
+function memberKeyOfNoted(id: number, { family, address, port }: Noted): Buffer {
   const layout = memberKeyOf(family)
   const key = Buffer.alloc(layout.bytes)
-  value.copy(key, layout.id, udpSocket.id, udpSocket.id + 4)
+  key.writeUInt32LE(id, layout.id)
   key.set(address, layout.address)
-  value.copy(key, layout.port, udpSocket.port, udpSocket.port + 2)
+  key.writeUInt16BE(port, layout.port)
   return key
 }
 

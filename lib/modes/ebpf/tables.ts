@@ -158,7 +158,7 @@ export class FamilyTables {
     return written
   }
 
-  /** Whether endpoints went since the last call. Sockets may still use them. */
+  /** Whether endpoints or UDP frontends went since the last call. Sockets may still use them. */
   takeLost(): boolean {
     const hasLost = this.#hasLost
     this.#hasLost = false
@@ -262,6 +262,8 @@ export class FamilyTables {
     const goneAddresses = (previous?.nodeAddresses ?? []).filter(
       (each) => !isThere.has(nodeAddressText(each)),
     )
+    const lost = [...changed, ...removed].some(([, [first]]) => first?.protocol === 'UDP')
+    if (lost || goneAddresses.length > 0) this.#hasLost = true
     const gone = [
       ...removed.flatMap(([, [first]]) => (first ? [frontendKey(this.family, first)] : [])),
       ...goneAddresses.map((each) => nodeAddressKey(this.family, each)),

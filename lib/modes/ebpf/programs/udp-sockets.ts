@@ -1,11 +1,12 @@
 import type { Assembler } from '../../../kernel/bpf/assembler.js'
-import { familyNumbers, protocols, udpSocket } from '../layout.js'
+import { addressFactor, familyNumbers, protocols, udpSocket } from '../layout.js'
+import { call } from './context.js'
 import { chosenEndpoint, frame, writeFrame, writeNumber } from './frame.js'
 import type { ProgramParts, View } from './view.js'
 
 /**
- * Notes the endpoint in the frame for the socket of the call, so that the socket is found when that
- * endpoint goes. A socket that cannot be noted is not translated.
+ * Notes the endpoint in the frame for the socket of the call, and what the call asked for, so that
+ * the socket is found when one of them goes. A socket that cannot be noted is not translated. Uses r8.
  */
 export function noteUdpSocket(
   code: Assembler,
@@ -14,12 +15,21 @@ export function noteUdpSocket(
   none: string,
 ): void {
   const value = frame.udpSocket
-  code.set('r1', 'r6').call('get_netns_cookie')
+  code.set('r1', 'r6').call('get_netns_cookie').set('r8', 0)
+  for (let word = 0; word < view.words; word++) {
+    code
+      .compute('multiply', 'r8', addressFactor)
+      .load('r1', 'u32', 'r6', view.address + 4 * word)
+      .compute('add', 'r8', 'r1')
+  }
   writeFrame(code, value, udpSocket.bytes, [
     { at: udpSocket.namespace, value: 'r0' },
     { at: udpSocket.id, value: { base: 'frame', at: frame.serviceId, size: 'u32' } },
     { at: udpSocket.family, value: familyNumbers[view.family] },
     ...chosenEndpoint(view, udpSocket),
+    { at: udpSocket.askedPort, value: { base: 'r6', at: call.port, size: 'u32' } },
+    // Bits that have no room are shifted out, because the field is the last of its slot.
+    { at: udpSocket.askedAddress, value: 'r8' },
   ])
   writeCookie(code)
   code
