@@ -155,6 +155,22 @@ t.test(
   },
 )
 
+t.test('an endpoint at a node port of this node leaves its Service to packets', async (t) => {
+  const cluster = states()
+  const planner = socketPlanner({ localhostNodePorts: true })
+  const lead = () => leadsTo(planner(cluster.take()), at('10.96.0.10', 80))
+  const other = service({ name: 'other', clusterIp: '10.96.0.2', nodePort: 30080 })
+  const at30080 = (ip: string) => service({ endpoints: [{ ip, port: 30080 }] })
+  cluster.put(at30080('192.0.2.1'))
+  t.same(lead(), ['192.0.2.1:30080'])
+  cluster.put(other)
+  t.equal(lead(), 'nothing', 'rules would translate it again')
+  cluster.put(at30080('192.0.2.2'))
+  t.same(lead(), ['192.0.2.2:30080'], 'another node has its own rules')
+  cluster.put(at30080('192.0.2.1')).remove(other)
+  t.same(lead(), ['192.0.2.1:30080'])
+})
+
 t.test('an unchanged Service keeps its part by reference', async (t) => {
   const cluster = states().put(service({ name: 'a', clusterIp: '10.96.0.1' }))
   const planner = socketPlanner({ localhostNodePorts: true })

@@ -81,8 +81,13 @@ interface Memory {
 
 interface Twice {
   readonly services: DesiredState['services']
-  /** By `ip:port`: external and load-balancer addresses, where rules translate packets. */
+  /**
+   * Where rules translate packets. By `ip:port`: external and load-balancer addresses. By `:port`:
+   * node ports.
+   */
   readonly addresses: Requests<Requested>
+  /** The addresses at which node ports are served. */
+  readonly own: readonly string[]
   /** Service ports with an endpoint at one of them. */
   readonly keys: ReadonlySet<string>
 }
@@ -139,26 +144,32 @@ export function frontendId({
  * Packets of a socket that was translated to such an address would be translated again, by rules,
  * and reach another Service.
  */
-function translatedTwice({ services }: DesiredState, before: Twice | undefined): Twice {
+function translatedTwice({ services, node }: DesiredState, before: Twice | undefined): Twice {
   const changes = services.since(before?.services)
   const addresses = updateRequests(before?.addresses ?? noAddresses, changes, addressReader)
   const { added, removed } = addresses.since(before?.addresses)
   const keys = new Set(before?.keys)
   for (const [key] of changes.removed) keys.delete(key)
-  const isMoved = added.length + removed.length > 0
+  const own = node.nodePorts.addresses
+  const isMoved = added.length + removed.length > 0 || own !== before?.own
+  const isTwice = ({ key, ip, port }: Endpoint) =>
+    addresses.has(key) || (own.includes(ip) && addresses.has(`:${port}`))
   const suspects = isMoved ? services.entries() : [...changes.added, ...changes.changed]
   for (const [key, { reachableEndpoints }] of suspects) {
-    if (reachableEndpoints.some((each) => addresses.has(each.key))) keys.add(key)
+    if (reachableEndpoints.some(isTwice)) keys.add(key)
     else keys.delete(key)
   }
-  return { services, addresses, keys }
+  return { services, addresses, own, keys }
 }
 
 const noAddresses = PersistentMap.empty<readonly Requested[]>()
 
 const addressReader = {
-  of: ({ key: owner, port, externalIps, loadBalancerIps }: DesiredService) =>
-    [...externalIps, ...loadBalancerIps].map((ip) => [hostPort(ip, port), { owner }] as const),
+  of: ({ key: owner, port, nodePort, externalIps, loadBalancerIps }: DesiredService) =>
+    [
+      ...[...externalIps, ...loadBalancerIps].map((ip) => hostPort(ip, port)),
+      ...(nodePort === 0 ? [] : [`:${nodePort}`]),
+    ].map((at) => [at, { owner }] as const),
   isSame: () => true,
 }
 
