@@ -14,6 +14,7 @@ import { renderSocketChanges, renderSockets } from '../../lib/modes/ebpf/render.
 import { sizesFor } from '../../lib/modes/ebpf/tables.js'
 import { contextOf } from '../support/mode-context.js'
 import { service, state, states } from '../support/states.js'
+import { walkOf } from '../support/walks.js'
 
 const plan = socketPlanner({ localhostNodePorts: true })
 
@@ -192,6 +193,14 @@ t.test(
     t.same(without.nodeAddresses, [{ address: '192.0.2.1', hostOnly: false }])
   },
 )
+
+t.test('ebpf.sockets=node: what a pod sends is explained as packets', async (t) => {
+  const cluster = state([service({ nodePort: 30080, endpoints: 1 })])
+  const walk = walkOf('ebpf', cluster, { 'ebpf.sockets': 'node' })
+  t.equal(walk('pod', '192.0.2.1:30080'), '10.180.0.1:8080 masqueraded')
+  t.equal(walk('node', '192.0.2.1:30080'), '10.180.0.1:8080')
+  t.equal(walkOf('ebpf', cluster)('pod', '192.0.2.1:30080'), '10.180.0.1:8080')
+})
 
 t.test('a plan is printed line by line, and so is what changes', async (t) => {
   const cluster = states().put(service({ endpoints: 1, affinitySeconds: 60 }))

@@ -90,9 +90,13 @@ const ebpf: Walk<EbpfPlan> = {
     const packets = { plan: nftablesPlanner(nftablesSettings(config)) }
     return ebpfPlanner(ebpfSettings(config), packets)(state)
   },
-  ways: ({ sockets, packets }, asked) =>
-    walkSockets(sockets, asked.packet, asked.node, asked.lacks) ??
-    walks.nftables.ways(packets, asked),
+  ways: ({ sockets, packets }, asked) => {
+    const { config, packet, node, lacks } = asked
+    const isOfPod = packet.inInterface !== undefined
+    const isLeft = isOfPod && ebpfSettings(config).sockets === 'node'
+    const atSocket = isLeft ? undefined : walkSockets(sockets, packet, node, lacks)
+    return atSocket ?? walks.nftables.ways(packets, asked)
+  },
 }
 
 const ipvs: Walk<IpvsPlan> = {
