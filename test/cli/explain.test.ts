@@ -84,6 +84,8 @@ t.test('the port of a Service without a port is its first TCP port', async (t) =
       { name: 'dns', port: 53, protocol: 'UDP' },
       { name: 'zoo', port: 80 },
       { name: 'admin', port: 9000 },
+      { name: 'zoo-u', port: 80, protocol: 'UDP' },
+      { name: 'admin-u', port: 9000, protocol: 'UDP' },
     ],
   }
   const service = { apiVersion: 'v1', kind: 'Service', metadata: { name: 'many' }, spec }
@@ -95,6 +97,8 @@ t.test('the port of a Service without a port is its first TCP port', async (t) =
   t.match(await asked('many'), /10\.96\.0\.78:80, an address of default\/many:zoo/)
   t.match(await asked('many', '--protocol', 'UDP'), /:53, an address of default\/many:dns/)
   t.match(await asked('many:admin'), /:9000, an address of default\/many:admin/)
+  t.match(await asked('10.96.0.78:80'), /^TCP .* an address of default\/many:zoo,/, 'its address')
+  t.match(await asked('10.96.0.78:9000'), /^TCP .* an address of default\/many:admin,/)
 })
 
 t.test('a port that does not exist is no target', async (t) => {

@@ -61,9 +61,9 @@ function findTarget(asked: Asked, states: readonly DesiredState[]): Target | str
     const state = states.find(({ family }) => family === ip.family)
     if (!state) return `${asked.target}: ${ip.family} is not selected; see --family`
     const isAt = (service: DesiredService) => answersAt(service, state, ip.text, port)
-    const service = [...state.services.values()].find(
-      (each) => isAt(each) && (asked.protocol === undefined || each.protocol === asked.protocol),
-    )
+    const [service] = [...state.services.values()]
+      .filter((each) => isAt(each) && (asked.protocol ?? each.protocol) === each.protocol)
+      .sort(byUsualness)
     return { state, service, destination: ip.text, port }
   }
   for (const state of states) {
@@ -76,8 +76,8 @@ function findTarget(asked: Asked, states: readonly DesiredState[]): Target | str
 }
 
 /**
- * Orders the ports of a Service, to choose one where the target names none. A state does not keep
- * the order of the object.
+ * Orders service ports, to choose one where several are meant. A state does not keep the order of
+ * the object.
  */
 const byUsualness = (one: DesiredService, other: DesiredService) =>
   protocols.indexOf(one.protocol) - protocols.indexOf(other.protocol) || one.port - other.port
