@@ -8,6 +8,7 @@ import { networkCookie } from '../../lib/kernel/bpf/network-cookie.js'
 import { openSystemCalls, type SystemCalls } from '../../lib/kernel/bpf/system-calls.js'
 import { Slice } from '../../lib/async.js'
 import { openCgroup } from '../../lib/kernel/cgroup.js'
+import { addNodeCgroup, removeCgroup } from '../../lib/lab/world/cgroups.js'
 import { SocketApplier } from '../../lib/modes/ebpf/apply.js'
 import { Attachment } from '../../lib/modes/ebpf/attachment.js'
 import { cleanupSockets } from '../../lib/modes/ebpf/cleanup.js'
@@ -18,7 +19,7 @@ import { socketPlanner, type SocketPlan } from '../../lib/modes/ebpf/plan.js'
 import { probeSockets } from '../../lib/modes/ebpf/probe.js'
 import { OpenSharedMaps } from '../../lib/modes/ebpf/shared-maps.js'
 import { forgetAll, knownByFamily } from '../../lib/modes/known.js'
-import { cgroupSkip, serveTcp } from '../support/cgroup-client.js'
+import { cgroupSkip, serveTcp, startCgroupClient } from '../support/cgroup-client.js'
 import {
   createGuardedNode,
   createNode,
@@ -63,6 +64,27 @@ t.test('pins of another version, and of another layout, are replaced', { skip },
   t.same(readdirSync(join(bpffs, pinFolders.own, ownFolder)), [pinFolders.version])
   t.equal(await askAfterStart(t, node, bpffs), 'one', 'and found by the next process')
   await cleanupSockets(contextOf().context, [bpffs])
+})
+
+t.test('a cgroup that is removed and made anew is served', { skip }, async (t) => {
+  const { cgroup, client, start } = await createNode(t, 'remade')
+  const server = await serveTcp('one', '127.0.0.1')
+  t.teardown(() => server.close())
+  const { mode, apply } = await start({ 'ebpf.bpffs': mountBpffs(t) })
+  t.teardown(() => mode.close())
+  const endpoints = [{ ip: '127.0.0.1', port: server.port }]
+  const settings = { endpointRules: { allowsLoopback: true } }
+  const cluster = states('IPv4', settings).put(service({ endpoints }))
+  await apply(cluster)
+  await client.close()
+  await removeCgroup(cgroup)
+  mode.forget()
+  await t.rejects(apply(cluster), { message: /open cgroup .*ENOENT/ })
+  t.equal(addNodeCgroup('remade'), cgroup)
+  const other = startCgroupClient(cgroup)
+  t.teardown(() => other.close())
+  await apply(cluster)
+  t.equal((await other.ask({ do: 'connect', host: '10.96.0.10', port: 80 })).name, 'one')
 })
 
 t.test('a bpffs that became read-only keeps nothing', { skip }, async (t) => {

@@ -10,7 +10,7 @@ import {
 } from '../../kernel/bpf/link.js'
 import { programInfo } from '../../kernel/bpf/program.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
-import type { OpenCgroup } from '../../kernel/cgroup.js'
+import { openCgroup, type OpenCgroup } from '../../kernel/cgroup.js'
 import { programPrefix } from './names.js'
 import { isOfOtherNetwork, NetworkNote } from './network-note.js'
 import type { Pins } from './pins.js'
@@ -23,7 +23,7 @@ interface Attached {
 
 interface AttachmentDeps {
   readonly calls: SystemCalls
-  readonly cgroup: Pick<OpenCgroup, 'fd' | 'id' | 'path'>
+  readonly cgroup: Pick<OpenCgroup, 'id' | 'path'>
   /** The number of this network namespace. */
   readonly network: bigint
   /** Undefined: the kernel detaches the programs when this process ends. */
@@ -35,9 +35,11 @@ export class Attachment {
   readonly #deps: AttachmentDeps
   readonly #note: NetworkNote
   readonly #attached = new Map<SocketHook, Attached>()
+  #cgroupId: bigint
 
   constructor(deps: AttachmentDeps) {
     this.#deps = deps
+    this.#cgroupId = deps.cgroup.id
     this.#note = new NetworkNote(deps.calls, deps.network)
   }
 
@@ -55,11 +57,11 @@ export class Attachment {
    * Programs of another network namespace stay: a proxy there may keep them up to date.
    */
   detachOrphans(): { readonly detached: number; readonly ofOthers: number } {
-    const { calls, cgroup, pins, network } = this.#deps
+    const { calls, pins, network } = this.#deps
     pins?.dropOtherVersions()
     const own = new Set([...this.#attached.values()].map(({ link }) => linkInfo(calls, link).id))
     let [detached, ofOthers] = [0, 0]
-    forEachCgroupLink(calls, cgroup.id, (link, { id, programId }) => {
+    forEachCgroupLink(calls, this.#cgroupId, (link, { id, programId }) => {
       const name = programFromId(calls, programId)?.name ?? ''
       if (own.has(id) || !name.startsWith(programPrefix)) return
       if (isOfOtherNetwork(calls, programId, network)) ofOthers++
@@ -116,14 +118,21 @@ export class Attachment {
   }
 
   #create(hook: SocketHook, program: number): number {
-    const { calls, cgroup, pins } = this.#deps
-    const link = createLink(calls, { hook, program, cgroup: cgroup.fd })
-    pins?.keep(linkName(hook), link)
-    return link
+    const { calls, pins } = this.#deps
+    // The folder may have been removed and made anew, which detached the programs.
+    const cgroup = openCgroup(this.#deps.cgroup.path)
+    try {
+      const link = createLink(calls, { hook, program, cgroup: cgroup.fd })
+      this.#cgroupId = cgroup.id
+      pins?.keep(linkName(hook), link)
+      return link
+    } finally {
+      cgroup.close()
+    }
   }
 
   #isHere({ cgroupId }: LinkInfo): boolean {
-    return cgroupId === this.#deps.cgroup.id
+    return cgroupId === this.#cgroupId
   }
 }
 
