@@ -739,6 +739,8 @@ void t.test('IP33: foreign changes are found and repaired', async (t) => {
     () => node.kernel.devices.get('kube-ipvs0')!.clear(),
     () => node.sets.sets.get('KUBE-CLUSTER-IP')!.members.clear(),
     () => node.tables.IPv4.tables.get('nat')!.set('KUBE-SERVICES', []),
+    () =>
+      node.tables.IPv4.tables.get('filter')!.get('KUBE-IPVS-FILTER')!.splice(-1, 1, '-j RETURN'),
     () => node.tables.IPv4.tables.get('nat')!.set('PREROUTING', []),
     () => node.kernel.devices.delete('kube-ipvs0'),
   ]

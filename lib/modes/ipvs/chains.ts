@@ -1,6 +1,7 @@
 import {
   addressType,
   Batch,
+  type ChainWish,
   connectionState,
   hex,
   markIs,
@@ -282,4 +283,10 @@ export function chainBatch(plan: ChainPlan, missing: readonly ChainRule[]): Batc
   // Each jump is put in front of the chain, so the last one is written first.
   for (const { table, chain, rule: one } of missing.toReversed()) batch.prepend(table, chain, one)
   return batch
+}
+
+/** What one of our chains should hold. */
+export function wishFor({ rules }: ChainPlan, table: Table, chain: string): ChainWish {
+  const own = rules.filter((one) => one.table === table && one.chain === chain)
+  return { rules: own.map(({ rule: { text } }) => ({ text, owner: '' })), isOrdered: true }
 }

@@ -9,7 +9,7 @@ import {
   rulesIn,
 } from '../difference.js'
 import { ownerOf as ownerOfServer, type Changes } from './changes.js'
-import { jumpComment } from './chains.js'
+import { jumpComment, wishFor } from './chains.js'
 import { deviceName, setNameOf, type SetName } from './names.js'
 import { compare, type KernelView } from './kernel-view.js'
 import type { IpvsPlan } from './plan.js'
@@ -111,10 +111,7 @@ export function realItem(key: string, weight: number | undefined): string {
 
 function ruleDifferences({ chains }: IpvsPlan, tables: readonly SavedTable[]): Difference[] {
   const own = chains.declared.flatMap(([table, chain]) => {
-    const rules = chains.rules
-      .filter((one) => one.table === table && one.chain === chain)
-      .map(({ rule: { text } }) => ({ text, owner: '' }))
-    const wish = { rules, isOrdered: true }
+    const wish = wishFor(chains, table, chain)
     return chainDifferences(chainIn(table, chain), wish, rulesIn(tables, table, chain))
   })
   const jumps = chains.jumps.flatMap(({ table, chain, rule }) => {

@@ -1,6 +1,7 @@
 import { kernelError } from '../../kernel/command.js'
 import {
   Batch,
+  compareChain,
   Iptables,
   isSameRule,
   rule,
@@ -14,6 +15,7 @@ import {
   declared,
   jumpComment,
   jumps,
+  wishFor,
   type ChainPlan,
   type ChainRule,
 } from './chains.js'
@@ -63,15 +65,17 @@ export class Rules {
     return asKernelError(`read ${family} rules`, async () => (await this.#tool(family)).save())
   }
 
-  /** Whether the chains have as many rules as planned, and are jumped to. */
+  /** Whether the chains have the planned rules and no others, and are jumped to. */
   arePresent(family: IpFamily, plan: ChainPlan): Promise<boolean> {
     return asKernelError(`read ${family} rules`, async () => {
       const tool = await this.#tool(family)
       const saved = await tool.save()
       if (missingJumps(saved, plan).length > 0) return false
       return plan.declared.every(([table, chain]) => {
-        const wanted = plan.rules.filter((one) => one.table === table && one.chain === chain)
-        return rulesIn(saved, table, chain)?.length === wanted.length
+        const present = rulesIn(saved, table, chain)
+        return (
+          present !== undefined && compareChain(wishFor(plan, table, chain), present).length === 0
+        )
       })
     })
   }
