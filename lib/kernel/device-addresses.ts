@@ -116,8 +116,8 @@ export class DeviceAddresses implements LinkAddresses {
   }
 }
 
-/** Whether the kernel gave the address to the device by itself, as it does for IPv6. */
-function isAutomatic(ip: string): boolean {
+/** Whether the kernel gave the address to the device by itself, as it does for IPv6 once it is up. */
+export function isAutomatic(ip: string): boolean {
   return ip.startsWith('fe80:')
 }
 

@@ -754,6 +754,16 @@ void t.test('IP33: foreign changes are found and repaired', async (t) => {
   }
 })
 
+void t.test('IP33: the address that the kernel gives a device that is up stays', async (t) => {
+  const node = new FakeNode()
+  const applier = node.applier()
+  const six = service({ clusterIp: 'fd00:96::a', endpoints: ['fd00:180::1'] })
+  await applier.apply(planner()(states('IPv6').put(six).take()))
+  node.kernel.devices.get('kube-ipvs0')!.add('fe80'.padEnd(31, '0') + '1')
+  await applier.verify()
+  t.strictSame(node.resyncs, [])
+})
+
 void t.test('IP33: foreign changes are found while syncs go on', async (t) => {
   const node = new FakeNode()
   const { ipvs } = node.edge

@@ -1,4 +1,5 @@
 import { Slice } from '../../async.js'
+import { isAutomatic } from '../../kernel/device-addresses.js'
 import type { IpSets, SavedIpSet } from '../../kernel/ipset.js'
 import type {
   Ipvs,
@@ -102,7 +103,9 @@ export async function compare(
       if (!hasMember(plan.family, view, resource)) addResource(changes, resource)
     }
   }
-  for (const ip of view.addresses) if (!wanted.has(ip)) changes.removeAddresses.push(ip)
+  for (const ip of view.addresses) {
+    if (!wanted.has(ip) && !isAutomatic(ip)) changes.removeAddresses.push(ip)
+  }
   for (const [id, server] of view.servers) {
     if (slice.isOver) await slice.rest()
     if (!wanted.has(id) && isOurs(view, server, options.excluded)) {
