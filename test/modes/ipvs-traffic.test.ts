@@ -130,6 +130,23 @@ void t.test('counters of a deleted Service are removed; a failure is a warning',
   t.strictSame(warnings, ['could not read the traffic of ipvs servers'])
 })
 
+void t.test('a Service that takes an address over gets its traffic from then on', async (t) => {
+  const { kernel, plans, lines, planner } = setup()
+  kernel.serve('10.96.0.10', 80, { '10.180.0.1': 3 })
+  kernel.active = 1
+  await lines('')
+  plans[0] = planner(
+    states()
+      .put(service({ portName: 'web', endpoints: ['10.180.0.1'] }))
+      .take(),
+  )
+  t.strictSame(await lines('service_'), [
+    'kubeproxy_service_active_connections{service="default/web:web",protocol="TCP"} 1',
+  ])
+  kernel.serve('10.96.0.10', 80, { '10.180.0.1': 5 })
+  t.match(await lines('service_connections_total{'), [/="default\/web:web".* 2$/])
+})
+
 void t.test('two requests at the same time share one reading', async (t) => {
   const { kernel, plans, traffic } = setup()
   kernel.serve('10.96.0.10', 80, { '10.180.0.1': 3 })

@@ -51,12 +51,13 @@ export class Traffic {
   async #readAll(plans: readonly IpvsPlan[]): Promise<void> {
     for (const plan of plans) {
       const listed = await this.#deps.ipvs.listServers(plan.family)
+      const before = [...this.#counted]
       const present = new Set<string>()
       for (const server of listed) {
         present.add(serverText(server))
         await this.#readServer(plan, server)
       }
-      this.#forgetGone(plan.family, present)
+      this.#forgetGone(plan.family, before, present)
     }
     this.#reportActive()
   }
@@ -69,10 +70,13 @@ export class Traffic {
     const service = owner.slice(0, slash)
     const protocol = owner.slice(slash + 1)
     let counted = this.#counted.get(text)
+    const isOther = counted !== undefined && counted.service !== service
     const isIdle = isSame(counted?.total ?? none, server.stats)
-    if (isIdle && (counted?.active ?? 0) === 0) return
-    if (counted?.service !== service) {
-      counted = { family: plan.family, service, protocol, total: none, active: 0, reals: new Map() }
+    if (isIdle && !isOther && (counted?.active ?? 0) === 0) return
+    if (!counted || isOther) {
+      // What was counted for another service port is not counted again.
+      const known = counted?.reals ?? new Map<string, TrafficStats>()
+      counted = { family: plan.family, service, protocol, total: none, active: 0, reals: known }
       this.#counted.set(text, counted)
     }
     const reals = new Map<string, TrafficStats>()
@@ -110,13 +114,16 @@ export class Traffic {
     count('service_bytes_total', 'outBytes', 'to_client')
   }
 
-  /** Removes the numbers of a service port with its last virtual server. */
-  #forgetGone(family: string, present: ReadonlySet<string>): void {
-    const gone = [...this.#counted].filter(
-      ([text, counted]) => counted.family === family && !present.has(text),
-    )
+  /** Removes the numbers of a service port whose last virtual server is gone, or is another's. */
+  #forgetGone(
+    family: string,
+    before: readonly (readonly [string, Counted])[],
+    present: ReadonlySet<string>,
+  ): void {
+    const all = before.filter(([, counted]) => counted.family === family)
+    for (const [text] of all) if (!present.has(text)) this.#counted.delete(text)
+    const gone = all.filter(([text, counted]) => this.#counted.get(text) !== counted)
     if (gone.length === 0) return
-    for (const [text] of gone) this.#counted.delete(text)
     const left = new Set([...this.#counted.values()].map(nameOf))
     for (const [, counted] of gone) {
       const { service, protocol } = counted
