@@ -3,6 +3,7 @@ import { KernelError, messageOf } from '../errors.js'
 import type { Log } from '../modes/mode.js'
 import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { missingSystem } from '../modes/systems.js'
+import type { Config } from '../config/config.js'
 import { defaultConfig } from '../config/load.js'
 import { removeCounts } from '../observe/flows/saved-counts.js'
 import { addOutputOptions, isData, printed, type OutputFlags } from './shared-options.js'
@@ -16,7 +17,7 @@ export function addCleanupCommand(program: Command): void {
   addOutputOptions(command).action(async (flags: OutputFlags) => {
     const modes: CleanedMode[] = []
     try {
-      await cleanup(processLogger(defaultConfig().logging), modeLoaders, modes)
+      await cleanup(processLogger(defaultConfig().logging), { modes })
     } finally {
       // People read the results in the log.
       if (isData(flags)) process.stdout.write(printed(flags, { data: modes, text: '' }))
@@ -31,23 +32,28 @@ interface CleanedMode {
   readonly reason: string
 }
 
+interface CleanupOptions {
+  readonly loaders?: ModeLoaders
+  readonly modes?: CleanedMode[]
+  readonly config?: Config
+}
+
 /**
  * Removes what each mode has installed, and adds each mode to `modes`. Throws at the end when that
  * failed for some modes.
  */
 export async function cleanup(
   log: Log,
-  loaders: ModeLoaders = modeLoaders,
-  modes: CleanedMode[] = [],
+  { loaders = modeLoaders, modes = [], config = defaultConfig() }: CleanupOptions = {},
 ): Promise<void> {
   // First, because userspace mode removes the folder if it is empty then.
-  await removeCounts(defaultConfig().flows.stateFile)
+  await removeCounts(config.flows.stateFile)
   for (const [name, load] of Object.entries(loaders)) {
     // A mode of another operating system cannot have installed anything here.
     if (missingSystem(name)) continue
     try {
       const definition = await load()
-      await definition.cleanup({ log, resync: () => undefined, meter: silentMeter })
+      await definition.cleanup({ log, resync: () => undefined, meter: silentMeter }, config)
       log.info({ mode: name }, 'Cleaned up')
       modes.push({ mode: name, isClean: true, reason: '' })
     } catch (error) {

@@ -22,7 +22,7 @@ export async function runCommand(given: GivenFlags): Promise<void> {
   } else if (actions.cleanup) {
     refuseDryRun(loaded, '--cleanup')
     const { cleanup } = await import('./cleanup.js')
-    await cleanup(log)
+    await cleanup(log, { config: loaded.config })
   } else if (loaded.config.initOnly) {
     refuseDryRun(loaded, placeOf('initOnly', loaded.origins.get('initOnly')))
     const { prepareNode } = await import('../daemon/node-settings.js')

@@ -88,7 +88,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
       (inner) => checks.run(inner),
       (inner) => counting?.run(inner) ?? Promise.resolve(),
       (inner) => dashboard?.run(inner) ?? Promise.resolve(),
-      (inner) => runLeftoverCleanup(setup.mode, requests.modeContext, allApplied.signal, inner),
+      (inner) => runLeftoverCleanup(setup, requests.modeContext, allApplied.signal, inner),
     ]),
   ])
   log.info({}, 'stopping')

@@ -4,7 +4,7 @@ import { Complaints } from './complaints.js'
 import { messageOf } from '../errors.js'
 import { modeLoaders, type ModeLoaders } from './registry.js'
 import { missingSystem } from './systems.js'
-import type { ModeName } from '../config/config.js'
+import type { Config, ModeName } from '../config/config.js'
 import type { ModeContext } from './mode.js'
 
 /**
@@ -23,7 +23,7 @@ const retryMs = [1000, 2000, 5000, 10_000, 30_000, 60_000, 120_000, 300_000]
 
 /** Cleans once `inForce` is aborted: then the new rules work. Tries again after a failure. */
 export async function runLeftoverCleanup(
-  current: ModeName,
+  { mode: current, config }: { readonly mode: ModeName; readonly config: Config },
   context: ModeContext,
   inForce: AbortSignal,
   signal: AbortSignal,
@@ -35,7 +35,8 @@ export async function runLeftoverCleanup(
   await aborted(AbortSignal.any([inForce, signal]))
   const { log } = new Complaints(context.log)
   for (const waitMs of retryMs) {
-    if (signal.aborted || (await cleanLeftovers(current, { ...context, log }))) return
+    if (signal.aborted || (await cleanLeftovers(current, { ...context, log }, modeLoaders, config)))
+      return
     await pause(waitMs, signal)
   }
   if (signal.aborted) return
@@ -65,6 +66,7 @@ export async function cleanLeftovers(
   current: ModeName,
   context: ModeContext,
   loaders: ModeLoaders = modeLoaders,
+  config?: Config,
 ): Promise<boolean> {
   let isClean = true
   for (const [mode, load] of Object.entries(loaders)) {
@@ -73,7 +75,7 @@ export async function cleanLeftovers(
     try {
       // If this fails once, as without file descriptors, Node.js repeats the failure forever.
       const definition = await load()
-      await definition.cleanup(context)
+      await definition.cleanup(context, config)
     } catch (error) {
       isClean = false
       const fields = { mode, error: messageOf(error) }

@@ -40,8 +40,11 @@ export interface ModeDefinition {
   settle?(config: Config, family: IpFamily): Promise<Config>
   /** Compares what the kernel holds with what it should hold for a state. Changes nothing. */
   differences(state: DesiredState, config: Config): Promise<readonly Difference[]>
-  /** Removes everything this mode ever installs, from any earlier run; `not found` is fine. */
-  cleanup(context: ModeContext): Promise<void>
+  /**
+   * Removes everything this mode ever installs, from any earlier run; `not found` is fine. What
+   * `config` says to leave alone stays.
+   */
+  cleanup(context: ModeContext, config?: Config): Promise<void>
 }
 
 export interface SyncPeriods {

@@ -337,12 +337,12 @@ t.test('check reports which modes run, what others lack, and the best mode', asy
 })
 
 t.test('L15: cleanup runs for every mode, and names the modes that failed', async (t) => {
-  await t.rejects(cleanup(log, loaders), {
+  await t.rejects(cleanup(log, { loaders }), {
     name: 'KernelError',
     message: 'clean up this node: ipvs: not in this test; nftables: no koffi',
   })
   t.same(log.lines, ['Cleaned up'])
-  await cleanup(log, { iptables: loaders.iptables })
+  await cleanup(log, { loaders: { iptables: loaders.iptables } })
 })
 
 t.test('warnings of Node.js appear as lines of the log', async (t) => {

@@ -3,6 +3,7 @@ import { cleanLeftovers } from '../../lib/modes/leftovers.js'
 import type { ModeContext, ModeDefinition } from '../../lib/modes/mode.js'
 import type { ModeName } from '../../lib/config/config.js'
 import type { ModeLoaders } from '../../lib/modes/registry.js'
+import { testConfig } from '../support/states.js'
 
 const names: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
 
@@ -12,7 +13,8 @@ function cleaning(failing?: ModeName, unloadable?: ModeName) {
   const loaders: ModeLoaders = Object.fromEntries(
     names.map((name) => {
       const definition: Pick<ModeDefinition, 'cleanup'> = {
-        cleanup: async () => {
+        cleanup: async (_, config) => {
+          if (config !== testConfig) throw new Error('not the configuration')
           if (name === failing) throw new Error('lock held')
           cleaned.push(name)
         },
@@ -31,7 +33,11 @@ function cleaning(failing?: ModeName, unloadable?: ModeName) {
     warn: (fields: object) => warned.push(JSON.stringify(fields)),
   }
   const context = { log } as unknown as ModeContext
-  return { cleaned, warned, run: (current: ModeName) => cleanLeftovers(current, context, loaders) }
+  return {
+    cleaned,
+    warned,
+    run: (current: ModeName) => cleanLeftovers(current, context, loaders, testConfig),
+  }
 }
 
 t.test(

@@ -53,7 +53,7 @@ export const mode: ModeDefinition = {
         return settings.gracePeriodMs
       },
       get excluded() {
-        return settings.excludeCidrs.flatMap((text) => parseCidr(text) ?? [])
+        return excludedBy(settings)
       },
       get verifyMs() {
         return Math.max(settings.syncPeriodMs, shortestVerifyMs)
@@ -91,7 +91,7 @@ export const mode: ModeDefinition = {
     try {
       const settings = await possible(ipvsSettings(config), rules)
       const view = await readKernel(state.family, { ipvs, links, sets: new IpSets() })
-      const excluded = settings.excludeCidrs.flatMap((text) => parseCidr(text) ?? [])
+      const excluded = excludedBy(settings)
       const tables = await rules.read(state.family)
       return await ipvsDifferences(ipvsPlanner(settings)(state), { view, tables, excluded })
     } finally {
@@ -99,11 +99,12 @@ export const mode: ModeDefinition = {
       links.close()
     }
   },
-  cleanup: async ({ log }) => {
+  cleanup: async ({ log }, config) => {
     const links = new Links()
     const ipvs = openIfLoaded()
     try {
-      const shared = { sets: new IpSets(), rules: new Rules(), excluded: [] }
+      const excluded = config ? excludedBy(ipvsSettings(config)) : []
+      const shared = { sets: new IpSets(), rules: new Rules(), excluded }
       await cleanUp({ ...shared, ipvs, links, log })
     } finally {
       ipvs?.close()
@@ -111,6 +112,9 @@ export const mode: ModeDefinition = {
     }
   },
 }
+
+const excludedBy = ({ excludeCidrs }: IpvsSettings) =>
+  excludeCidrs.flatMap((text) => parseCidr(text) ?? [])
 
 /** Refused connections are logged only where the kernel can; everything else works without. */
 async function possible(settings: IpvsSettings, rules: Rules, log?: Log): Promise<IpvsSettings> {

@@ -1,5 +1,6 @@
 /** Parts of other programs on the same node stay as they are. */
 import t from 'tap'
+import { configWith } from '../../../lib/config/load.js'
 import { mode } from '../../../lib/modes/ipvs/index.js'
 import { cleanLeftovers } from '../../../lib/modes/leftovers.js'
 import { service, states } from '../../support/states.js'
@@ -63,3 +64,13 @@ await t.test(
     sh(theirs.remove)
   },
 )
+
+await t.test('IP29: cleanup leaves virtual servers in excluded ranges alone', async (t) => {
+  const running = await create()
+  await running.apply(running.plan(states().put(web).take()))
+  await running.close()
+  sh('ipvsadm -A -t 192.0.2.9:30080 -s rr')
+  await mode.cleanup(context, configWith({ 'ipvs.excludeCIDRs': ['192.0.2.9/32'] }))
+  t.strictSame(table(), ['-A -t 192.0.2.9:30080 -s rr'])
+  sh('ipvsadm -C')
+})
