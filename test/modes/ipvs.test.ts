@@ -754,6 +754,26 @@ void t.test('IP33: foreign changes are found and repaired', async (t) => {
   }
 })
 
+void t.test('IP33: a rule that iptables writes in other words asks for one repair', async (t) => {
+  const node = new FakeNode()
+  const applier = node.applier()
+  const plan = planner()(states().put(web).take())
+  const inOtherWords = async () => {
+    await applier.apply(plan)
+    const chain = node.tables.IPv4.tables.get('filter')!.get('KUBE-IPVS-FILTER')!
+    chain.splice(-1, 1, '-j REJECT --in-other-words')
+  }
+  await inOtherWords()
+  await applier.verify()
+  t.match(node.resyncs.splice(0), [/the first: chain filter KUBE-IPVS-FILTER/])
+  await inOtherWords()
+  for (let times = 0; times < 3; times++) await applier.verify()
+  t.strictSame(node.resyncs, [], 'another write would not help')
+  node.tables.IPv4.tables.get('filter')!.get('KUBE-IPVS-FILTER')!.splice(-1, 1, '-j RETURN')
+  await applier.verify()
+  t.match(node.resyncs, [/the first: chain filter KUBE-IPVS-FILTER/], 'but another change is one')
+})
+
 void t.test('IP33: the address that the kernel gives a device that is up stays', async (t) => {
   const node = new FakeNode()
   const applier = node.applier()

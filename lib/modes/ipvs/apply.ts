@@ -8,6 +8,7 @@ import type { Links } from '../../kernel/links.js'
 import type { Cidr, IpFamily } from '../../state/ip.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, ModeContext } from '../mode.js'
+import { Reported } from '../reported-differences.js'
 import { between, changedIds, countChanges, type Changes } from './changes.js'
 import { DrainingServers } from './draining.js'
 import { compare, readKernel, type CompareOptions, type KernelView } from './kernel-view.js'
@@ -33,7 +34,7 @@ export interface ApplierDeps {
   >
   readonly sets: Pick<IpSets, 'restore' | 'list'>
   readonly members: Pick<IpSetMembers, 'change'>
-  readonly rules: Pick<Rules, 'write' | 'arePresent'>
+  readonly rules: Pick<Rules, 'write' | 'differences'>
   readonly context: ModeContext
   readonly now: () => number
   readonly gracePeriodMs: number
@@ -68,6 +69,9 @@ export class IpvsApplier {
   readonly #written = new Map<IpFamily, IpvsPlan>()
   /** The ids of what syncs change while the kernel is compared with what was written. */
   #moved: { readonly family: IpFamily; readonly ids: Set<string> } | undefined
+  readonly #reported: Readonly<Record<IpFamily, Reported>>
+  /** How often everything was written. */
+  #fullWrites = 0
   /** Writes take turns, because a difference builds on the apply before it. */
   readonly #turns = new Turns()
 
@@ -75,6 +79,7 @@ export class IpvsApplier {
     this.#deps = deps
     this.#draining = new DrainingServers(deps)
     this.#fallback = new SchedulerFallback(deps.context.log)
+    this.#reported = { IPv4: new Reported(deps.context.log), IPv6: new Reported(deps.context.log) }
     const [draining, fallback] = [this.#draining, this.#fallback]
     this.#servers = new ServerWriter({ ipvs: deps.ipvs, draining, fallback })
   }
@@ -156,11 +161,13 @@ export class IpvsApplier {
         // Where nothing is known, the next sync compares everything.
         if (!before) continue
         const view = await this.#read(family)
-        const hasRules = await rules.arePresent(family, before.chains)
+        const { lost, changed } = await rules.differences(family, before.chains)
         const changes = await compare(before, view, this.#options())
         await this.idle()
+        const fresh = () => this.#reported[family].fresh(changed, this.#fullWrites)
+        const places = ids.has(theRules) ? [] : [...lost, ...fresh().map(({ chain }) => chain)]
         // A member may have come and gone meanwhile, so that no plan tells that it moved.
-        const found = [...changedIds(changes), ...(hasRules ? [] : [theRules])]
+        const found = [...changedIds(changes), ...places.map((chain) => `chain ${chain}`)]
         const wrong = found.filter((id) => !ids.has(id) && !this.#refused[family].has(id))
         if (wrong.length === 0) continue
         this.#known[family].forget()
@@ -178,6 +185,7 @@ export class IpvsApplier {
   /** Compares the whole kernel with the plan, and writes what differs. */
   async #reconcile(plan: IpvsPlan): Promise<Outcome> {
     const { sets, links, now } = this.#deps
+    this.#fullWrites++
     this.#fallback.forget(plan.family)
     this.#refused[plan.family].clear(now())
     links.ensureDummy(deviceName)

@@ -20,10 +20,16 @@ import {
   type ChainRule,
 } from './chains.js'
 import { canLog } from '../refusal-log.js'
+import type { ChainDifference } from '../reported-differences.js'
 import { chains, setNameOf } from './names.js'
 import { rulesIn } from '../difference.js'
 
 type Tool = Pick<Iptables, 'save' | 'restore' | 'hasAny' | 'supports'>
+
+export interface RuleDifferences {
+  readonly lost: readonly string[]
+  readonly changed: readonly ChainDifference[]
+}
 
 interface RulesDeps {
   readonly open: (family: IpFamily) => Promise<Tool>
@@ -65,18 +71,21 @@ export class Rules {
     return asKernelError(`read ${family} rules`, async () => (await this.#tool(family)).save())
   }
 
-  /** Whether the chains have the planned rules and no others, and are jumped to. */
-  arePresent(family: IpFamily, plan: ChainPlan): Promise<boolean> {
+  /** The chains that are gone or not jumped to, and those with other rules than the planned ones. */
+  differences(family: IpFamily, plan: ChainPlan): Promise<RuleDifferences> {
     return asKernelError(`read ${family} rules`, async () => {
-      const tool = await this.#tool(family)
-      const saved = await tool.save()
-      if (missingJumps(saved, plan).length > 0) return false
-      return plan.declared.every(([table, chain]) => {
+      const saved = await (await this.#tool(family)).save()
+      const lost = missingJumps(saved, plan).map(({ chain }) => chain)
+      const changed: ChainDifference[] = []
+      for (const [table, chain] of plan.declared) {
         const present = rulesIn(saved, table, chain)
-        return (
-          present !== undefined && compareChain(wishFor(plan, table, chain), present).length === 0
-        )
-      })
+        if (!present) lost.push(chain)
+        else if (compareChain(wishFor(plan, table, chain), present).length > 0) {
+          const fingerprint = present.join('\n')
+          changed.push({ chain: `${table} ${chain}`, what: 'has other rules', fingerprint })
+        }
+      }
+      return { lost, changed }
     })
   }
 
