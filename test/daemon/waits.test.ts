@@ -13,7 +13,7 @@ async function saidAfter(seconds: number, knowsNode: boolean, client: object | u
       objects: { client },
       deps: { log: { warn: (_fields, text) => void said.push(text) } },
     },
-    { knowsNode, stopWaitingFor: (kind) => said.push(kind) > 0 },
+    { knowsNode, stopWaitingFor: (kind) => said.push(kind) < 0 },
     stop.signal,
   )
   for (let passed = 0; passed < seconds; passed++) {
