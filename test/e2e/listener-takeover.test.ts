@@ -72,6 +72,20 @@ const inFolder = (folder: string, manifests = folder): readonly string[] => [
 const hasPlace = async (world: World, folder: string) =>
   (await world.exec('node', ['ls', folder])).stdout.includes('.sock')
 
+/** Runs a proxy that can be asked for its listeners, and `act` beside it. */
+async function besideProxy(
+  world: World,
+  folder: string,
+  flags: readonly string[],
+  act: (proxy: RunningProxy) => Promise<void>,
+): Promise<void> {
+  const proxy = runProxy(world, flags)
+  await stopping(proxy, async () => {
+    await until('a place to ask', () => hasPlace(world, folder))
+    await act(proxy)
+  })
+}
+
 /** Whether a port is that of metrics or health. */
 const isOwn = (port: number) => port === 10_249 || port === 10_256
 
@@ -146,9 +160,7 @@ t.test('if two processes take over at once, one succeeds and one ends', { skip }
       return (await world.agent('client-pod').flow(flow))[0]?.outcome
     }
     const successor = () => runProxy(world, [...inFolder(folder), '--takeover'])
-    const first = runProxy(world, inFolder(folder))
-    await stopping(first, async () => {
-      await until('a place to ask', () => hasPlace(world, folder))
+    await besideProxy(world, folder, inFolder(folder), async (first) => {
       const thief = world.spawn('node', [
         process.execPath,
         new URL('./listener-thief.js', import.meta.url).pathname,
@@ -263,9 +275,8 @@ printf '%s\\n' "$text" | "\${0##*/}" "$@"
 t.test('a successor whose first sync fails gives the listeners back', { skip }, (t) =>
   withProxyWorld('give-back', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
-    const first = runProxy(world, [...inFolder(folder), '--userspace-source-address', 'hide'])
-    await stopping(first, async () => {
-      await until('a place to ask', () => hasPlace(world, folder))
+    const hiding = [...inFolder(folder), '--userspace-source-address', 'hide']
+    await besideProxy(world, folder, hiding, async () => {
       const keeping = [...inFolder(folder), '--takeover', '--userspace-source-address', 'keep']
       const by = ['env', `PATH=${await withoutSocketMatch(folder)}`]
       const second = runProxy(world, keeping, undefined, by)
@@ -282,9 +293,7 @@ t.test('a successor whose first sync fails gives the listeners back', { skip }, 
 t.test('a successor that ends before it takes over leaves the rules', { skip }, (t) =>
   withProxyWorld('false-start', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
-    const first = runProxy(world, inFolder(folder))
-    await stopping(first, async () => {
-      await until('a place to ask', () => hasPlace(world, folder))
+    await besideProxy(world, folder, inFolder(folder), async () => {
       const rules = await proxyPorts(world)
       // It never knows the objects, so it never asks for the listeners.
       const second = runProxy(world, [...inFolder(folder, join(folder, 'later')), '--takeover'])
@@ -298,9 +307,7 @@ t.test('a successor that ends before it takes over leaves the rules', { skip }, 
 t.test('a second process without --takeover takes nothing from the first', { skip }, (t) =>
   withProxyWorld('bystander', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
-    const first = runProxy(world, inFolder(folder))
-    await stopping(first, async () => {
-      await until('a place to ask', () => hasPlace(world, folder))
+    await besideProxy(world, folder, inFolder(folder), async (first) => {
       const second = runProxy(world, inFolder(folder))
       await stopping(second, () =>
         until('it sees the other', () => /another process waits at/.test(second.output())),
@@ -316,9 +323,7 @@ t.test('a process that took over sockets closes those of removed Services', { sk
   withProxyWorld('unwanted', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const others = await listeningOn(world)
-    const first = runProxy(world, inFolder(folder))
-    await stopping(first, async () => {
-      await until('a place to ask', () => hasPlace(world, folder))
+    await besideProxy(world, folder, inFolder(folder), async (first) => {
       const before = (await listeningOn(world)).filter((port) => !others.includes(port))
       const nothing = await mkdtemp(join(folder, 'nothing-'))
       const second = runProxy(world, [...inFolder(folder, nothing), '--takeover'])
