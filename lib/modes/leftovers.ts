@@ -35,8 +35,7 @@ export async function runLeftoverCleanup(
   await aborted(AbortSignal.any([inForce, signal]))
   const { log } = new Complaints(context.log)
   for (const waitMs of retryMs) {
-    if (signal.aborted || (await cleanLeftovers(current, { ...context, log }, modeLoaders, config)))
-      return
+    if (signal.aborted || (await cleanLeftovers(current, { ...context, log }, config))) return
     await pause(waitMs, signal)
   }
   if (signal.aborted) return
@@ -65,8 +64,8 @@ function mayChangeRules(): boolean {
 export async function cleanLeftovers(
   current: ModeName,
   context: ModeContext,
-  loaders: ModeLoaders = modeLoaders,
   config?: Config,
+  loaders: ModeLoaders = modeLoaders,
 ): Promise<boolean> {
   let isClean = true
   for (const [mode, load] of Object.entries(loaders)) {

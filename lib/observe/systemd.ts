@@ -1,3 +1,4 @@
+import { longestTimerMs } from '../async.js'
 import type { Log } from '../modes/mode.js'
 
 /** The part of kernel/service-manager.ts that is used here. */
@@ -37,7 +38,7 @@ export class SystemdNotifier {
     while (!signal.aborted) {
       // Without notifications systemd restarts the daemon, which is right when it is stuck.
       if (manager.watchdogMs !== undefined && isHealthy()) this.#notify('WATCHDOG=1')
-      await sleep(manager.watchdogMs ?? 2 ** 31 - 1, signal)
+      await sleep(manager.watchdogMs ?? longestTimerMs, signal)
     }
     this.#notify('STOPPING=1')
   }

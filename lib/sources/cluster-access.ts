@@ -19,7 +19,7 @@ interface AccessDeps {
 /** Tokens and certificates are read again after this time, because they are rotated. */
 const rereadMs = 60_000
 
-const serviceAccount = '/var/run/secrets/kubernetes.io/serviceaccount'
+export const serviceAccount = '/var/run/secrets/kubernetes.io/serviceaccount'
 
 /** Finds the API server as every client does: kubeconfig, --master, or the account of the pod. */
 export async function openCluster(

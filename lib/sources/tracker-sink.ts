@@ -34,8 +34,6 @@ export class TrackerSink implements ObjectSink {
   /** Kinds of which all objects must be known before anything is written. */
   readonly #missing = new Set<ObjectKind>(['Service', 'EndpointSlice', 'Node', 'ServiceCIDR'])
 
-  #knowsNode = false
-
   constructor(tracker: Tracker, nodeName: string, listener: SinkListener) {
     this.#tracker = tracker
     this.#nodeName = nodeName
@@ -52,7 +50,7 @@ export class TrackerSink implements ObjectSink {
 
   /** Whether the object of this node exists. */
   get knowsNode(): boolean {
-    return this.#knowsNode
+    return this.#tracker.knowsNode
   }
 
   /** Begins without a kind that may never come. Returns whether it was still missing. */
@@ -124,7 +122,6 @@ export class TrackerSink implements ObjectSink {
   }
 
   #setNode(node: NodeObject | undefined): void {
-    this.#knowsNode = node !== undefined
     this.#tracker.setNode(node)
     this.#listener.nodeChanged(node)
   }

@@ -156,6 +156,11 @@ export class Tracker {
     return this.#index.slices(`${namespace}/${name}`)
   }
 
+  /** Whether the object of this node exists. */
+  get knowsNode(): boolean {
+    return this.#node !== undefined
+  }
+
   /** The zone of this node; undefined when its object has none. */
   get zone(): string | undefined {
     return this.#node?.zone

@@ -36,7 +36,7 @@ function cleaning(failing?: ModeName, unloadable?: ModeName) {
   return {
     cleaned,
     warned,
-    run: (current: ModeName) => cleanLeftovers(current, context, loaders, testConfig),
+    run: (current: ModeName) => cleanLeftovers(current, context, testConfig, loaders),
   }
 }
 

@@ -73,7 +73,7 @@ export class Kubectl {
     } catch (error) {
       // Without a kubeconfig kubectl may know the cluster from its pod. If not, a request says so.
       if (!messageOf(error).includes('current-context must exist')) throw error
-      return namespaceOfPod()
+      return await namespaceOfPod()
     }
   }
 
@@ -96,8 +96,9 @@ export class Kubectl {
 }
 
 /** What kubectl takes for the namespace in a pod without a kubeconfig. */
-function namespaceOfPod(): string {
-  const file = '/var/run/secrets/kubernetes.io/serviceaccount/namespace'
+async function namespaceOfPod(): Promise<string> {
+  const { serviceAccount } = await import('../../sources/cluster-access.js')
+  const file = `${serviceAccount}/namespace`
   const told = process.env['POD_NAMESPACE'] ?? ''
   return told || (existsSync(file) && readFileSync(file, 'utf8').trim()) || 'default'
 }

@@ -1,3 +1,4 @@
+import { longestTimerMs } from '../../async.js'
 import type { ApiCall } from './api-call.js'
 import type { Faults, OpenWatch } from './faults.js'
 import type { JsonObject } from './json.js'
@@ -20,9 +21,6 @@ export interface WatchDeps {
 
 /** A client this far behind is disconnected, as by the real server, to limit the memory. */
 const longestBacklog = 64 * 1024 * 1024
-
-/** The longest time of a timer, 24 days. A timer with more fires after 1 ms. */
-const longestTimerMs = 2 ** 31 - 1
 
 const initialEventsEnd = { 'k8s.io/initial-events-end': 'true' }
 

@@ -60,8 +60,9 @@ export class Traffic {
 
   async send(count: number): Promise<void> {
     const { next } = this.#options
-    refuseSctp(next())
-    refuseNothing(next())
+    const first = next()
+    refuseSctp(first)
+    refuseNothing(first)
     for (let left = count; left > 0;) {
       const request = next()
       const size = request.protocol === 'UDP' ? 1 : Math.min(batch, left)
