@@ -42,10 +42,14 @@ const allOutcomes = async () => {
   return Object.fromEntries(await Promise.all(each)) as Record<string, object>
 }
 
-/** Whether Node itself watches a program now. */
+const watchedByNode = () =>
+  process.getActiveResourcesInfo().filter((kind) => kind === 'ProcessWrap').length
+
+/** Whether Node itself watches a program that starts now. It may still watch one that has ended. */
 const nodeWatches = async () => {
+  const before = watchedByNode()
   const run = runProgram('sleep', ['0.1'])
-  const watched = process.getActiveResourcesInfo().includes('ProcessWrap')
+  const watched = watchedByNode() > before
   await run
   return watched
 }
