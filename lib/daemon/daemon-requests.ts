@@ -8,7 +8,17 @@ interface DaemonRequestsOptions {
   readonly forMode: Pick<ModeContext, 'meter' | 'carried' | 'refused' | 'translated'>
   readonly loop: Pick<SyncLoop, 'request'>
   readonly observation: Pick<Observation, 'queued' | 'changedByOthers'>
+  readonly now: () => number
 }
+
+/** So many repairs within ten minutes are a dispute with another program. */
+const repairsOfDispute = 10
+const disputeMs = 600_000
+/** The least time between two repairs in a dispute. A change of objects does not wait for it. */
+const disputedRepairMs = 10_000
+
+const disputeText =
+  'another program changes the rules of this proxy again and again, so they are repaired every 10 s at most; look for a second kube-proxy on this node and stop one of both'
 
 /**
  * Requests of the sources and the mode to the daemon: for a sync, or to end. This object is made
@@ -19,6 +29,10 @@ export class DaemonRequests {
   readonly #ending = new AbortController()
   #isFullRequested = false
   #hasBegun = false
+  /** When the newest repairs were, or are due. */
+  #repairs: readonly number[] = []
+  #isDisputed = false
+  #repair: NodeJS.Timeout | undefined
   /** The context that the mode gets. */
   readonly modeContext: ModeContext
 
@@ -28,15 +42,18 @@ export class DaemonRequests {
     this.modeContext = {
       log,
       ...forMode,
-      resync: (reason, { full }) => {
-        log.info({ reason, full }, 'sync asked for by the mode')
-        if (full) {
-          observation.changedByOthers(reason)
-          this.writeAnew()
-        }
+      resync: (reason, { byOthers }) => {
+        if (byOthers) observation.changedByOthers(reason)
+        // Another part of the same change, or one more change until the repair.
+        if (byOthers && this.#isFullRequested) return
+        log.warn({ reason }, byOthers ? 'rules were changed' : 'everything is written anew')
+        const waitMs = byOthers ? this.#waitOfRepair(reason) : 0
+        this.writeAnew()
         // R01: the first request of others comes when all objects are known. Rules of an earlier
         // run stay until then, whatever is done to them.
-        if (this.#hasBegun) this.sync()
+        if (!this.#hasBegun) return
+        if (waitMs === 0) this.sync()
+        else this.#repair = setTimeout(() => this.sync(), waitMs)
       },
       stop: (reason) => {
         log.info({ reason }, 'the mode asks the daemon to end')
@@ -63,7 +80,22 @@ export class DaemonRequests {
   takeFull(): boolean {
     const isFull = this.#isFullRequested
     this.#isFullRequested = false
+    // A sync for another reason is the repair, too.
+    if (isFull) clearTimeout(this.#repair)
     return isFull
+  }
+
+  /** Two programs that undo each other's changes would else write all the time. */
+  #waitOfRepair(reason: string): number {
+    const { log, now } = this.#options
+    const at = now()
+    const [first = -Infinity] = this.#repairs
+    const isDispute = this.#repairs.length === repairsOfDispute && at - first < disputeMs
+    const due = isDispute ? Math.max(at, (this.#repairs.at(-1) ?? at) + disputedRepairMs) : at
+    this.#repairs = [...this.#repairs, due].slice(-repairsOfDispute)
+    if (isDispute && !this.#isDisputed) log.warn({ reason }, disputeText)
+    this.#isDisputed = isDispute
+    return due - at
   }
 
   /** Aborted when the mode asks the daemon to end. */

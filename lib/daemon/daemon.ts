@@ -102,11 +102,12 @@ function unlessDry({ config }: Setup, parts: readonly Part[]): readonly Part[] {
 }
 
 function daemonRequests(
-  options: Omit<ConstructorParameters<typeof DaemonRequests>[0], 'forMode'>,
+  options: Omit<ConstructorParameters<typeof DaemonRequests>[0], 'forMode' | 'now'>,
   meter: Metrics,
   counting: FlowCounting | undefined,
 ): DaemonRequests {
-  return new DaemonRequests({ ...options, forMode: counting?.forMode ?? { meter } })
+  const now = () => performance.now()
+  return new DaemonRequests({ ...options, now, forMode: counting?.forMode ?? { meter } })
 }
 
 function countBeforePages(metrics: Metrics, mode: Mode, counting: FlowCounting | undefined): void {

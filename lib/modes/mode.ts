@@ -139,10 +139,10 @@ interface ProbeContext {
 
 export interface ModeContext extends ProbeContext {
   /**
-   * Asks the daemon for a sync. `full` makes the daemon forget what was applied; `reason` is
-   * logged.
+   * Asks the daemon to write everything anew. `byOthers`: another program changed what was written.
+   * `reason` is logged.
    */
-  resync(reason: string, options: { readonly full: boolean }): void
+  resync(reason: string, options: { readonly byOthers: boolean }): void
   /** Asks the daemon to end in good order. */
   stop?(reason: string): void
   /** Named numbers for /metrics and `top`, see observe/. */

@@ -122,9 +122,9 @@ class SubjectProcess {
 
   static async start(name: string, { settings, cgroup }: Given): Promise<SubjectProcess> {
     const subjects: SubjectProcess[] = []
-    const mode = await createMode(name, { settings, cgroup }, (full) => {
+    const mode = await createMode(name, { settings, cgroup }, () => {
       for (const subject of subjects) {
-        if (full) subject.#syncer.forget()
+        subject.#syncer.forget()
         subject.#sync().catch((error: unknown) => {
           log.error({ error: messageOf(error) }, 'sync on request failed')
         })
@@ -177,7 +177,7 @@ class SubjectProcess {
 async function createMode(
   name: string,
   { settings, cgroup }: Given,
-  resync: (full: boolean) => void,
+  resync: () => void,
 ): Promise<Mode> {
   const [kind = '', flaw] = name.split(':')
   if (kind === 'reference') {
@@ -205,9 +205,9 @@ async function createMode(
   return definition.create(config, families, {
     log,
     meter,
-    resync: (reason, { full }) => {
-      log.warn({ full }, reason)
-      resync(full)
+    resync: (reason, { byOthers }) => {
+      log.warn({ byOthers }, reason)
+      resync()
     },
   })
 }

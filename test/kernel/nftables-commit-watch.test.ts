@@ -3,7 +3,11 @@ import type { Received } from '../../lib/kernel/netlink/socket.js'
 import { isLittleEndian } from '../../lib/kernel/netlink/protocol.js'
 import { MessageWriter } from '../../lib/kernel/netlink/message-writer.js'
 import { watchCommits } from '../../lib/kernel/nftables-netlink/commit-watch.js'
-import { families, messages } from '../../lib/kernel/nftables-netlink/protocol.js'
+import {
+  families,
+  generationAttributes,
+  messages,
+} from '../../lib/kernel/nftables-netlink/protocol.js'
 
 const ports = { ours: 4711, other: 4712 }
 
@@ -12,6 +16,7 @@ function watching() {
   const kernel = { generation: 5, denies: false, isHeard: true, isMuted: false }
   const inbox: Received[] = []
   const told = { foreign: 0, unclear: 0 }
+  const who: string[] = []
   const watch = watchCommits({
     tables: [{ family: 'ip', name: 'kube-proxy' }],
     port: ports.ours,
@@ -19,7 +24,10 @@ function watching() {
       if (kernel.denies) throw new Error('EPERM')
       return kernel.generation
     },
-    onForeign: () => told.foreign++,
+    onForeign: (by) => {
+      told.foreign++
+      who.push(by)
+    },
     onUnclear: () => told.unclear++,
     openPipe: () => ({
       send: () => undefined,
@@ -47,23 +55,38 @@ function watching() {
     end.abort()
     await running
   }
-  const deliver = (type: number, port: number, write: (body: MessageWriter) => void) => {
+  const datagram = (type: number, port: number, write: (body: MessageWriter) => void) => {
     const data = Buffer.from(new MessageWriter().message(type, 0, write).finish(0))
     if (isLittleEndian) data.writeUInt32LE(port, 12)
     else data.writeUInt32BE(port, 12)
-    return look({ kind: 'datagram', data })
+    return { kind: 'datagram', data } as const
   }
-  /** Delivers the event of a transaction and reads the watch. */
-  const event = (id: number, of: { family?: 'ip6'; name?: string; port?: number } = {}) =>
-    deliver(messages.newRule, of.port ?? ports.other, (body) =>
+  const eventOf = (id: number, of: { family?: 'ip6'; name?: string; port?: number } = {}) =>
+    datagram(messages.newRule, of.port ?? ports.other, (body) =>
       body
         .fixed(Uint8Array.of(families[of.family ?? 'ip'], 0, id >> 8, id & 0xff))
         .string(1, of.name ?? 'kube-proxy'),
     )
-  /** Delivers what the kernel tells last of each transaction. */
-  const ended = (port: number) =>
-    deliver(messages.newGeneration, port, (body) => body.fixed(Uint8Array.of(0, 0, 0, 0)))
-  return { kernel, told, commit, overrun: () => look({ kind: 'overrun' }), event, ended }
+  /** What the kernel tells last of each transaction. */
+  const endOf = (id: number, port: number) =>
+    datagram(messages.newGeneration, port, (body) =>
+      body
+        .fixed(Uint8Array.of(0, 0, id >> 8, id & 0xff))
+        .be32(generationAttributes.process, 4711)
+        .string(generationAttributes.program, 'nft'),
+    )
+  return {
+    ...{ kernel, told, who, commit },
+    overrun: () => look({ kind: 'overrun' }),
+    /** Delivers an event of a transaction and reads the watch. */
+    event: (...of: Parameters<typeof eventOf>) => look(eventOf(...of)),
+    ended: (port: number) => look(endOf(0, port)),
+    /** Delivers all of a transaction, and the beginning of another one. */
+    whole: (id: number) => {
+      inbox.push(eventOf(id), eventOf(id), endOf(id, ports.other))
+      return look(eventOf(id + 1))
+    },
+  }
 }
 
 void t.test('NF29: lost events matter only if another program committed', async (t) => {
@@ -104,6 +127,12 @@ void t.test('NF29: the port of a transaction tells which events are ours', async
   t.equal(told.foreign, 1, 'once a transaction')
   await event(8)
   t.equal(told.foreign, 2)
+})
+
+void t.test('the process that changed a table is named where its end was read', async (t) => {
+  const { who, whole } = watching()
+  await whole(7)
+  t.same(who, ['process 4711 (nft)', 'somebody else'])
 })
 
 void t.test(

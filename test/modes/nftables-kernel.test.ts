@@ -469,7 +469,7 @@ void t.test(
 
     netns.exec('nft', 'add', 'rule', 'ip', 'kube-proxy', 'services', 'counter')
     await seen(() => resyncs.length > 0, 5000)
-    t.match(resyncs, ['somebody else changed table kube-proxy'])
+    t.match(resyncs, [/^process \d+ \(nft\) changed table kube-proxy$/])
     end.abort()
     await running
 

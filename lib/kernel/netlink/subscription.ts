@@ -10,6 +10,8 @@ export interface SubscriptionOptions extends SocketOptions {
   readonly onMessage: (message: Message) => void
   /** The kernel dropped notifications, so the caller has to read the objects again. */
   readonly onOverrun: () => void
+  /** All notifications until now were read. */
+  readonly onEmpty?: () => void
   readonly openPipe?: OpenPipe
 }
 
@@ -45,7 +47,7 @@ export function subscribe(protocol: number, options: SubscriptionOptions): Subsc
     }
     for (let count = 0; count < datagramsPerLook; count++) {
       const received = pipe.receive()
-      if (received.kind === 'nothing') return
+      if (received.kind === 'nothing') return options.onEmpty?.()
       if (received.kind === 'overrun') options.onOverrun()
       else forEachMessage(received.data, options.onMessage)
     }

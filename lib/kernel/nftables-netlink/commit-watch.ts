@@ -5,7 +5,13 @@ import { MessageWriter } from '../netlink/message-writer.js'
 import { protocols } from '../netlink/protocol.js'
 import { subscribe, type SubscriptionOptions } from '../netlink/subscription.js'
 import type { TableRef } from '../nftables/model.js'
-import { families, generationId, genericBytes, isTablesMessage, messages } from './protocol.js'
+import {
+  families,
+  generationAttributes,
+  genericBytes,
+  isTablesMessage,
+  messages,
+} from './protocol.js'
 
 /** NFNLGRP_NFTABLES */
 const group = 7
@@ -20,8 +26,8 @@ interface CommitWatchOptions {
   readonly port: number
   /** Counts the transactions of the namespace, see NfTables. */
   readonly generation: () => number
-  /** Somebody else's transaction touched one of the tables. */
-  readonly onForeign: () => void
+  /** Somebody else's transaction touched one of the tables; `who` names the process. */
+  readonly onForeign: (who: string) => void
   /** Events were lost, so somebody else may have touched the tables. */
   readonly onUnclear: () => void
   readonly openPipe?: SubscriptionOptions['openPipe']
@@ -41,24 +47,21 @@ export interface CommitWatch {
 export function watchCommits(options: CommitWatchOptions): CommitWatch {
   // As many transactions are ours, or were seen.
   let accounted = options.generation()
-  let reported = -1
+  const others = transactionsOfOthers(options)
 
   const onMessage = ({ type, port, payload }: Message) => {
     if (!isTablesMessage(type) || port === options.port) return
     if (type === messages.newGeneration) {
       accounted++
-      return
-    }
-    const id = payload.readUInt16BE(2)
-    if (id === reported || !concerns(payload, options.tables)) return
-    reported = id
-    options.onForeign()
+      others.ended(payload)
+    } else others.changed(payload)
   }
 
   const subscription = subscribe(protocols.netfilter, {
     groups: [group],
     everyMs,
     onMessage,
+    onEmpty: () => others.allRead(),
     onOverrun: () => {
       // Transactions of ours overflow the socket: harmless if nobody else committed.
       const now = ifTold(options.generation)
@@ -92,6 +95,34 @@ export function watchCommits(options: CommitWatchOptions): CommitWatch {
   }
 }
 
+/** Tells each transaction that touched one of the tables once. */
+function transactionsOfOthers({
+  tables,
+  onForeign,
+}: Pick<CommitWatchOptions, 'tables' | 'onForeign'>) {
+  let reported = -1
+  /** One whose end was not read yet. */
+  let open: number | undefined
+  const report = (who: string) => {
+    reported = open ?? reported
+    open = undefined
+    onForeign(who)
+  }
+  return {
+    changed: (payload: Buffer) => {
+      const id = transactionOf(payload)
+      if (id !== reported && concerns(payload, tables)) open = id
+    },
+    ended: (payload: Buffer) => {
+      if (open === transactionOf(payload)) report(writerOf(payload))
+    },
+    allRead: () => {
+      // The end was lost, or is not there yet.
+      if (open !== undefined) report('somebody else')
+    },
+  }
+}
+
 /** Undefined while the kernel refuses to tell: rights may be taken away and given back. */
 function ifTold(generation: () => number): number | undefined {
   try {
@@ -106,6 +137,19 @@ function concerns(payload: Buffer, tables: readonly TableRef[]): boolean {
   if (!name) return false
   const text = readString(name)
   return tables.some((table) => families[table.family] === payload[0] && table.name === text)
+}
+
+function transactionOf(payload: Buffer): number {
+  return payload.readUInt16BE(2)
+}
+
+/** The process that wrote a transaction, as the node numbers it. The kernel tells it at the end. */
+function writerOf(payload: Buffer): string {
+  const { process, program } = generationAttributes
+  const attributes = attributesOf(payload, genericBytes)
+  const number = attributes.get(process)?.readUInt32BE(0)
+  const name = attributes.get(program)
+  return number === undefined || !name ? 'somebody else' : `process ${number} (${readString(name)})`
 }
 
 /** The number of transactions in this network namespace so far, ours and foreign. Lists nothing. */
@@ -123,7 +167,7 @@ function askGeneration(channel: NetlinkChannel): { readonly id: number; readonly
     message.fixed(Uint8Array.of(0, 0, 0, 0)),
   )
   const [reply] = channel.request(writer, 'ask nf_tables for its generation')
-  const id = reply && attributesOf(reply.payload, genericBytes).get(generationId)
+  const id = reply && attributesOf(reply.payload, genericBytes).get(generationAttributes.id)
   if (!id) throw new KernelError('unsupported', 'ask nf_tables for its generation: no answer')
   return { id: id.readUInt32BE(0), port: reply.port }
 }

@@ -76,7 +76,7 @@ export const elementAttributes = {
   userData: 6,
 } as const
 export const intervalEnd = 1
-export const generationId = 1
+export const generationAttributes = { id: 1, process: 2, program: 3 } as const
 
 /** The type of an item in a list, and the two parts of an expression. */
 export const listItem = 1

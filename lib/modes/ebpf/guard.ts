@@ -38,8 +38,7 @@ export async function guardSockets(
         const reason = await damage(slice)
         restMs = slice.workedMs * pauseOfCost
         if (reason === undefined) continue
-        context.log.warn({ reason }, 'what ebpf mode has in the kernel was changed')
-        context.resync(reason, { full: true })
+        context.resync(reason, { byOthers: true })
       } catch (error) {
         context.log.warn(
           { error: messageOf(error) },

@@ -110,7 +110,7 @@ class IptablesMode implements Mode<IptablesPlan> {
     const { families, foreign } = this.#opened
     const watching = [...families].map(([family, rules]) => {
       const changed = (what: string) =>
-        this.#context.resync(`${family} iptables rules were changed: ${what}`, { full: true })
+        this.#context.resync(`${family} iptables rules were changed: ${what}`, { byOthers: true })
       const periodMs = () => this.#live.settings.syncPeriodMs
       return watchRules({ rules, foreign, log, periodMs, changed }, signal)
     })

@@ -173,7 +173,7 @@ export class IpvsApplier {
         this.#known[family].forget()
         const count = wrong.length === 1 ? '1 difference' : `${wrong.length} differences`
         const where = `what was written to ${family} ipvs tables`
-        context.resync(`${count} from ${where}, the first: ${wrong[0]}`, { full: true })
+        context.resync(`${count} from ${where}, the first: ${wrong[0]}`, { byOthers: true })
       } catch (error) {
         context.log.warn({ family, error: messageOf(error) }, 'could not verify ipvs tables')
       } finally {

@@ -170,7 +170,7 @@ export class NftablesApplier {
     const reason = isGone
       ? 'somebody else removed nftables chains'
       : 'unused nftables chains could not be deleted'
-    context.resync(reason, { full: true })
+    context.resync(reason, { byOthers: isGone })
   }
 }
 

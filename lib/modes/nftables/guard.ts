@@ -16,7 +16,10 @@ export interface GuardDeps {
   readonly context: ModeContext
   readonly reader: RulesetReader
   /** Starts a watch. It calls a handler when others commit, and when it cannot tell. */
-  readonly watch: (handlers: { onForeign: () => void; onUnclear: () => void }) => CommitWatch
+  readonly watch: (handlers: {
+    onForeign: (who: string) => void
+    onUnclear: () => void
+  }) => CommitWatch
   readonly known: KnownByFamily<NftablesPlan>
   /** The shortest time between two comparisons. */
   readonly tickMs: number
@@ -48,7 +51,7 @@ export class Guard implements Watcher {
   constructor(deps: GuardDeps) {
     this.#deps = deps
     this.#watch = deps.watch({
-      onForeign: () => this.#resync('somebody else changed table kube-proxy'),
+      onForeign: (who) => reportForeign(this.#deps.context, who),
       onUnclear: () => (this.#isUnclear = true),
     })
   }
@@ -77,7 +80,7 @@ export class Guard implements Watcher {
         // Without knowledge of the kernel the next sync is a full one.
         if (!after) continue
         const real = faults.find((fault) => isLasting(fault, before, after))
-        if (real) this.#resync(real.text)
+        if (real) context.resync(real.text, { byOthers: true })
         else unsettled += faults.length
       } catch (error) {
         this.#isUnclear = true
@@ -104,10 +107,6 @@ export class Guard implements Watcher {
       await pause(pauseOfCost * (performance.now() - began), signal)
     }
   }
-
-  #resync(reason: string): void {
-    reportForeign(this.#deps.context, reason)
-  }
 }
 
 export function guardedBy(
@@ -122,9 +121,8 @@ export function guardedBy(
   }
 }
 
-export function reportForeign(context: ModeContext, reason: string): void {
-  context.log.warn({ reason }, 'nftables rules were changed by somebody else')
-  context.resync(reason, { full: true })
+export function reportForeign(context: ModeContext, who: string): void {
+  context.resync(`${who} changed table kube-proxy`, { byOthers: true })
 }
 
 interface Fault {

@@ -184,7 +184,7 @@ function guardOf(
 function monitored(tables: readonly TableName[], context: ModeContext): Watcher {
   const monitor = new NftMonitor({
     tables,
-    onForeign: () => reportForeign(context, 'somebody else changed table kube-proxy'),
+    onForeign: () => reportForeign(context, 'somebody else'),
   })
   return {
     guarded: (writer) => guardedBy(monitor, writer),

@@ -272,7 +272,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       for (const { applier } of this.#families.values()) applier.forgetNodePorts()
       this.#listeners.receive(given)
       const reason = 'the process that took the listeners over has ended; taking them back'
-      this.#context.resync(reason, { full: true })
+      this.#context.resync(reason, { byOthers: false })
     })
   }
 
@@ -288,7 +288,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
         complaints.settled()
         if (isIntact || this.#hasGivenUp()) continue
         const reason = `another program changed rules or addresses that lead to ${family} listeners`
-        this.#context.resync(reason, { full: true })
+        this.#context.resync(reason, { byOthers: true })
         return false
       } catch (error) {
         const fields = { family, error: messageOf(error) }

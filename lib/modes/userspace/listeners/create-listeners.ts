@@ -47,7 +47,7 @@ export function createListeners(
     crowded: (fits) => log.error(fits, `not every service port fits: ${listenAdvice}`),
     lost: (reason) => {
       log.error({ reason }, 'a userspace worker ended with its connections; it was replaced')
-      context.resync(reason, { full: true })
+      context.resync(reason, { byOthers: false })
     },
   })
 }
