@@ -1,4 +1,5 @@
 import t from 'tap'
+import { Reported } from '../../lib/modes/reported-differences.js'
 import { ForeignCommits } from '../../lib/modes/foreign-commits.js'
 
 /** Both families write. The second one commits, and the first one looks before this is counted. */
@@ -69,4 +70,24 @@ t.test('a counter that cannot be read for a while is read again later', async (t
   t.type(before, 'number', 'no work counts as under way')
   await write()
   t.equal(commits.mark, before)
+})
+
+t.test('a change that another program repeats is repaired each time', (t) => {
+  const nothing = () => undefined
+  const log = { debug: nothing, info: nothing, warn: nothing, error: nothing }
+  const changed = [{ chain: 'nat KUBE-SVC-A', what: 'has no rule', fingerprint: 'none' }]
+  const others = new Reported(log)
+  for (let mark = 1, fullSyncs = 1; fullSyncs < 4; mark++, fullSyncs++) {
+    t.same(others.fresh(changed, { fullSyncs, mark }), changed)
+  }
+  t.same(others.fresh(changed, { fullSyncs: 4, mark: 3 }), [], 'nobody else wrote: other words')
+  t.same(others.fresh(changed, { fullSyncs: 4, mark: 5 }), [], 'and they stay so')
+  const uncounted = new Reported(log)
+  t.same(uncounted.fresh(changed, { fullSyncs: 1, mark: undefined }), changed)
+  t.same(
+    uncounted.fresh(changed, { fullSyncs: 2, mark: undefined }),
+    [],
+    'nothing tells them apart',
+  )
+  t.end()
 })

@@ -62,7 +62,7 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
       const differences = await readAll(rules)
       complaints.settled()
       if (!differences) continue
-      const fresh = reported.fresh(differences, rules.fullSyncs)
+      const fresh = reported.fresh(differences, { fullSyncs: rules.fullSyncs, mark })
       const [first] = fresh
       verified = first ? undefined : present
       if (!first) continue

@@ -160,7 +160,8 @@ export class IptablesPortals implements Portals {
       this.#verification = undefined
     }
     const differences = verification.differences()
-    const fresh = this.#reported?.fresh(differences, this.#fullWrites) ?? differences
+    const moment = { fullSyncs: this.#fullWrites, mark }
+    const fresh = this.#reported?.fresh(differences, moment) ?? differences
     this.#verified = fresh.length > 0 || verification.isPartial ? undefined : mark
     const [first] = fresh
     if (first) this.#log?.info({ chain: first.chain }, `a chain was changed: it ${first.what}`)
