@@ -304,6 +304,31 @@ t.test('a successor that ends before it takes over leaves the rules', { skip }, 
   }),
 )
 
+t.test('a successor tells that the old process is silent, and can be stopped', { skip }, (t) =>
+  withProxyWorld('silent', async ({ world, folder }) => {
+    await write(folder, 'all.yaml', service, ...slices)
+    const telling = ['sh', '-c', 'echo "process $$"; exec "$@"', 'sh']
+    const first = runProxy(world, inFolder(folder), undefined, telling)
+    await stopping(first, async () => {
+      await until('a place to ask', () => hasPlace(world, folder))
+      const pid = Number(/process (\d+)/.exec(first.output())?.[1])
+      process.kill(pid, 'SIGSTOP')
+      try {
+        const second = runProxy(world, [...inFolder(folder), '--takeover'])
+        await until('it says so', () => /serves now does not answer/.test(second.output()))
+        void second.stop()
+        await until('it ends', () => !second.isRunning())
+        t.equal(second.exitCode(), 0)
+      } finally {
+        process.kill(pid, 'SIGCONT')
+      }
+      const flow = { protocol: 'TCP', host: clusterIps[0], port: 80, timeoutMs: 10_000 } as const
+      t.equal((await world.agent('client-pod').flow(flow))[0]?.outcome, 'reply')
+      t.ok(first.isRunning())
+    })
+  }),
+)
+
 t.test('a second process without --takeover takes nothing from the first', { skip }, (t) =>
   withProxyWorld('bystander', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)

@@ -186,6 +186,11 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   }
 
   async run(signal: AbortSignal): Promise<void> {
+    // The first sync would not end before an old process answers, which may be stopped.
+    const giveUp = () => {
+      if (this.#taker?.isWaiting === true) this.#isHandedOver = this.#taker.close()
+    }
+    signal.addEventListener('abort', giveUp, { once: true })
     for (let wasIntact = true; ;) {
       const checkMs = Math.min(this.#settings.syncPeriodMs, longestCheckMs)
       // The second look shows whether the repair has helped.

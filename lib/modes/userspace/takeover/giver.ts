@@ -4,7 +4,7 @@ import { loadLibc, type Libc } from '../../../kernel/sockets/libc.js'
 import { PacketServer, PacketSocket } from '../../../kernel/sockets/packet-socket.js'
 import type { Log } from '../../mode.js'
 import type { GivenListener } from '../listeners/listeners.js'
-import { isServed, read, say, sendListeners, takeoverPath, version } from './protocol.js'
+import { isServed, read, receive, say, sendListeners, takeoverPath, version } from './protocol.js'
 
 /**
  * Calls `hand` with copies of all sockets while the mode does nothing else. When `hand` resolves to
@@ -16,6 +16,9 @@ export type HandOver = (
 ) => Promise<void>
 
 const copyCloseOnExec = 1030
+
+const waits =
+  'the process that takes over is still in its first sync, and new connections wait for it; if it is stopped or hangs, end it: this one then goes on'
 
 /** The old process in a take-over. It waits until another process asks for its listeners. */
 export class Giver {
@@ -89,7 +92,7 @@ export class Giver {
     let isDone = false
     try {
       await sendListeners(socket, given)
-      const answer = await socket.receive()
+      const answer = await receive(socket, this.#log, waits)
       isDone = answer !== undefined && read(answer).done === true
     } catch (error) {
       this.#log.warn({ reason: messageOf(error) }, 'hand listeners over')

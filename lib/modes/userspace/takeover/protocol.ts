@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { messageOf } from '../../../errors.js'
 import type { Libc } from '../../../kernel/sockets/libc.js'
 import { maxDescriptors, PacketSocket, type Packet } from '../../../kernel/sockets/packet-socket.js'
+import type { Log } from '../../mode.js'
 import type { GivenListener } from '../listeners/listeners.js'
 
 /*
@@ -65,6 +66,22 @@ export async function sendListeners(
     )
   }
   await say(socket, { complete: true })
+}
+
+const patienceMs = 5_000
+
+/** The next packet. A process that is stopped or hangs sends none, so a long wait is told. */
+export async function receive(
+  socket: PacketSocket,
+  log: Log,
+  waits: string,
+): Promise<Packet | undefined> {
+  const timer = setTimeout(() => log.warn({}, waits), patienceMs)
+  try {
+    return await socket.receive()
+  } finally {
+    clearTimeout(timer)
+  }
 }
 
 /** Empty for JSON that is no object: the other process may have another version. */

@@ -4,8 +4,11 @@ import { loadLibc, type Libc } from '../../../kernel/sockets/libc.js'
 import { PacketSocket } from '../../../kernel/sockets/packet-socket.js'
 import type { Log } from '../../mode.js'
 import type { GivenListener } from '../listeners/listeners.js'
-import { isServed, read, readListeners, say, takeoverPath, version } from './protocol.js'
+import { isServed, read, readListeners, receive, say, takeoverPath, version } from './protocol.js'
 import { claimSuccession, type Succession } from './succession.js'
+
+const waits =
+  'the process that serves now does not answer, and this one waits for its listeners; if it is stopped or hangs, continue it, or end it: this one then goes on without them'
 
 /**
  * A process that starts. In a take-over it asks the old process for its listeners. In an ordinary
@@ -18,6 +21,7 @@ export class Taker {
   #succession: Succession | undefined
   #socket: PacketSocket | undefined
   #mayAsk: boolean
+  #isWaiting = false
 
   private constructor(folder: string, takesOver: boolean, log: Log) {
     this.#folder = folder
@@ -60,9 +64,16 @@ export class Taker {
       else this.#log.warn(fields, 'take over listeners: starts without them')
       return []
     }
+    this.#isWaiting = true
     const given = await this.#receive(this.#socket)
-    this.#log.info({ path, listeners: given.length }, 'took listeners over')
+    this.#isWaiting = false
+    if (this.isAwaited) this.#log.info({ path, listeners: given.length }, 'took listeners over')
     return given
+  }
+
+  /** Whether the listeners of an old process are still to come. */
+  get isWaiting(): boolean {
+    return this.#mayAsk || this.#isWaiting
   }
 
   /** Whether an old process has given its listeners and waits for {@link Taker.done}. */
@@ -106,8 +117,10 @@ export class Taker {
     try {
       await say(socket, { version, want: 'listeners' })
       for (;;) {
-        const packet = await socket.receive()
+        const packet = await receive(socket, this.#log, waits)
         if (!packet) {
+          // This process ends.
+          if (!this.isAwaited) return []
           // The listeners that have arrived are used: no other process has them any more.
           this.#log.warn({}, 'the old process ended in the middle of the take-over')
           return given
