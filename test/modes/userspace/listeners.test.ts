@@ -76,7 +76,7 @@ for (const dataPath of ['net', 'splice'] as const) {
 
   t.test(`${dataPath}: clients of a worker that ends learn it`, async (t) => {
     const spec = { ...specOf('a', 'TCP'), endpoints: [await answering(t, 'here', true)] }
-    const { listeners, lost } = createListeners(t, { dataPath })
+    const { listeners, closed, lost, lostKeys } = createListeners(t, { dataPath })
     t.same(await listeners.ensure([spec]), [])
     const open = () => connect({ host, port: listeners.portOf(spec.key) ?? 0 })
     const { left } = listeners.descriptors
@@ -96,6 +96,13 @@ for (const dataPath of ['net', 'splice'] as const) {
     t.equal(listeners.descriptors.left, left, 'the next worker has their descriptors')
     t.equal(await ask(listeners.portOf(spec.key) ?? 0), 'here')
     t.match(lost, [/worker ended/])
+    t.same(lostKeys, [spec.key])
+    await listeners.close([spec.key, 'one that ended with its worker'])
+    t.same(
+      closed,
+      [spec.key, 'one that ended with its worker'],
+      'its numbers are not wanted any more',
+    )
   })
 }
 
@@ -248,6 +255,7 @@ function createListeners(
 ) {
   const closed: string[] = []
   const lost: string[] = []
+  const lostKeys: string[] = []
   const logged: AccessEntry[] = []
   const listeners = new Listeners(
     {
@@ -264,11 +272,14 @@ function createListeners(
         if (report.kind === 'access') logged.push(...report.entries)
       },
       closed: (key) => closed.push(key),
-      lost: (reason) => lost.push(reason),
+      lost: (reason, keys) => {
+        lost.push(reason)
+        lostKeys.push(...keys)
+      },
     },
   )
   t.teardown(() => listeners.drain(0))
-  return { listeners, closed, lost, logged }
+  return { listeners, closed, lost, lostKeys, logged }
 }
 
 /** How a connection ends: with an error, or in order. */

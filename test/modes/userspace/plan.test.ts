@@ -443,9 +443,11 @@ t.test('ports and descriptors are limited', async (t) => {
 t.test('the number of metrics is bounded, and old ones are removed', async (t) => {
   const endpoints = new Set<string>()
   const forgotten: unknown[] = []
+  const open: number[] = []
   const meter = new TrafficMeter({
     ...nowhere,
     count: (_, labels) => void endpoints.add(labels['endpoint'] ?? ''),
+    gauge: (_name, _labels, value) => void (open[0] = value),
     forget: (labels) => void forgotten.push(labels),
   })
   const key = 'IPv4 default/web:http/TCP cluster'
@@ -458,6 +460,10 @@ t.test('the number of metrics is bounded, and old ones are removed', async (t) =
   }
   t.equal(endpoints.size, 4097)
   t.ok(endpoints.has('other'))
+  meter.record([{ key, active: 7, refused: 0, endpoints: [] }])
+  t.same(open, [7])
+  meter.lost([key])
+  t.same(open, [0], 'connections that ended with their worker')
   meter.closed(key)
   t.same(forgotten, [{ service: 'default/web:http', protocol: 'TCP' }])
 })

@@ -45,7 +45,8 @@ export function createListeners(
       traffic.closed(key)
     },
     crowded: (fits) => log.error(fits, `not every service port fits: ${listenAdvice}`),
-    lost: (reason) => {
+    lost: (reason, keys) => {
+      traffic.lost(keys)
       log.error({ reason }, 'a userspace worker ended with its connections; it was replaced')
       context.resync(reason, { byOthers: false })
     },

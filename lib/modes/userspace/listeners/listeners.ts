@@ -34,7 +34,7 @@ interface ListenersObserver {
   /** A listener was closed for good. */
   closed(key: string): void
   /** A worker and its listeners ended. A new worker has already started. */
-  lost(reason: string): void
+  lost(reason: string, keys: readonly string[]): void
   /** There were no descriptors for `missing` listeners. */
   crowded?(fits: { readonly missing: number; readonly open: number }): void
 }
@@ -118,9 +118,9 @@ export class Listeners {
 
   async close(keys: readonly string[]): Promise<void> {
     const close = keys.filter((key) => this.#forget(key)?.isOpen)
-    if (close.length === 0) return
-    await this.#change({ close })
-    for (const key of close) this.#observer.closed(key)
+    if (close.length > 0) await this.#change({ close })
+    // A listener may have ended with its worker before.
+    for (const key of keys) this.#observer.closed(key)
     this.#countOpen()
   }
 
@@ -281,13 +281,13 @@ export class Listeners {
   /** Forgets the listeners of a thread that ended. The next `ensure` opens them again. */
   #replace(thread: WorkerThread, reason: string): void {
     const index = this.#threads.indexOf(thread)
-    for (const key of this.#listeners.keys()) {
-      if (indexOf(key, this.#threads.length) === index) this.#forget(key)
-    }
+    const keys = [...this.#listeners.keys()]
+    const lost = keys.filter((key) => indexOf(key, this.#threads.length) === index)
+    for (const key of lost) this.#forget(key)
     // A thread that never became ready would fail again.
     if (this.#isDraining || !thread.isReady) return
     this.#threads[index] = this.#startThread()
-    this.#observer.lost(reason)
+    this.#observer.lost(reason, lost)
   }
 }
 

@@ -50,6 +50,11 @@ export class TrafficMeter {
     }
   }
 
+  /** Listeners ended with their connections, and nobody reports them any more. */
+  lost(listenerKeys: readonly string[]): void {
+    this.record(listenerKeys.map((key) => ({ key, active: 0, refused: 0, endpoints: [] })))
+  }
+
   /** A listener was closed for good. The last one removes the numbers of its service port. */
   closed(listenerKey: string): void {
     const { service, protocol } = namesIn(listenerKey)
