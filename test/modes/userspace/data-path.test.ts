@@ -591,6 +591,24 @@ function udpTests(t: Test, create: Create): void {
     t.equal(answers.filter((answer) => answer === '').length, 1, answers.join())
   })
 
+  for (const ip of [host, '255.255.255.255']) {
+    t.test(`US41: affinity does not hold UDP clients at ${ip}, where nobody answers`, async (t) => {
+      const bench = await openBench(t, create, { udp: ['a'], affinityMs: 60_000 })
+      const good = bench.spec.endpoints
+      const dead = { key: `${ip}:9`, ip, port: 9 }
+      bench.update({ endpoints: [dead] })
+      const client = await openUdpClient(t, bench.port)
+      void client.name()
+      while (sum(bench.path.takeCounts()[0], 'dialErrors') === 0) await sleep(5)
+      bench.update({ endpoints: [dead, ...good] })
+      let name = ''
+      for (let round = 0; round < 20 && name === ''; round++) {
+        name = await Promise.race([client.name(), sleep(100, '')])
+      }
+      t.equal(name, 'a')
+    })
+  }
+
   t.test('US56: a client that sends two datagrams at once leaves a dead endpoint', async (t) => {
     const bench = await openBench(t, create, { udp: ['a'], deadUdp: 1, udpIdleMs: 60_000 })
     for (const client of [await openUdpClient(t, bench.port), await openUdpClient(t, bench.port)]) {

@@ -35,6 +35,11 @@ export class AffinityTable {
     }
   }
 
+  /** Drops the client's record, if it is of this endpoint. */
+  drop(client: string, endpoint: string): void {
+    if (this.#records.get(client)?.endpoint === endpoint) this.#records.delete(client)
+  }
+
   /** Drops the records of endpoints that left (US65). */
   forget(endpoints: ReadonlySet<string>): void {
     for (const [client, record] of this.#records) {

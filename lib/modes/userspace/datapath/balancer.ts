@@ -128,7 +128,9 @@ export class Balancer {
     return target
   }
 
-  dialFailed(target: Target): void {
+  /** A UDP client tries once, so its next datagram must not come to the same endpoint. */
+  dialFailed(target: Target, client?: string): void {
+    if (client !== undefined) this.#affinity?.drop(client, target.key)
     if (this.#byKey.has(target.key)) this.#health?.failed(target.key, this.#deps.now())
   }
 

@@ -191,7 +191,7 @@ export class UdpListener implements Listener {
     this.#traffic.active--
     this.#balancer.ended(client.target)
     if (unreachable.has(reason)) {
-      this.#balancer.dialFailed(client.target)
+      this.#balancer.dialFailed(client.target, client.address)
       this.#traffic.of(client.target.key).dialErrors++
     }
     this.#deps.accessLog?.({

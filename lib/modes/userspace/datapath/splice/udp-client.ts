@@ -1,5 +1,5 @@
 import { interest } from '../../../../kernel/sockets/epoll.js'
-import { decodeAddress } from '../../../../kernel/sockets/socket-address.js'
+import { decodeAddress, type SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import { hostPort } from '../../../../state/ip.js'
 import type { Target } from '../data-path.js'
 import type { EndpointTraffic } from '../traffic.js'
@@ -62,9 +62,13 @@ export class UdpClient implements Watcher, TableClient<UdpClient> {
 
   /** `ip:port` for the access log. */
   get name(): string {
+    const { place } = this
+    return place ? hostPort(place.ip, place.port) : ''
+  }
+
+  get place(): SocketAddress | undefined {
     const bytes = this.address
-    const decoded = decodeAddress(new DataView(bytes.buffer, bytes.byteOffset), 0)
-    return decoded ? hostPort(decoded.ip, decoded.port) : ''
+    return decodeAddress(new DataView(bytes.buffer, bytes.byteOffset), 0)
   }
 }
 

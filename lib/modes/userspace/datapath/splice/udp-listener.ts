@@ -265,7 +265,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     if (result >= 0) return result
     deps.descriptors.release(1)
     if (result === -errno.EMFILE || result === -errno.ENFILE) deps.descriptors.wasShort()
-    if (isUnreachable(result)) this.#balancer.dialFailed(target)
+    if (isUnreachable(result)) this.#balancer.dialFailed(target, client?.ip)
     this.#traffic.of(target.key).dialErrors++
     deps.warn(`open a socket to an endpoint of ${this.#spec.service}: ${errnoName(result)}`)
     return result
@@ -274,7 +274,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   /** The next datagram of this client finds another endpoint (US53). */
   #failed(client: UdpClient, error: number): void {
     if (isUnreachable(error)) {
-      this.#balancer.dialFailed(client.target)
+      this.#balancer.dialFailed(client.target, client.place?.ip)
       client.traffic.dialErrors++
     }
     this.end(client, errnoName(error))
