@@ -82,6 +82,10 @@ t.test(
     run('nft', 'add', 'table', 'ip', 'kube-proxy', '{ flags dormant; }')
     const off = await kubeProxy('diff', '--mode', 'nftables', ...sourceFlags)
     t.match(off.stdout, /table ip kube-proxy\n {2}\+ flags dormant\n/)
+    const switchedOff = (await kubeProxy(...explain)).stdout
+    t.match(switchedOff, /100\.0 % sent on to 10\.96\.0\.10:80/)
+    t.match(switchedOff, /!! SWITCHED OFF: the table has flags dormant/)
+    t.notMatch(switchedOff, /MISSING/)
     run('nft', 'delete', 'table', 'ip', 'kube-proxy')
     const all = (await differences('nftables')).filter((line) => !line.includes('ip6'))
     t.same(all, ['table ip kube-proxy | the table |  | '])

@@ -5,7 +5,8 @@ import type { Hop, Way } from './packet.js'
 /** The items of a plan that the kernel lacks, and the items that only the kernel has. */
 export class LiveCheck {
   readonly isClean: boolean
-  readonly #isAllGone: boolean
+  /** A difference of a whole table: nothing in it has an effect. */
+  readonly #table: Difference | undefined
   /** Places that are missing with all of their content. */
   readonly #missingPlaces = new Set<string>()
   readonly #missingItems = new Set<string>()
@@ -14,7 +15,7 @@ export class LiveCheck {
 
   constructor(differences: readonly Difference[]) {
     this.isClean = differences.length === 0
-    this.#isAllGone = differences.some(({ place }) => place.kind === 'table')
+    this.#table = differences.find(({ place }) => place.kind === 'table')
     for (const { place, expected, item: text = expected, found, isWhole } of differences) {
       if (isWhole) this.#missingPlaces.add(placeId(place))
       else if (text !== undefined) this.#missingItems.add(itemId({ place, text }))
@@ -24,10 +25,17 @@ export class LiveCheck {
     }
   }
 
-  /** Whether an item of the plan, or a place as a whole, is not in the kernel. */
+  /** Whether an item of the plan, or a place as a whole, is not in force in the kernel. */
   lacks({ place, text }: Pick<Item, 'place'> & Partial<Item>): boolean {
-    if (this.#isAllGone || this.#missingPlaces.has(placeId(place))) return true
+    if (this.#table || this.#missingPlaces.has(placeId(place))) return true
     return text !== undefined && this.#missingItems.has(itemId({ place, text }))
+  }
+
+  get #lack(): string {
+    const isOff = this.#table && !this.#table.isWhole
+    return isOff
+      ? `SWITCHED OFF: the table has ${this.#table.found ?? ''}`
+      : 'MISSING: the kernel does not have this now'
   }
 
   /** Notes about a hop; empty when the kernel has the same as the plan. */
@@ -35,7 +43,7 @@ export class LiveCheck {
     const place = path.at(-1)
     const extra = place ? this.#extra.get(placeId(place)) : undefined
     return [
-      ...(item && this.lacks(item) ? ['MISSING: the kernel does not have this now'] : []),
+      ...(item && this.lacks(item) ? [this.#lack] : []),
       ...(extra ?? []).map((text) => `NOT OURS: the kernel has here too: ${text}`),
     ]
   }
