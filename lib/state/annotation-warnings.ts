@@ -1,7 +1,7 @@
 import { annotationProblem, optionPrefix, readAnnotation, type Options } from './annotations.js'
 import { balanceAnnotation, weightAnnotation } from './balance.js'
 import { checkAnnotations, whatAnnotation } from './endpoint-check.js'
-import { annotationNames, checkedAnnotations, modeAnnotations } from './known-annotations.js'
+import { annotationNames, checkedAnnotations, schedulerAnnotation } from './known-annotations.js'
 import { nearest } from './nearest.js'
 import { show } from './json.js'
 import { printable } from './printable.js'
@@ -58,7 +58,7 @@ function idleWeight(options: Options): readonly string[] {
     [undefined, 'weighted', 'first'].includes(balanceAnnotation.parse(word))
   )
     return []
-  if (options[modeAnnotations.ipvsScheduler] !== undefined) return []
+  if (options[schedulerAnnotation.name] !== undefined) return []
   return [
     `annotation ${optionPrefix}${weightAnnotation.name} has no effect without ${optionPrefix}${balanceAnnotation.name}: weighted or first (in ipvs mode: or a scheduler that looks at weights)`,
   ]

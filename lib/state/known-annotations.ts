@@ -2,7 +2,31 @@ import { balanceAnnotation, weightAnnotation } from './balance.js'
 import { checkAnnotations } from './endpoint-check.js'
 import { proxyAnnotations } from './unsupported.js'
 import { removalAnnotation } from './connection-annotations.js'
-import type { Annotation } from './annotations.js'
+import { wordAnnotation, type Annotation } from './annotations.js'
+
+/** The kernel's schedulers; each is a module `ip_vs_NAME` (IP04). */
+export const schedulers = [
+  'rr',
+  'wrr',
+  'lc',
+  'wlc',
+  'fo',
+  'ovf',
+  'lblc',
+  'lblcr',
+  'dh',
+  'sh',
+  'mh',
+  'sed',
+  'nq',
+  'twos',
+] as const
+
+/** The scheduler of a Service in ipvs mode. */
+export const schedulerAnnotation = wordAnnotation('ipvs-scheduler', schedulers)
+
+/** A Service whose connections ebpf mode leaves to packets. */
+export const socketsAnnotation = wordAnnotation('sockets', ['off'])
 
 /** The annotations of a Service whose values are checked for every mode. */
 export const checkedAnnotations: readonly Annotation<unknown>[] = [
@@ -11,13 +35,9 @@ export const checkedAnnotations: readonly Annotation<unknown>[] = [
   ...checkAnnotations,
   ...proxyAnnotations,
   removalAnnotation,
+  schedulerAnnotation,
+  socketsAnnotation,
 ]
-
-/** The annotations of a Service that one mode reads by itself. */
-export const modeAnnotations = { ipvsScheduler: 'ipvs-scheduler', ebpfSockets: 'sockets' } as const
 
 /** The names of all annotations of a Service, without the prefix. */
-export const annotationNames: readonly string[] = [
-  ...checkedAnnotations.map(({ name }) => name),
-  ...Object.values(modeAnnotations),
-]
+export const annotationNames: readonly string[] = checkedAnnotations.map(({ name }) => name)

@@ -71,6 +71,14 @@ t.test(
   },
 )
 
+t.test('a wrong value of an annotation that one mode reads is told in every mode', async (t) => {
+  t.match(annotationWarnings({ 'ipvs-scheduler': 'least', sockets: 'no' }), [
+    /^annotation kube-proxy-ts\/ipvs-scheduler: "least" has no effect; valid: rr, wrr, lc, /,
+    /^annotation kube-proxy-ts\/sockets: "no" has no effect; valid: off$/,
+  ])
+  t.same(annotationWarnings({ 'ipvs-scheduler': 'twos', sockets: 'off' }), [])
+})
+
 t.test('the documents describe all annotations, and no others', async (t) => {
   const docs = fileURLToPath(new URL('../../../docs/', import.meta.url))
   const pages = readdirSync(docs).filter((file) => file.endsWith('.md'))

@@ -1,4 +1,3 @@
-import { modeAnnotations } from '../../state/known-annotations.js'
 import type { Place } from '../../kernel/place.js'
 
 /** Names of what this mode puts into the kernel. */
@@ -30,9 +29,6 @@ export const mapNames = {
  * layout in layout.ts.
  */
 export const pinFolders = { own: 'kube-proxy-ts', network: 'netns-', version: 'v1' } as const
-
-/** The annotation `kube-proxy-ts/sockets: "off"` leaves a Service to the packet path. */
-export const optOut = { option: modeAnnotations.ebpfSockets, value: 'off' } as const
 
 /** The names of other proxies' socket programs, which translate the same addresses. */
 export const otherProxies: readonly {

@@ -1,12 +1,13 @@
 import type { DesiredService, DesiredState, Endpoint, Verdict } from '../../state/desired-state.js'
 import type { Balance } from '../../state/balance.js'
 import { hostPort, isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
+import { readAnnotation } from '../../state/annotations.js'
+import { socketsAnnotation } from '../../state/known-annotations.js'
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import type { FamilyPlan, Planner } from '../mode.js'
 import { firstOf, weightedPlaces } from '../weighted.js'
 import { updateRequests, type Requested, type Requests } from '../requests.js'
 import type { DrawWord, SocketProtocol } from './layout.js'
-import { optOut } from './names.js'
 import type { EbpfSettings } from './settings.js'
 
 /** The plan for the socket programs, and the plan for the packets that they did not translate. */
@@ -179,7 +180,7 @@ const leftToPackets: SocketPart = { targets: [], frontends: [] }
 function socketPart(service: DesiredService): SocketPart {
   const { protocol, key } = service
   // SCTP is left to packets: programs never see its datagrams.
-  const isOut = service.options[optOut.option] === optOut.value || !canDraw(service)
+  const isOut = readAnnotation(service.options, socketsAnnotation) === 'off' || !canDraw(service)
   if (protocol === 'SCTP' || isOut) return leftToPackets
   const internal = listOf(service, key, internalChoice(service))
   const external = externalList(service, internal)

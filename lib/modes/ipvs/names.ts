@@ -1,6 +1,5 @@
 import type { IpSet } from '../../kernel/ipset.js'
 import { schedulerFlag } from '../../kernel/ipvs/messages.js'
-import { modeAnnotations } from '../../state/known-annotations.js'
 import type { Balance } from '../../state/balance.js'
 import type { IpFamily } from '../../state/ip.js'
 
@@ -96,24 +95,6 @@ export function setOf(family: IpFamily, name: SetName): IpSet {
   }
 }
 
-/** The kernel's schedulers; each is a module `ip_vs_NAME` (IP04). */
-export const schedulers: readonly string[] = [
-  'rr',
-  'wrr',
-  'lc',
-  'wlc',
-  'fo',
-  'ovf',
-  'lblc',
-  'lblcr',
-  'dh',
-  'sh',
-  'mh',
-  'sed',
-  'nq',
-  'twos',
-]
-
 /** This scheduler knows no weights: a server of weight 0 would still get clients. */
 export const weightless = 'dh'
 
@@ -144,6 +125,3 @@ export interface SchedulerChoice {
   readonly scheduler: string
   readonly schedulerFlags: number
 }
-
-/** The annotation `kube-proxy-ts/ipvs-scheduler` of a Service. */
-export const schedulerOption = modeAnnotations.ipvsScheduler

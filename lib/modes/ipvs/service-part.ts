@@ -1,11 +1,11 @@
+import { readAnnotation } from '../../state/annotations.js'
+import { schedulerAnnotation } from '../../state/known-annotations.js'
 import type { DesiredService, Endpoint, Verdict } from '../../state/desired-state.js'
 import { bitsOf, cidrContains, parseIp, type IpFamily } from '../../state/ip.js'
 import {
   nodePortSets,
   schedulerFor,
   schedulerFlagsOf,
-  schedulerOption,
-  schedulers,
   type SchedulerChoice,
   type SetName,
   weightless,
@@ -154,12 +154,9 @@ export function schedulerOf(
   return { scheduler, schedulerFlags: schedulerFlagsOf(scheduler) }
 }
 
-/**
- * The scheduler in the annotation. Unknown names count as none, so that the Service still works.
- */
+/** Unknown names count as none, so that the Service still works. */
 function ownScheduler({ options }: DesiredService): string | undefined {
-  const chosen = options[schedulerOption]
-  return chosen !== undefined && schedulers.includes(chosen) ? chosen : undefined
+  return readAnnotation(options, schedulerAnnotation)
 }
 
 function* sourceRangeMembers(

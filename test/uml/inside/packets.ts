@@ -3,7 +3,7 @@ import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import t from 'tap'
 import { mode } from '../../../lib/modes/ipvs/index.js'
-import { schedulers } from '../../../lib/modes/ipvs/names.js'
+import { schedulers } from '../../../lib/state/known-annotations.js'
 import { service, states, type EndpointSpec } from '../../support/states.js'
 import { ask, connect, context, create, hasScheduler, nothing, table } from './node.js'
 
