@@ -97,10 +97,18 @@ export function normalizeArguments(argv: readonly string[]): string[] {
       normalized.push(argument)
     } else if (long) {
       const name = (long[1] ?? '').replaceAll('_', '-')
-      normalized.push(`--${name}${long[2] ?? (bareFlags.has(name) ? '=true' : '')}`)
+      if (name === 'version') normalized.push(...versionArguments(argument, long[2]))
+      else normalized.push(`--${name}${long[2] ?? (bareFlags.has(name) ? '=true' : '')}`)
     } else normalized.push(argument)
   }
   return end < 0 ? normalized : [...normalized, ...argv.slice(end)]
+}
+
+/** Kubernetes programs take `--version=true`, `raw`, which prints too, and `false`, which does not. */
+function versionArguments(argument: string, value = '=true'): readonly string[] {
+  const text = value.slice(1)
+  const prints = text === 'raw' || boolKind.fromText(text)
+  return prints === undefined ? [argument] : prints ? ['--version'] : []
 }
 
 /** Reads the values of flags. Throws ConfigError that names flag and value. */

@@ -307,6 +307,10 @@ t.test('section 12: flags are read in every spelling that Go accepts', (t) => {
     '--cleanup',
   ])
   t.same(normalizeArguments(['--', '--cleanup']), ['--', '--cleanup'])
+  for (const prints of ['', '=raw', '=true', '=1'])
+    t.same(normalizeArguments([`--version${prints}`]), ['--version'])
+  t.same(normalizeArguments(['--version=false', '--cleanup']), ['--cleanup=true'])
+  t.same(normalizeArguments(['--version=v9']), ['--version=v9'])
   const { config, warnings } = load([
     '--masquerade-all',
     '--iptables-localhost-nodeports=false',
