@@ -111,6 +111,8 @@ t.test('probes and Prometheus ask the ports of the configuration', { skip: noHel
     ['{}', 10256, 10249],
     ['{"healthzBindAddress":"[::]:10300","metricsBindAddress":"0.0.0.0:10301"}', 10300, 10301],
     ['{"metricsBindAddress":""}', 10256, 10249],
+    ['{"healthzBindAddress":"0.0.0.0","metricsBindAddress":"0.0.0.0"}', 10256, 10249],
+    ['{"healthzBindAddress":"2001:db8::5","metricsBindAddress":"::"}', 10256, 10249],
   ] as const) {
     const { stdout, stderr } = template('--set-json', `config=${config}`)
     const ports = daemonIn(stdout)?.ports.map(({ name, containerPort }) => [name, containerPort])

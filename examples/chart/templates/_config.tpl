@@ -17,6 +17,11 @@
 {{- mergeOverwrite $config (deepCopy (.Values.config | default dict)) | toYaml -}}
 {{- end -}}
 
+{{/* The port of an address; the usual one where it names none, as the program takes it. */}}
+{{- define "kube-proxy-ts.port" -}}
+{{- regexFind "(\\.[0-9]+|\\]):[0-9]+$" (first .) | regexFind "[0-9]+$" | default (last .) -}}
+{{- end -}}
+
 {{- define "kube-proxy-ts.seccomp" -}}
 {{- .Files.Get (printf "files/seccomp/%s.json" .Values.mode) -}}
 {{- end -}}
