@@ -79,6 +79,11 @@ function overlay(t: Test, mode: string, parts: readonly string[]): string {
   const copy = t.testdir({})
   cpSync(join(root, 'examples/kubernetes'), copy, { recursive: true })
   const file = join(copy, 'overlays', mode, 'kustomization.yaml')
+  // With both the page says which list is needed.
+  const page = readFileSync(join(copy, 'README.md'), 'utf8')
+  const command = /`(cp [^`]*)`/.exec(page)?.[1]?.replace('MODE', mode) ?? 'false'
+  if (parts.length > 1 && mode !== 'ebpf')
+    t.equal(spawnSync('sh', ['-c', command], { cwd: copy }).status, 0)
   const components = parts.map((name) => `../../components/${name}`).join(', ')
   writeFileSync(file, `${readFileSync(file, 'utf8')}\ncomponents: [${components}]\n`)
   const { stdout, stderr, status } = run('kubectl', 'kustomize', join(copy, 'overlays', mode))
@@ -91,6 +96,7 @@ for (const mode of modes) {
     ['seccomp=RuntimeDefault', []],
     ['seccomp=Localhost', ['seccomp']],
     ['flows=true', ['flows']],
+    ['seccomp=Localhost,flows=true', ['seccomp', 'flows']],
   ] as const) {
     t.test(`${mode} mode, ${values}: the chart equals the overlay`, { skip }, (t) => {
       const { stdout, stderr, status } = template('--set', `mode=${mode},${values}`)
@@ -122,7 +128,8 @@ t.test('probes and Prometheus ask the ports of the configuration', { skip: noHel
 })
 
 t.test('with flows the daemon counts connections, and may use the ring', { skip }, (t) => {
-  const { stdout } = template('--set', 'mode=nftables,flows=true')
+  const { stdout } = template('--set', 'mode=nftables,flows=true,seccomp=Localhost')
+  t.match(stdout, '"bpf",', 'in the list of system calls')
   const daemon = daemonIn(stdout)
   t.ok(daemon?.securityContext.capabilities.add.includes('BPF'))
   const flags = (daemon?.args ?? []).map((word) => word.replace('--', '').split('='))

@@ -22,8 +22,10 @@
 {{- regexFind "(\\.[0-9]+|\\]):[0-9]+$" (first .) | regexFind "[0-9]+$" | default (last .) -}}
 {{- end -}}
 
+{{/* The ring of flows needs a system call that only the list of ebpf mode has. */}}
 {{- define "kube-proxy-ts.seccomp" -}}
-{{- .Files.Get (printf "files/seccomp/%s.json" .Values.mode) -}}
+{{- $mode := and .Values.flows (eq .Values.seccomp "Localhost") | ternary "ebpf" .Values.mode -}}
+{{- .Files.Get (printf "files/seccomp/%s.json" $mode) -}}
 {{- end -}}
 
 {{/* The names change with the content, so that pods roll, and those of a rollback find their own. */}}
