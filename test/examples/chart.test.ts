@@ -37,6 +37,7 @@ interface DaemonSet extends Manifest {
   readonly spec: {
     readonly template: {
       readonly spec: {
+        readonly initContainers: { readonly name: string }[]
         readonly containers: readonly {
           readonly ports: readonly { readonly name: string; readonly containerPort: number }[]
           readonly args: readonly string[]
@@ -51,6 +52,10 @@ interface DaemonSet extends Manifest {
 function normal(text: string): readonly Manifest[] {
   const withoutHashes = text.replace(/(kube-proxy-ts-(?:config|api-server))-[a-z0-9]{10}\b/g, '$1')
   const manifests = parseAllDocuments(withoutHashes).map((of) => of.toJS() as Manifest)
+  // Patches change the order of the steps before the daemon, which do not depend on each other.
+  for (const { kind, spec } of manifests as DaemonSet[])
+    if (kind === 'DaemonSet')
+      spec.template.spec.initContainers.sort((one, other) => one.name.localeCompare(other.name))
   const readInside = manifests.map((manifest) =>
     'data' in manifest
       ? {

@@ -100,13 +100,15 @@ for (const mode of modes) {
 
     await t.test('has a configuration that this program accepts for this mode', async (t) => {
       const file = { name: 'config.conf', text: config.data?.['config.conf'] ?? '' }
-      for (const { args } of [...pod.initContainers, ...pod.containers]) {
+      for (const { args, volumeMounts } of [...pod.initContainers, ...pod.containers]) {
         const pairs = args.map((arg) => arg.replace('--', '').split('=') as [string, string?])
         const flags = parseFlags(pairs.map(([name, value = 'true']) => [name, value] as const))
         const { config, warnings } = loadConfig(flags, file)
         t.equal(config.mode, mode)
         t.same(warnings, [])
         t.equal(config.metricsBindAddress, '127.0.0.1:10249', 'nobody else reads the metrics')
+        if (mode === 'ebpf')
+          t.ok(volumeMounts.some(({ mountPath }) => mountPath === config.ebpf.cgroup))
         const health = daemon?.ports?.find(({ name }) => name === 'healthz')?.containerPort
         t.equal(config.healthzBindAddress, `0.0.0.0:${health}`, 'probes ask the right port')
       }
