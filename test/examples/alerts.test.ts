@@ -37,7 +37,8 @@ const dropped = 'kubeproxy_service_dropped_connections_total{service="d/s",proto
 const unheard = 'kubeproxy_userspace_listen_failures_total{reason="EADDRINUSE"}'
 const lost = 'kubeproxy_flow_events_lost_total{node="n"}'
 const unsent = 'kubeproxy_flow_export_lines_lost_total{node="n"}'
-const mode = (runs: string) => `kubeproxy_mode_active{requested="nftables",mode="${runs}"}`
+const mode = (runs: string, requested = 'nftables') =>
+  `kubeproxy_mode_active{requested="${requested}",mode="${runs}"}`
 const latency = (bound: string) =>
   `kubeproxy_network_programming_duration_seconds_bucket{node="n",le="${bound}"}`
 
@@ -79,7 +80,10 @@ const cases: readonly Case[] = [
   }),
   ...both('KubeProxyFellBack', 10, {
     'another mode than wanted': [true, { [mode('iptables')]: '1x20' }],
+    'another mode than ebpf': [true, { [mode('nftables', 'ebpf')]: '1x20' }],
+    'another mode than iptables, which no mode means': [true, { [mode('userspace', '')]: '1x20' }],
     'the wanted mode': [false, { [mode('nftables')]: '1x20' }],
+    'the mode that no mode means': [false, { [mode('iptables', '')]: '1x20' }],
   }),
   ...both('KubeProxyMalformedObjects', 10, {
     'a malformed object': [true, { [malformed]: '0x5 1x15' }],
