@@ -166,7 +166,7 @@ void t.test(
     t.equal(diff.code, 0)
     t.match(
       diff.stderr,
-      /Only the node can tell every rule as it is now: `kubectl exec -n kube-system proxy-node-1 -- node /,
+      /Only the node can tell every rule as it is now: `kubectl exec -n kube-system proxy-node-1 -- kube-proxy diff`/,
     )
     putProxy(api, 'node-3', '127.0.0.4')
     const third = await run('check')

@@ -277,6 +277,10 @@ t.test(
               await until('the health check ends', () => healthy.child.exitCode !== null)
               t.equal(healthy.child.exitCode, 0, 'HEALTHCHECK')
               // Userspace mode can make no folder for takeovers on a read-only root. It logs this.
+              const command = "require('child_process').execFileSync('kube-proxy', ['diff'])"
+              const diff = inImage(world, folder, manifests, ['-e', command])
+              await until('the comparison ends', () => diff.child.exitCode !== null)
+              t.equal(diff.child.exitCode, 0, `kubectl exec: ${diff.output()}`)
               const rest = output().replace(/.*cannot take these listeners over.*/g, '')
               t.notMatch(rest, /EROFS|EACCES|ENOENT/)
               const rights = readFileSync(`/proc/${child.pid}/status`, 'utf8')

@@ -161,7 +161,6 @@ export function answersOf<Answer>(
  * programs there.
  */
 export function onNode({ pod, namespace }: RemoteProxy, command: string, what: string): string {
-  const main = '/app/build/lib/cli/main.js'
-  const ask = `kubectl exec -n ${printable(namespace)} ${printable(pod)} -- node ${main} ${command}`
+  const ask = `kubectl exec -n ${printable(namespace)} ${printable(pod)} -- kube-proxy ${command}`
   return `Only the node can tell ${what}: \`${ask}\`, with the right to exec.`
 }
