@@ -25,10 +25,13 @@ for (const [outfile, contents] of Object.entries(programs)) {
     bundle: true,
     platform: 'node',
     target: 'node20',
-    // Node takes a file without an ending for CommonJS, where import.meta does not exist.
+    // Node takes a file without an ending for CommonJS, where import.meta does not exist. Below a
+    // package.json that says so, such as ours, it is a module, where require does not exist.
     format: 'cjs',
     banner: {
-      js: "#!/usr/bin/env node\nconst fileUrl = require('node:url').pathToFileURL(__filename).href",
+      js: `#!/usr/bin/env node
+var require = process.getBuiltinModule('node:module').createRequire(process.argv[1])
+var fileUrl = require('node:url').pathToFileURL(process.argv[1]).href`,
     },
     define: { 'import.meta.url': 'fileUrl' },
     // This library is for calls of the kernel, and the plug-in makes none.

@@ -118,6 +118,10 @@ t.test('the plug-in of kubectl is one file, too, that needs no other', (t) => {
   t.match(run(place, file, '--version'), /^kube-proxy-ts v\d+\.\d+\.\d+ /)
   t.match(run(place, file, 'explain', '--help'), /^Usage: kubectl svcproxy explain /)
   t.match(run(place, join(place, 'kubectl_complete-svcproxy'), 'to'), /^top\t.*\n:4\n$/)
+  // In a folder of a package of modules, such as a checkout of this one.
+  writeFileSync(join(place, 'package.json'), '{ "type": "module" }')
+  t.match(run(place, file, '--version'), /^kube-proxy-ts v/)
+  rmSync(join(place, 'package.json'))
   t.end()
 })
 
