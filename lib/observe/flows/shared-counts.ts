@@ -65,10 +65,14 @@ export class SharedCounts {
   }
 }
 
-/** Every save makes a new file. */
+/** Every save makes a new file. One that nobody lets us see counts as none; to save says why. */
 function stampOf(file: string): string {
-  const stat = statSync(file, { throwIfNoEntry: false, bigint: true })
-  return stat ? `${stat.ino} ${stat.mtimeNs}` : ''
+  try {
+    const stat = statSync(file, { bigint: true })
+    return `${stat.ino} ${stat.mtimeNs}`
+  } catch {
+    return ''
+  }
 }
 
 const exclusiveNonBlocking = 2 | 4
