@@ -56,6 +56,17 @@ t.test('this program accepts the commands of the unit', async (t) => {
   }
 })
 
+t.test('the commands in the unit make each folder and user that it names', async (t) => {
+  const text = await readFile(unit, 'utf8')
+  const commands = (text.match(/^# {3}.*$/gm) ?? []).join('\n')
+  const [, folder = '?'] = /--manifests=(\/\S+)/.exec(text) ?? []
+  const [, user = '?'] = /^User=(.*)$/m.exec(text) ?? []
+  const [, program = '?'] = /(\/opt\/[^/]+)\/build/.exec(text) ?? []
+  // Until the folder is there, no rules are in force, and systemd waits for the start.
+  for (const made of [`mkdir -p ${folder}`, `/nologin ${user}`, `cp -a . ${program}`])
+    t.match(commands, made)
+})
+
 t.test(
   'Type=notify: the process tells systemd that it is ready, that it lives, and that it stops',
   { skip },
