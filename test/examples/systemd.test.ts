@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { copyFile, mkdtemp, readFile, rm } from 'node:fs/promises'
+import { copyFile, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -7,6 +7,7 @@ import t from 'tap'
 import { parseFlags } from '../../lib/config/flags.js'
 import { loadConfig } from '../../lib/config/load.js'
 import { runCommand } from '../../lib/kernel/command.js'
+import { confine, profileFile } from '../security/confinement.js'
 import { listenForDatagrams } from '../support/datagram-socket.js'
 import {
   ask,
@@ -25,6 +26,37 @@ const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 const noSystemd = spawnSync('systemd-analyze', ['--version']).error
   ? 'systemd-analyze is not installed (Debian package systemd)'
   : false
+const noFilter =
+  spawnSync(process.execPath, [confine, profileFile('nftables'), 'true']).status === 0
+    ? false
+    : 'libseccomp.so.2 is not installed (Debian package libseccomp2)'
+
+/** The system calls of a group, which may contain others. */
+async function callsOf(group: string): Promise<readonly string[]> {
+  const { stdout } = await runCommand('systemd-analyze', ['syscall-filter', group])
+  const names = Array.from(stdout.matchAll(/^ {4}([@\w-]+)$/gm), ([, name = '']) => name)
+  const inside = names.filter((name) => name.startsWith('@')).map(callsOf)
+  return [...names, ...(await Promise.all(inside)).flat()]
+}
+
+t.test(
+  'what the unit lets a process do is enough for Node, and what it does not only fails',
+  { skip: noSystemd || noFilter },
+  async (t) => {
+    const text = await readFile(unit, 'utf8')
+    // Modes try calls such as bpf(2), and go on without.
+    t.match(text, /^SystemCallErrorNumber=EPERM$/m)
+    const [, groups = ''] = /^SystemCallFilter=(.*)$/m.exec(text) ?? []
+    const names = (await Promise.all(['@default', ...groups.split(' ')].map(callsOf))).flat()
+    const syscalls = [
+      { names: names.filter((name) => !name.startsWith('@')), action: 'SCMP_ACT_ALLOW' },
+    ]
+    const profile = join(t.testdir({}), 'profile.json')
+    await writeFile(profile, JSON.stringify({ defaultAction: 'SCMP_ACT_KILL_PROCESS', syscalls }))
+    const argv = [confine, profile, process.execPath, command, '--version']
+    t.match(spawnSync(process.execPath, argv, { encoding: 'utf8' }), { status: 0, signal: null })
+  },
+)
 
 t.test('systemd understands every line of the unit', { skip: noSystemd }, async (t) => {
   const folder = await mkdtemp(join(tmpdir(), 'unit-'))

@@ -14,6 +14,12 @@ interface Profile {
 const allow = 0x7fff_0000
 /** The call fails with EPERM, as under runtimes when the profile names no other error. */
 const refuse = 0x0005_0001
+/** What systemd does unless a unit names an error. */
+const end = 0x8000_0000
+const otherwise = new Map([
+  ['SCMP_ACT_ERRNO', refuse],
+  ['SCMP_ACT_KILL_PROCESS', end],
+])
 /** libseccomp does not know the name: the call is newer, or of another architecture. */
 const unknown = -1
 
@@ -32,8 +38,9 @@ const setFlags = 2
 
 const [profileFile = '', ...argv] = process.argv.slice(2)
 const profile = JSON.parse(readFileSync(profileFile, 'utf8')) as Profile
-if (profile.defaultAction !== 'SCMP_ACT_ERRNO') throw new Error('everything else must be refused')
-const filter: unknown = open(refuse)
+const action = otherwise.get(profile.defaultAction)
+if (action === undefined) throw new Error('everything else must be refused')
+const filter: unknown = open(action)
 for (const { names, action } of profile.syscalls) {
   if (action !== 'SCMP_ACT_ALLOW') throw new Error(`no action ${action} here`)
   for (const name of names) {
