@@ -52,8 +52,11 @@ export class ClientConnections {
     server.timeout = stalledMs
     server.on('connection', (socket: Socket) => this.#enter(socket))
     server.prependListener('request', (request: IncomingMessage, reply: ServerResponse) => {
+      if (request.socket.destroyed) return
       const client = this.#clients.get(nameOf(request.socket))
       if (!client) return
+      // One packet may hold hundreds of requests, and this thread answers all of them before a sync.
+      if (client.isAnswered) request.socket.destroy()
       client.isAnswered = true
       reply.once('close', () => (client.isAnswered = false))
     })

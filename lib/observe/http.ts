@@ -96,7 +96,7 @@ export async function listen(options: {
   readonly clients?: ClientConnections | undefined
 }): Promise<Server> {
   const server = createServer(patience(options.idleMs), (request, reply) => {
-    void answer(options.handler, request, reply)
+    if (!request.socket.destroyed) void answer(options.handler, request, reply)
   })
   const { clients = new ClientConnections() } = options
   clients.watch(server)

@@ -94,6 +94,15 @@ t.test('a client that waits for its answer is dropped last', async (t) => {
   t.match(await answered, /slow/)
 })
 
+t.test('a client that does not wait for its answer is disconnected', async (t) => {
+  let asked = 0
+  const { port } = await serving(t, { handler: () => text(String(asked++)) })
+  const client = await arrive(t, port)
+  client.socket.write('GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n'.repeat(1000))
+  await client.ended
+  t.equal(asked, 1, 'the others take no time from syncs')
+})
+
 const lingerers = {
   'says nothing': '',
   'sends half a request line': 'GET /hea',
