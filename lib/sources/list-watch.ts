@@ -3,7 +3,6 @@ import { asArray, asObject, asString } from '../state/json.js'
 import { identityOf } from '../state/parse-object.js'
 import { readJson } from './api-client.js'
 import { Backoff } from './backoff.js'
-import { readJsonLines, UnreadableLine } from './json-lines.js'
 import { Silence } from './silence.js'
 import { ObjectRequests, type RequestDeps, type Selection } from './object-requests.js'
 import type { ObjectSink } from './source.js'
@@ -17,8 +16,6 @@ import {
 
 interface ListWatchDeps extends RequestDeps {
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
-  /** Milliseconds of a clock that nobody can set. */
-  readonly now: () => number
   /** Whether to ask for all objects at the beginning of a watch before a list is tried. */
   readonly isStreamed: boolean
 }
@@ -206,30 +203,25 @@ export class ListWatch {
   }
 
   async #watch(begin: Readonly<Record<string, string>>, signal: AbortSignal): Promise<void> {
-    const answer = await this.#requests.watch(signal, begin)
     const startedAt = this.#deps.now()
     try {
-      for await (const line of readJsonLines(answer.body)) {
+      for await (const line of this.#requests.watch(signal, begin)) {
         this.#take(line)
         this.#refusals = 0
         this.#backoff.reset()
       }
-    } catch (cause) {
-      if (!(cause instanceof UnreadableLine)) throw cause
-      throw new ListAgain(this.#selection.path, cause.message, { cause })
     } finally {
       const now = this.#deps.now()
       if (now - startedAt >= successfulWatchMs) this.#backoff.reset()
-      // Quiet watches end every 40 s, so it is the time since all objects had come that counts.
+      // Quiet watches end soon, so it is the time since all objects had come that counts.
       if (this.#version !== undefined && now - this.#completeAt >= this.#deps.timing.soundWatchMs) {
         this.#listBackoff.reset()
         this.#isExpired = false
       }
     }
+    if (this.#deps.now() - startedAt >= successfulWatchMs) return
     // A server may end every watch at once. The pause avoids a busy loop.
-    if (this.#deps.now() - startedAt < successfulWatchMs) {
-      await this.#deps.sleep(this.#backoff.next(this.#deps.timing.longestErrorRetryMs), signal)
-    }
+    await this.#deps.sleep(this.#backoff.next(this.#deps.timing.longestErrorRetryMs), signal)
   }
 
   #take(line: unknown): void {

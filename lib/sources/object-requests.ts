@@ -1,7 +1,9 @@
 import type { ApiAnswer, ApiClient } from './api-client.js'
 import type { ListWatchTiming } from './list-watch-timing.js'
 import type { ObjectKind } from './source.js'
-import { Refusal } from './watch-event.js'
+import { readJsonLines, UnreadableLine } from './json-lines.js'
+import { Silence } from './silence.js'
+import { ListAgain, Refusal } from './watch-event.js'
 
 /** Which objects to follow. */
 export interface Selection {
@@ -19,8 +21,17 @@ export interface Selection {
 export interface RequestDeps {
   readonly client: Pick<ApiClient, 'send' | 'server'>
   readonly random: () => number
+  /** Milliseconds of a clock that nobody can set. */
+  readonly now: () => number
   readonly timing: ListWatchTiming
 }
+
+/**
+ * The least time of a watch after one that was silent. Some proxies hold back what a watch sends
+ * until it ends, so the server ends it before it is given up for its silence.
+ */
+const briefWatchSeconds = 14
+const heldBackMs = 1000
 
 type Accepted = Extract<ApiAnswer, { readonly ok: true }>
 type Query = Readonly<Record<string, string>>
@@ -37,6 +48,8 @@ export function selectorsOf({ labelSelector, fieldSelector }: Selection): Query 
 export class ObjectRequests {
   readonly #selection: Selection
   readonly #deps: RequestDeps
+  /** Whether a watch was silent, and none since then has sent something before its end. */
+  #isBrief = false
 
   constructor(selection: Selection, deps: RequestDeps) {
     this.#selection = selection
@@ -48,16 +61,31 @@ export class ObjectRequests {
     return this.#send('list', query, this.#deps.timing.pageTimeoutMs, signal)
   }
 
-  /** A watch. `begin` says from where on: from a version, or with all objects first. */
-  watch(signal: AbortSignal, begin: Query): Promise<Accepted> {
+  /** The events of a watch. `begin` says from where on: from a version, or with all objects first. */
+  async *watch(signal: AbortSignal, begin: Query): AsyncIterable<unknown> {
+    const { now, random } = this.#deps
+    const seconds = this.#isBrief ? briefWatchSeconds : 300
     const query = {
       watch: 'true',
       ...begin,
       allowWatchBookmarks: 'true',
       // Five to ten minutes, so that the watches of many nodes do not end at the same time.
-      timeoutSeconds: String(Math.floor(300 * (1 + this.#deps.random()))),
+      timeoutSeconds: String(Math.floor(seconds * (1 + random()))),
     }
-    return this.#send('watch', query, undefined, signal)
+    let heardAt = Infinity
+    try {
+      const { body } = await this.#send('watch', query, undefined, signal)
+      for await (const line of readJsonLines(body)) {
+        heardAt = Math.min(heardAt, now())
+        yield line
+      }
+      // What comes long before the end was not held back.
+      if (now() - heardAt >= heldBackMs) this.#isBrief = false
+    } catch (cause) {
+      this.#isBrief ||= cause instanceof Silence
+      if (!(cause instanceof UnreadableLine)) throw cause
+      throw new ListAgain(this.#selection.path, cause.message, { cause })
+    }
   }
 
   async #send(

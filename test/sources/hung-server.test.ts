@@ -4,6 +4,9 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { ApiClient, longestSignOfLifeMs, type ApiRequest } from '../../lib/sources/api-client.js'
 import { apiServerSource } from '../../lib/sources/api-server.js'
+import { defaultTiming } from '../../lib/sources/list-watch-timing.js'
+import { ObjectRequests } from '../../lib/sources/object-requests.js'
+import { Silence } from '../../lib/sources/silence.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
 import { identityOf } from '../../lib/state/parse-object.js'
 import { event, follow, listOf, until } from './support/scripted-server.js'
@@ -81,6 +84,77 @@ void t.test(
     t.strictSame(seen.failures, [])
   },
 )
+
+void t.test(
+  'a proxy that holds back what a watch sends until its end delays changes',
+  async (t) => {
+    const asked: number[] = []
+    const seen = await follow(
+      t,
+      {
+        list: () => listOf('5', 'a'),
+        watch(answer) {
+          const query = new URLSearchParams(answer.req.url)
+          asked.push(Number(query.get('timeoutSeconds')) * 1000)
+          // The server ends the watch before the client gives it up.
+          if ((asked.at(-1) ?? 0) < defaultTiming.askAfterMs) answer.end(event('ADDED', 'b', '6'))
+          else answer.flushHeaders()
+        },
+      },
+      { askAfterMs: 200, idleTimeoutMs: 500 },
+    )
+    await until(() => seen.names.has('b'))
+    t.ok((asked[0] ?? 0) >= 300_000, 'only after a silent watch')
+    t.strictSame(seen.failures, [])
+  },
+)
+
+void t.test('watches are long again when one has sent something before its end', async (t) => {
+  let now = 0
+  const seconds: number[] = []
+  const silence = new Silence('a watch', 'no byte', { ms: 1, isServerAlive: true })
+  const event = Buffer.from('{}\n')
+  const answers: (() => AsyncIterable<Buffer>)[] = [
+    // eslint-disable-next-line require-yield
+    async function* () {
+      throw silence
+    },
+    async function* () {
+      now += 20_000
+      yield event
+    },
+    async function* () {
+      yield event
+      now += 20_000
+    },
+  ]
+  const quiet = async function* () {}
+  const requests = new ObjectRequests(
+    { kind: 'Service', path: '/services' },
+    {
+      client: {
+        server: 'x',
+        send: async ({ query }) => {
+          seconds.push(Number(query?.['timeoutSeconds']))
+          return { ok: true, body: (answers.shift() ?? quiet)() }
+        },
+      },
+      random: () => 0,
+      now: () => now,
+      timing: defaultTiming,
+    },
+  )
+  const watch = async () => {
+    const lines: unknown[] = []
+    for await (const line of requests.watch(new AbortController().signal, {})) lines.push(line)
+    return lines
+  }
+  await t.rejects(watch(), silence)
+  await watch()
+  await watch()
+  await watch()
+  t.strictSame(seconds, [300, 14, 14, 300])
+})
 
 /** An API server in another process, so that a signal can stop it. */
 async function serverProcess(t: Test) {
