@@ -204,11 +204,13 @@ export class ListWatch {
 
   async #watch(begin: Readonly<Record<string, string>>, signal: AbortSignal): Promise<void> {
     const startedAt = this.#deps.now()
+    let isEmpty = true
     try {
       for await (const line of this.#requests.watch(signal, begin)) {
         this.#take(line)
         this.#refusals = 0
         this.#backoff.reset()
+        isEmpty = false
       }
     } finally {
       const now = this.#deps.now()
@@ -220,6 +222,10 @@ export class ListWatch {
       }
     }
     if (this.#deps.now() - startedAt >= successfulWatchMs) return
+    if (isEmpty && this.#version !== undefined) {
+      const text = `watch ${this.#selection.path}: it ended at once, without an event`
+      throw new Refusal(text, { status: 200 })
+    }
     // A server may end every watch at once. The pause avoids a busy loop.
     await this.#deps.sleep(this.#backoff.next(this.#deps.timing.longestErrorRetryMs), signal)
   }

@@ -90,6 +90,21 @@ void t.test('a version that the server cannot continue from causes a new list', 
   }
 })
 
+for (const [what, body] of [
+  ['a page without a line break', '<html>Please log in</html>'],
+  ['nothing', ''],
+] as const) {
+  void t.test(`watches that are answered with ${what} are told, and lists go on`, async (t) => {
+    const seen = await follow(t, {
+      list: (number) => (number === 1 ? listOf('5', 'a') : listOf('9', 'a', 'b')),
+      watch: (answer) => answer.end(body),
+    })
+    await until(() => seen.names.has('b'))
+    t.match(seen.failures[0], 'watch /api/v1/services: it ended at once, without an event')
+    t.ok(seen.watches.length >= 5, 'one such watch is no reason for a list')
+  })
+}
+
 void t.test('a server that returns with an older state is listed again', async (t) => {
   // The server accepts a watch from a future version and sends nothing, as the real one does.
   let isRestored = false
