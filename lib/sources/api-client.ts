@@ -194,16 +194,20 @@ export class ApiClient {
       const what = `${options.method ?? 'GET'} ${url.origin}${url.pathname}`
       const silence = (phase: string, ms: number) =>
         new Silence(what, phase, { ms, isServerAlive: false })
-      const head = setTimeout(
-        () => outgoing.destroy(silence('no answer', request.headTimeoutMs)),
-        request.headTimeoutMs,
-      )
-      outgoing.on('error', (cause) => {
-        clearTimeout(head)
+      const answered = new AbortController()
+      const fail = (cause: Error) => {
+        answered.abort()
+        outgoing.destroy(cause)
         reject(new SourceError(`${what}: ${reasonOf(cause)}`, { cause }))
+      }
+      // A request that still waits for a proxy does not tell that it was destroyed.
+      void pause(request.headTimeoutMs, AbortSignal.any([signal, answered.signal])).then(() => {
+        if (signal.aborted) fail(new Error('this program ends'))
+        else if (!answered.signal.aborted) fail(silence('no answer', request.headTimeoutMs))
       })
+      outgoing.on('error', fail)
       outgoing.on('response', (response) => {
-        clearTimeout(head)
+        answered.abort()
         // Without keep-alive a dead peer is noticed only when the kernel closes the connection.
         response.socket.setKeepAlive(true, 15_000)
         const { idleTimeoutMs, askAfterMs = idleTimeoutMs } = request

@@ -4,6 +4,9 @@ import { ConfigError, messageOf } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
 import type { Headers } from './impersonation.js'
 
+/** A proxy that has not connected to the server after this time loses its connection. */
+const longestConnectMs = 30_000
+
 /**
  * Access by the official client library, which runs exec plugins and refreshes OIDC tokens. It
  * knows no groups of another user, so all headers to act as another user are given to it.
@@ -16,7 +19,7 @@ export function libraryAccess(
   let config = load(kubeconfig, server)
   let asking: Promise<Credentials> | undefined
   const ask = async (): Promise<Credentials> => {
-    const options: RequestOptions = {}
+    const options: RequestOptions = { timeout: longestConnectMs }
     await config.applyToHTTPSOptions(options)
     return { ...options, headers: { ...textHeaders(options), ...impersonation } }
   }

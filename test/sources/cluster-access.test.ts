@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { createServer as createTcpServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
@@ -272,6 +272,29 @@ void t.test('an exec plugin that hangs holds up neither requests nor the end', a
   const started = readFileSync(starts, 'utf8')
   t.match(started, /^\d+\n$/, 'both waited for the same plugin')
   process.kill(Number(started))
+})
+
+void t.test('a proxy that hangs holds up neither requests nor the end', async (t) => {
+  let asked = 0
+  const proxy = createTcpServer((socket) => {
+    socket.on('error', () => undefined).once('data', () => asked++)
+    t.teardown(() => socket.destroy())
+  })
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => proxy.close())
+  const { port } = proxy.address() as AddressInfo
+  const cluster = { 'proxy-url': `http://127.0.0.1:${port}` }
+  const path = await kubeconfig(await folder(t), cluster, {})
+  const client = new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test')
+  const stop = new AbortController()
+  const get = (headTimeoutMs: number) =>
+    client.send({ path: '/', headTimeoutMs, idleTimeoutMs: 1000 }, stop.signal)
+  await t.rejects(get(300), /GET https:.*: no answer for 300 ms/)
+  await until(() => asked === 1)
+  const waiting = t.rejects(get(60_000), /this program ends/)
+  await until(() => asked === 2)
+  stop.abort()
+  await waiting
 })
 
 void t.test('TLS: only the certificate authority of the kubeconfig is trusted', async (t) => {
