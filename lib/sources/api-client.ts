@@ -143,7 +143,7 @@ export class ApiClient {
       const response = await this.#open({ path: '/version', ...limits }, signal)
       response.on('error', () => undefined).resume()
     } catch (error) {
-      if (error instanceof SourceError && error.cause instanceof Silence) return undefined
+      if (error instanceof Silence) return undefined
     }
     this.#answeredAt = performance.now()
     return this.#answeredAt
@@ -198,7 +198,8 @@ export class ApiClient {
       const fail = (cause: Error) => {
         answered.abort()
         outgoing.destroy(cause)
-        reject(new SourceError(`${what}: ${reasonOf(cause)}`, { cause }))
+        const text = `${what}: ${reasonOf(cause)}`
+        reject(cause instanceof Silence ? cause : new SourceError(text, { cause }))
       }
       // A request that still waits for a proxy does not tell that it was destroyed.
       void pause(request.headTimeoutMs, AbortSignal.any([signal, answered.signal])).then(() => {
