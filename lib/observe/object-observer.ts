@@ -23,12 +23,15 @@ export function objectObserver({ log, meter, observation, now }: ObjectObserverO
   return {
     malformed: (kind: ObjectKind, identity: Identity, reason: string) => {
       meter.count('malformed_objects_total', { kind })
-      log.warn({ kind, ...identity, reason }, 'object makes no sense and is skipped')
-      observation.malformed(kind, identity, reason)
+      const isNews = observation.malformed(kind, identity, reason)
+      const text = 'object makes no sense and is skipped'
+      log[isNews ? 'warn' : 'debug']({ kind, ...identity, reason }, text)
     },
     warned: (kind: ObjectKind, { namespace, name }: Identity, warning: string) => {
-      log.warn({ kind, namespace, name, warning }, 'part of an object has no effect')
-      observation.warned(kind, { namespace, name }, warning)
+      // An object that changes often brings the same warning each time.
+      const isNews = observation.warned(kind, { namespace, name }, warning)
+      const text = 'part of an object has no effect'
+      log[isNews ? 'warn' : 'debug']({ kind, namespace, name, warning }, text)
     },
     nodeChanged: (node: NodeObject | undefined) => observation.nodeChanged(node),
     failed: (message: string) => {

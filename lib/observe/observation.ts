@@ -142,14 +142,14 @@ export class Observation {
     metrics.observe('rest_client_request_duration_seconds', { verb: method, host }, seconds)
   }
 
-  /** An object was skipped because it is malformed. */
-  malformed(kind: ObjectKind, identity: Identity, reason: string): void {
-    if (identity.name !== '') this.#warnAbout(kind, identity, 'MalformedObject', reason)
+  /** An object was skipped because it is malformed. Returns whether this is news. */
+  malformed(kind: ObjectKind, identity: Identity, reason: string): boolean {
+    return identity.name === '' || this.#warnAbout(kind, identity, 'MalformedObject', reason)
   }
 
-  /** A part of an object has no effect; the rest is used. */
-  warned(kind: ObjectKind, identity: Identity, warning: string): void {
-    this.#warnAbout(kind, identity, 'PartLeftOut', warning)
+  /** A part of an object has no effect; the rest is used. Returns whether this is news. */
+  warned(kind: ObjectKind, identity: Identity, warning: string): boolean {
+    return this.#warnAbout(kind, identity, 'PartLeftOut', warning)
   }
 
   /** Opens all ports until the signal. Rejects only with bindAddressHardFail. */
@@ -185,9 +185,9 @@ export class Observation {
     this.#warnAbout('Service', { namespace, name }, event, `${key}: ${reason}`)
   }
 
-  #warnAbout(kind: ObjectKind, identity: Identity, reason: string, note: string): void {
+  #warnAbout(kind: ObjectKind, identity: Identity, reason: string, note: string): boolean {
     const id = JSON.stringify([kind, identity, reason, note])
-    if (this.#recorded.has(id)) return
+    if (this.#recorded.has(id)) return false
     // Each warning is recorded once. The limit bounds the memory.
     if (this.#recorded.size >= 1000) this.#recorded = new Set()
     this.#recorded.add(id)
@@ -199,6 +199,7 @@ export class Observation {
       note,
       regarding: { kind, ...identity },
     })
+    return true
   }
 }
 

@@ -31,7 +31,12 @@ t.test('the log says of each warning what is true for it', async (t) => {
   }
   const parsed = parseService(rawService({ annotations }))
   if (parsed.outcome !== 'accepted') throw new Error(parsed.outcome)
-  for (const warning of parsed.warnings) observer.warned('Service', parsed.value, warning)
+  // The object changes again and again.
+  for (const warning of [...parsed.warnings, ...parsed.warnings]) {
+    observer.warned('Service', parsed.value, warning)
+  }
+  const bad = { namespace: 'default', name: 'bad' }
+  for (let times = 0; times < 2; times++) observer.malformed('Service', bad, 'no spec')
   tracker.upsertService(parsed.value)
   const update = tracker.take()
   const service = { namespace: 'default', name: 'web' }
@@ -43,6 +48,7 @@ t.test('the log says of each warning what is true for it', async (t) => {
     lines.map((line) => JSON.parse(line) as unknown),
     [
       { msg: 'part of an object has no effect', warning: /health-check: "nonsense"/ },
+      { msg: 'object makes no sense and is skipped', name: 'bad' },
       {
         msg: 'endpoints are chosen in another way than a Service asks for',
         warning: /maglev is not what this mode does/,
