@@ -1,7 +1,7 @@
 import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import { messageOf } from '../../errors.js'
-import { asObject, parseJson } from '../../state/json.js'
+import { asObject, asString, parseJson } from '../../state/json.js'
 import { beginningOf } from '../../sources/api-client.js'
 import { Backoff, parseRetryAfter, passingStatuses } from '../../sources/backoff.js'
 import type { Log, Meter } from '../../modes/mode.js'
@@ -32,6 +32,7 @@ export class Delivery {
   readonly #url: URL
   readonly #backoff: Backoff
   #isFailing = false
+  #isPartial = false
 
   constructor(options: DeliveryOptions) {
     this.#options = options
@@ -61,7 +62,9 @@ export class Delivery {
       const { status } = answer
       if (status >= 200 && status < 300) {
         this.#works()
-        return { kind: 'sent', rejected: rejectedIn(answer.text) }
+        const rejected = rejectedIn(answer.text)
+        if (rejected.count > 0) this.#isPartlyTaken(rejected)
+        return { kind: 'sent', rejected: rejected.count }
       }
       // OTLP/HTTP wants another try after these.
       if (!passingStatuses.has(status)) {
@@ -89,6 +92,14 @@ export class Delivery {
     if (!this.#isFailing) return
     this.#isFailing = false
     this.#options.log.info({ url: this.#url.href }, 'the OpenTelemetry collector takes flows again')
+  }
+
+  /** Some batches have what it refuses and others not, so it is told once only. */
+  #isPartlyTaken({ count, reason }: Rejected): void {
+    if (this.#isPartial) return
+    this.#isPartial = true
+    const fields = { url: this.#url.href, refused: count, reason }
+    this.#options.log.warn(fields, 'the OpenTelemetry collector takes only a part of the flows')
   }
 
   #fails(error: string): void {
@@ -125,8 +136,17 @@ async function post(url: URL, body: string, signal: AbortSignal): Promise<Answer
   return { status: response.statusCode ?? 0, retryAfterMs, text }
 }
 
-/** The number of refused lines: a collector may take only a part of a batch. */
-export function rejectedIn(text: string): number {
-  const count = Number(asObject(asObject(parseJson(text))?.partialSuccess)?.rejectedLogRecords)
-  return Number.isSafeInteger(count) && count > 0 ? count : 0
+interface Rejected {
+  readonly count: number
+  readonly reason: string
+}
+
+/** The number of refused lines or numbers: a collector may take only a part of a batch. */
+export function rejectedIn(text: string): Rejected {
+  const partial = asObject(asObject(parseJson(text))?.partialSuccess)
+  const count = Number(partial?.rejectedLogRecords ?? partial?.rejectedDataPoints)
+  return {
+    count: Number.isSafeInteger(count) && count > 0 ? count : 0,
+    reason: asString(partial?.errorMessage) ?? '',
+  }
 }

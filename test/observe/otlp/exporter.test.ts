@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import t, { type Test } from 'tap'
+import { rejectedIn } from '../../../lib/observe/otlp/delivery.js'
 import { Exporter, type ExporterOptions } from '../../../lib/observe/otlp/exporter.js'
 import { FlowLog } from '../../../lib/observe/flows/flow-log.js'
 import { exported } from '../../../lib/observe/otlp/form.js'
@@ -285,7 +286,12 @@ t.test('what a collector refuses for good is lost, and the next is sent', async 
     [3, 2],
   )
   await until(async () => (await counter('flow_export_lines_lost_total')) === 4)
-  t.match(said[0], /answers 400/)
+  lines.add([line(6)], 0)
+  await until(async () => (await counter('flow_export_lines_lost_total')) === 5)
+  t.match(said, [/answers 400/, /takes flows again/, /takes only a part.*odd/])
+  t.equal(said.length, 3, 'logged once')
+  const ofNumbers = '{"partialSuccess":{"rejectedDataPoints":"7","errorMessage":"quota"}}'
+  t.same(rejectedIn(ofNumbers), { count: 7, reason: 'quota' })
 })
 
 t.test('an answer without end is not read to its end', async (t) => {
