@@ -171,6 +171,9 @@ export class ListWatch {
         throw new SourceError(`list ${this.#selection.path}: the answer is not a list of objects`)
       }
       for (const item of items) this.#upsert(item, seen)
+      if (next !== undefined && metadata?.['continue'] === next) {
+        throw new SourceError(`list ${this.#selection.path}: the same page comes again and again`)
+      }
       next = asString(metadata?.['continue']) || undefined
     } while (next !== undefined)
     this.#complete(seen, version)

@@ -105,6 +105,17 @@ for (const [what, body] of [
   })
 }
 
+void t.test('a cache that sends the first page of a list for each is told', async (t) => {
+  const page = { metadata: { resourceVersion: '5', continue: 'more' }, items: [] }
+  const seen = await follow(t, {
+    list: (number) => (number < 5 ? JSON.stringify(page) : listOf('9', 'a')),
+    watch: (answer) => answer.flushHeaders(),
+  })
+  await until(() => seen.names.has('a'))
+  const told = 'list /api/v1/services: the same page comes again and again'
+  t.strictSame(seen.failures, [told, told])
+})
+
 void t.test('a server that returns with an older state is listed again', async (t) => {
   // The server accepts a watch from a future version and sends nothing, as the real one does.
   let isRestored = false
