@@ -259,7 +259,9 @@ async function errorText(response: IncomingMessage, status: number): Promise<str
   } catch {
     // The body is no complete Status object, so the HTTP status is the message.
   }
-  return response.statusMessage || `status ${status}`
+  const { location } = response.headers
+  const to = location === undefined ? '' : ` to ${location}, which is not followed`
+  return `${response.statusMessage || `status ${status}`}${to}`
 }
 
 /** The text of a body, up to a little more than so many characters. The rest is never read. */

@@ -116,6 +116,15 @@ void t.test('a cache that sends the first page of a list for each is told', asyn
   t.strictSame(seen.failures, [told, told])
 })
 
+void t.test('a redirect is told with its target', async (t) => {
+  const seen = await follow(t, {
+    list: () => listOf('5', 'a'),
+    watch: (answer) => answer.writeHead(307, { location: 'https://other:6443/' }).end(),
+  })
+  await until(() => seen.failures.length > 0)
+  t.match(seen.failures[0], '307 Temporary Redirect to https://other:6443/, which is not followed')
+})
+
 void t.test('a server that returns with an older state is listed again', async (t) => {
   // The server accepts a watch from a future version and sends nothing, as the real one does.
   let isRestored = false
