@@ -7,9 +7,9 @@ const introduction = `# Configuration
 
 <!-- Written by \`npm run docs\` from lib/config/keys-*.ts; change it there. -->
 
-Every value can be set by a flag, or in the file given by \`--config\`: a \`${kind}\` of
-\`${apiVersion}\`. Every file that is valid for kube-proxy 1.36 is accepted,
-unless an IPv4 address in it has leading zeros (\`010.1.2.3\`): programs read those differently.
+Every value can be set in the file given by \`--config\`, a \`${kind}\` of
+\`${apiVersion}\`. Most values have a flag, too. The proxy accepts every file that is valid for
+kube-proxy 1.36, unless an IPv4 address in it has leading zeros (\`010.1.2.3\`): programs read those differently.
 
 - **Strict.** An unknown key, a key that appears twice or a value of the wrong type stops the start
   with exit code 2 and a message \`file:line: key: value\`. Nothing on the node is changed.
@@ -18,12 +18,12 @@ unless an IPv4 address in it has leading zeros (\`010.1.2.3\`): programs read th
 - **Empty and zero.** In a file, \`""\` or \`0\` for a value marked *0 = default* means the default,
   as in kube-proxy. An empty \`--healthz-bind-address=\` or \`--metrics-bind-address=\` switches that
   server off.
-- **Changes** of the file are noticed within seconds, also in a ConfigMap volume, and the process goes
-  on. Keys marked *live* take effect at once, without a lost connection. For keys marked *restart* the
-  old value stays in use; the log names each once, with both values. A file that is missing, half
-  written or wrong changes nothing: the last good configuration stays, and the log says what is wrong.
-  kube-proxy ends when its file changes; here nothing ends.
-- \`/configz\` on the metrics port shows all values that are in use, where each of them was set, and what
+- **Changes of the file** are noticed within seconds, also in a ConfigMap volume. The process goes on, where
+  kube-proxy ends. Keys marked *live* take effect at once, without a lost connection. For keys marked *restart*
+  the old value stays in use; the log names each once, with both values.
+- **A file that is missing, half written or wrong** changes nothing: the last good configuration stays, and the
+  log says what is wrong.
+- **What is in use.** \`/configz\` on the metrics port shows all values, where each of them was set, and what
   waits for a restart. \`/healthz?verbose\` there tells about the file, as do the metrics
   \`kubeproxy_config_file_valid\` and \`kubeproxy_config_keys_waiting_for_restart\`.
 - Durations are written as in Go: \`250ms\`, \`30s\`, \`1h30m\`.
@@ -46,7 +46,10 @@ export function configurationMarkdown(): string {
     'These have no effect, and the log names them.\n\n',
     list([
       ...Object.entries(retiredKeys).map(([path, advice]) => `\`${path}\` in the file: ${advice}.`),
-      ...Object.entries(retiredFlags).map(([flag, advice]) => `\`--${flag}\`: ${advice}.`),
+      ...[...new Set(Object.values(retiredFlags))].map((advice) => {
+        const flags = Object.keys(retiredFlags).filter((flag) => retiredFlags[flag] === advice)
+        return `${flags.map((flag) => code(`--${flag}`)).join(', ')}: ${advice}.`
+      }),
     ]),
   ].join('')
 }

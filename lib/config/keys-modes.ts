@@ -173,8 +173,8 @@ export const modeKeys = {
   'userspace.sourceAddress': userspace.choice(
     ['auto', 'keep', 'hide'],
     'auto',
-    "Whether endpoints see the client's own address where the kernel modes leave it; hide: never, " +
-      'they see this node; keep: needs NET_ADMIN and iptables; auto: where this node can, and not ' +
+    "What endpoints see as the client's address; hide: this node's; keep: the client's own, as in " +
+      'the kernel modes, with NET_ADMIN and iptables; auto: like keep where this node can, but not ' +
       'between pods of one bridge',
     { flags: ['userspace-source-address'], known: 'here' },
   ),

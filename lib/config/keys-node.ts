@@ -19,7 +19,7 @@ const kernelspaceOnly = 'it is for kernelspace mode, which programs HNS'
 export const nodeKeys = {
   'clientConnection.kubeconfig': cluster.path(
     '',
-    'Path of the kubeconfig; without it, --master and --manifests: the service account of the pod',
+    'Path of the kubeconfig; empty: the service account of the pod, unless --master or --manifests is given',
     { flags: ['kubeconfig'] },
   ),
   master: cluster.string('', 'Address of the API server; overrides the one in the kubeconfig', {
@@ -100,7 +100,7 @@ export const nodeKeys = {
 
   'conntrack.maxPerCore': conntrack.int(
     32768,
-    'Connections tracked per CPU core; 0: nf_conntrack_max is unchanged, the minimum is ignored',
+    'Connections tracked per CPU core; 0: nf_conntrack_max is unchanged, whatever conntrack.min says',
     { flags: ['conntrack-max-per-core'], live: true },
   ),
   'conntrack.min': conntrack.int(131072, 'Least number of connections tracked', {
