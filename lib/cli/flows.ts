@@ -39,7 +39,9 @@ export function addFlowsCommand(program: Command): void {
       'IP:port of the metrics server of the running proxy',
       defaultDaemon,
     )
-  addOutputOptions(command, '; a line of JSON for each').addHelpText('after', usage).action(flows)
+  addOutputOptions(command, '; a line of JSON for each connection')
+    .addHelpText('after', usage)
+    .action(flows)
 }
 
 /** The question to a proxy. */

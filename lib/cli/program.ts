@@ -71,7 +71,7 @@ export async function createProgram(
     }
     for (const command of program.commands) {
       // Otherwise it is below the heading that it has in the program.
-      command.helpOption('-h, --help', 'Print this')
+      command.helpOption('-h, --help', 'Print this help')
       const names = Object.entries(commandGroups)
       const [heading] = names.find(([, group]) => group.includes(command.name())) ?? []
       if (heading !== undefined) command.helpGroup(heading)
@@ -136,7 +136,7 @@ function addFlags(program: Command, given: [string, string][]): void {
   for (const { flag, doc } of actionFlags) add(flag, doc, 'Configuration')
   program.optionsGroup('Configuration:')
   program.version(versionText(), '--version', 'Print the version')
-  program.helpOption('-h, --help', 'Print this')
+  program.helpOption('-h, --help', 'Print this help')
   for (const group of [...groups, noEffectGroup]) {
     for (const [, key] of keyEntries) {
       if ((key.noEffect === undefined ? key.group : noEffectGroup) !== group) continue

@@ -39,7 +39,7 @@ export interface SeenNode extends NodeStates {
 export const defaultDaemon = '127.0.0.1:10249'
 
 const modeHelp =
-  'the mode; default: that of the running proxy, or of the configuration if a flag names the objects'
+  'the mode; default: that of the running proxy, or, if a flag says where the objects are, that of the configuration'
 
 export function addNodeOptions(command: Command): Command {
   return command

@@ -19,7 +19,10 @@ export interface OutputFlags {
 }
 
 export function addOutputOptions(command: Command, more = ''): Command {
-  const format = new Option('-o, --output <format>', `as data, or the text uncut${more}`)
+  const format = new Option(
+    '-o, --output <format>',
+    `data for programs (json, yaml), or text in which nothing is cut (wide)${more}`,
+  )
   const json = new Option('--json', 'the same as -o json')
   return command
     .addOption(format.choices(formats))
