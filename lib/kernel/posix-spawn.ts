@@ -3,6 +3,7 @@ import { Socket } from 'node:net'
 import { constants } from 'node:os'
 import { getSystemErrorName } from 'node:util'
 import { isLinux } from '../platform.js'
+import { asNodeCalls } from './sockets/libc.js'
 import { startProgramsWith, type Ended, type Start, type StartedProgram } from './iptables/start.js'
 
 /**
@@ -57,7 +58,8 @@ function callsOf(koffi: Koffi) {
     waitpid: call('int waitpid(int, _Out_ int *, int)'),
     systemCall: call('long syscall(long, int, unsigned int)'),
     errno: () => koffi.errno(),
-    whenReadable: (fd: number, tell: () => void) => koffi.node.poll(fd, { readable: true }, tell),
+    whenReadable: (fd: number, tell: () => void) =>
+      koffi.node.poll(fd, { readable: true }, asNodeCalls(tell)),
   }
 }
 

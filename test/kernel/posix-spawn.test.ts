@@ -1,4 +1,6 @@
 /** Programs that are started quickly do what programs do that Node starts. */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { readFileSync, readdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
@@ -93,3 +95,20 @@ t.test(
     )
   },
 )
+
+/** Without streams the end of the program is the only event of this process. */
+const waiting = `
+const { startProgramsQuickly } = await import(process.argv[1])
+const { runProgram } = await import(process.argv[2])
+await startProgramsQuickly()
+setTimeout(() => process.exit(1), 10_000)
+await runProgram('sh', ['-c', 'exec >&- 2>&-; sleep 0.1'])
+process.exit(0)`
+
+t.test('its end is known at once, also when nothing else happens', async (t) => {
+  const modules = ['posix-spawn.js', 'iptables/command.js'].map(
+    (file) => new URL(`../../lib/kernel/${file}`, import.meta.url).href,
+  )
+  const child = spawn(process.execPath, ['--input-type=module', '-e', waiting, ...modules])
+  t.same(await once(child, 'exit'), [0, null])
+})

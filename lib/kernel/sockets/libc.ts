@@ -118,7 +118,7 @@ function bind(koffi: Koffi): Libc {
     sendmsg: call('sendmsg', 'int uintptr_t int'),
     addressOf: (memory) => Number(koffi.address(memory)),
     watch: (fd, onReadable) => {
-      const callback = throwingLater(onReadable)
+      const callback = asNodeCalls(onReadable)
       const handle = koffi.node.poll(fd, { readable: true }, callback)
       handle.unref()
       return {
@@ -130,8 +130,14 @@ function bind(koffi: Koffi): Libc {
   }
 }
 
-/** An error that gets into koffi stops the watch for good, and aborts the process at its end. */
-function throwingLater(callback: () => void): () => void {
+let isDraining = false
+
+/**
+ * Makes of a callback for koffi what it is for Node. An error that gets into koffi stops the watch
+ * for good, and aborts the process at its end. And since Node 26, promises that a callback of koffi
+ * resolves wait for the next event of the loop, which may be half a minute away.
+ */
+export function asNodeCalls(callback: () => void): () => void {
   return () => {
     try {
       callback()
@@ -140,6 +146,9 @@ function throwingLater(callback: () => void): () => void {
         throw error
       })
     }
+    if (isDraining) return
+    isDraining = true
+    setImmediate(() => (isDraining = false))
   }
 }
 
