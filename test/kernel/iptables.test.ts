@@ -148,6 +148,8 @@ t.test(
       of(`iptables-legacy-save: ${names}`).message,
       /; root alone may read this file; as root/,
     )
+    const who = "can't initialize iptables table `nat': iptables who? (do you need to insmod?)"
+    t.match(of(`iptables v1.8.9 (legacy): ${who}`), { kind: 'unsupported' })
     t.match(of('iptables-restore: line 4 failed'), { kind: 'failed', line: 4 })
     t.match(of('Another app is currently holding the xtables lock. Stopped waiting after 1s.'), {
       kind: 'locked',

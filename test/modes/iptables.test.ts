@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
 import { Batch } from '../../lib/kernel/iptables.js'
 import { changeBatch } from '../../lib/modes/iptables/render.js'
-import { cleanupBatch } from '../../lib/modes/iptables/cleanup.js'
+import { cleanupAll, cleanupBatch } from '../../lib/modes/iptables/cleanup.js'
 import { RuleCounter } from '../../lib/modes/iptables/count.js'
 import { iptablesPlanner } from '../../lib/modes/iptables/plan.js'
 import { endpointChainName, serviceChainNames } from '../../lib/modes/iptables/names.js'
@@ -551,6 +551,21 @@ COMMIT
 `,
   )
 })
+
+t.test(
+  'cleanup of a kernel without the backend of installed programs has nothing to do',
+  async (t) => {
+    const log = { debug() {}, info() {}, warn() {}, error() {} }
+    const openAccounts = () => {
+      throw new Error('none')
+    }
+    const answers = (stderr: string) => () => Promise.resolve({ code: 1, stdout: '', stderr })
+    const lacks = answers('iptables: Failed to initialize nft: Protocol not supported')
+    await cleanupAll(log, { run: lacks, openAccounts })
+    const forbids = answers('iptables: Permission denied (you must be root)')
+    await t.rejects(cleanupAll(log, { run: forbids, openAccounts }), /you must be root/)
+  },
+)
 
 t.test(
   'a refused Service is found among many, also if the tool does not name its line',

@@ -50,7 +50,7 @@ const reasons: readonly (readonly [RegExp, IptablesErrorKind])[] = [
   [/xtables lock|can't lock/i, 'locked'],
   [/you must be root|permission denied|operation not permitted/i, 'denied'],
   [
-    /couldn't load (match|target)|missing kernel module|not supported|unable to initialize table|protocol not available|table does not exist/i,
+    /couldn't load (match|target)|missing kernel module|not supported|unable to initialize table|protocol not available|table does not exist|iptables who\?/i,
     'unsupported',
   ],
   [

@@ -57,12 +57,15 @@ export async function cleanupAll(
 }
 
 async function cleanupOne(family: Family, backend: Backend, run: Run | undefined): Promise<void> {
+  let iptables: Iptables | undefined
   try {
-    const iptables = await Iptables.open({ family, backend, ...(run ? { run } : {}) })
+    iptables = await Iptables.open({ family, backend, ...(run ? { run } : {}) })
     // Only existing tables are read, because the legacy backend creates a table when asked for it.
     await iptables.restore(cleanupBatch(foundIn(await iptables.save(undefined, isOfInterest))))
   } catch (error) {
-    if (!isIptablesError(error, 'missing')) throw error
+    // A kernel that lacks the backend has no rules of it.
+    const hasNone = !iptables && isIptablesError(error, 'unsupported')
+    if (!hasNone && !isIptablesError(error, 'missing')) throw error
   }
 }
 
