@@ -13,7 +13,7 @@ const release = 'bookworm'
 /** The packages of the Dockerfile, what Node.js links to, and the tools of scripts/rootfs. */
 const programs = [
   ...['iptables', 'nftables', 'ipset', 'kmod', 'libstdc++6'],
-  ...['dash', 'bash', 'coreutils', 'findutils', 'grep', 'tar', 'libc-bin'],
+  ...['dash', 'bash', 'coreutils', 'findutils', 'grep', 'sed', 'tar', 'libc-bin'],
 ]
 const limitSeconds = 1800
 const interpreter = '/usr/bin/qemu-aarch64-static'
