@@ -55,6 +55,8 @@ export class SyncLoop {
   readonly #processorMs: () => number | undefined
   #intervals: SyncIntervals
   readonly #requested = new Bell()
+  /** Rung when no sync shall wait for the end of a pause. */
+  readonly #resumed = new Bell()
   /** The pause that past syncs still need; negative if a quiet time makes later pauses shorter. */
   #owedMs = 0
   /** The cost of the last syncs; undefined before the first. */
@@ -67,9 +69,10 @@ export class SyncLoop {
     this.#processorMs = options.processorMs ?? (() => undefined)
   }
 
-  /** The new intervals count from the end of the next sync on. */
+  /** Ends the pause that the old intervals have set. The new ones count from the next sync on. */
   setIntervals(intervals: SyncIntervals): void {
     this.#intervals = checked(intervals)
+    this.#resumed.ring()
   }
 
   /** Requests a sync. Many requests before it starts make one sync (R12). */
@@ -84,9 +87,8 @@ export class SyncLoop {
   async run(sync: () => Promise<boolean>, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return
     // One listener for all waits: adding and removing one costs as much as a wait.
-    const stopped = new Bell()
     const stop = () => {
-      stopped.ring()
+      this.#resumed.ring()
       this.#requested.ring()
     }
     signal.addEventListener('abort', stop, { once: true })
@@ -94,6 +96,7 @@ export class SyncLoop {
     let ended = this.#clock.now()
     while (!signal.aborted) {
       this.#requested.silence()
+      this.#resumed.silence()
       this.#owedMs = Math.max(this.#owedMs - (this.#clock.now() - ended), -savedPauseMs)
       const started = this.#clock.now()
       const usedBefore = this.#processorMs()
@@ -104,7 +107,7 @@ export class SyncLoop {
       // The processor time may include a program that was started for something else and ends now.
       const durationMs = ended - started
       const pauseMs = this.#pauseAfter(Math.min(usedMs, durationMs), durationMs)
-      await this.#clock.sleep(pauseMs, stopped)
+      await this.#clock.sleep(pauseMs, this.#resumed)
       const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)
       if (idleMs > pauseMs) await this.#clock.sleep(idleMs - pauseMs, this.#requested)
     }

@@ -214,6 +214,22 @@ t.test('R03: a sync costs what processors work for it, not what it waits', async
   await ended
 })
 
+t.test('R03: a pause of old intervals does not outlive them', async (t) => {
+  const { loop, clock, starts, stop } = loopWith(() => true, 50_000)
+  loop.request()
+  await clock.advance(1000)
+  loop.request()
+  await clock.advance(1000)
+  t.same(starts, [0], 'the request waits')
+  loop.setIntervals({ minIntervalMs: 100, maxIntervalMs: 60_000, retryIntervalMs: 5000 })
+  await clock.advance(0)
+  t.same(starts, [0, 2000])
+  loop.request()
+  await clock.advance(1000)
+  t.same(starts, [0, 2000, 2100], 'the new least time counts')
+  await stop()
+})
+
 t.test('R04: a pause by cost never outlasts the maximum interval', async (t) => {
   const clocks: ManualClock[] = []
   const { loop, clock, starts, stop } = loopWith(async () => {
