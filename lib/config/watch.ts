@@ -66,17 +66,16 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
     const before = seen
     // A file that comes back is reported, even with the same text.
     seen = undefined
+    seen = await settledText(file, settleMs, signal)
+    isGone = false
+    if (signal.aborted || seen === before) return
     try {
-      seen = await settledText(file, settleMs, signal)
-      isGone = false
-      if (signal.aborted || seen === before) return
       const update = updateOf(running, options.load(seen))
       options.check(update.config)
       running = update.config
       valid(update)
     } catch (error) {
-      if (error instanceof Error && 'code' in error && error.code === 'ENOENT') gone()
-      else invalid(messageOf(error))
+      invalid(messageOf(error))
     }
   }
   await followPath(
@@ -92,7 +91,8 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
       },
       failed: (error) => {
         seen = undefined
-        invalid(`${file} cannot be read: ${messageOf(error)}`)
+        if (error instanceof Error && 'code' in error && error.code === 'ENOENT') gone()
+        else invalid(`${file} cannot be read: ${messageOf(error)}`)
       },
     },
     signal,

@@ -10,9 +10,12 @@ export type Snapshot = ReadonlyMap<string, string>
 interface FollowOptions {
   /** File names to look at below a folder; a path that is a file itself always counts. */
   readonly matches: (name: string) => boolean
-  /** Called first with what is there, then after every change and every failure; awaited. */
+  /**
+   * Called first with what is there, then after every change and every failure; awaited. It rejects
+   * when a file cannot be read.
+   */
   readonly changed: (files: Snapshot) => Promise<void>
-  /** Called once when the path cannot be read. What was there before counts until it can. */
+  /** Called once when something cannot be read. What was there before counts until it can. */
   readonly failed: (error: unknown) => void
   /** Quiet time after an event before anything is read: editors write in several steps. */
   readonly settleMs?: number
@@ -44,14 +47,16 @@ export async function followPath(
     while (!signal.aborted) {
       changed.silence()
       const began = performance.now()
-      const found = await scan(path, options.matches).catch(failed)
-      if (found) {
-        problem = undefined
+      try {
+        const found = await scan(path, options.matches)
         follow([dirname(path), ...found.folders])
         if (!previous || !isSame(previous, found.files)) {
           previous = found.files
           await options.changed(found.files)
         }
+        problem = undefined
+      } catch (error) {
+        failed(error)
       }
       // Scans take at most 2 % of the time, also of many files.
       const restMs = Math.max(pollMs, pollsPerScan * (performance.now() - began))

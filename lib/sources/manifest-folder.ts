@@ -1,7 +1,7 @@
 import { readFile, stat } from 'node:fs/promises'
 import { messageOf } from '../errors.js'
 import { followPath, scan, type Snapshot } from '../kernel/follow-path.js'
-import { parseManifest, type ManifestFile, type ManifestObject } from './manifest-file.js'
+import { parseManifest, type ManifestObject } from './manifest-file.js'
 import { mirrorEndpoints } from './mirrored-endpoints.js'
 import type { ObjectKind, ObjectSink, Source } from './source.js'
 
@@ -52,12 +52,15 @@ export class ManifestFolder implements Source {
   /** Reads everything once, for `render`. */
   async load(sink: ObjectSink): Promise<void> {
     const { path } = this.#options
-    const found = await scan(path, isManifest).catch((error: unknown) =>
-      sink.failed(unreadable(path, error)),
-    )
-    if (found) await this.#update(found.files, sink, '')
+    try {
+      const found = await scan(path, isManifest)
+      await this.#update(found.files, sink, '')
+    } catch (error) {
+      sink.failed(unreadable(path, error))
+    }
   }
 
+  /** Uses all that can be read. Then it throws if a file could not. */
   async #update(files: Snapshot, sink: ObjectSink, whenMissing: string): Promise<void> {
     // A missing folder is a failure, not an empty cluster (R01).
     if (files.size === 0 && !(await exists(this.#options.path))) {
@@ -65,22 +68,25 @@ export class ManifestFolder implements Source {
       return
     }
     let good = 0
+    const unread: string[] = []
     for (const [file, mark] of files) {
       let known = this.#files.get(file)
-      if (known?.mark !== mark) known = await this.#read(file, mark, sink)
-      if (known.isGood) good++
+      if (known?.mark !== mark) {
+        known = await this.#read(file, mark, sink).catch((error: unknown) => {
+          unread.push(messageOf(error))
+          return undefined
+        })
+      }
+      if (known?.isGood === true) good++
     }
     for (const file of this.#files.keys()) if (!files.has(file)) this.#files.delete(file)
-    if (!this.#isSynced && files.size > 0 && good === 0) return
-    this.#deliver(sink)
-    if (this.#isSynced) return
-    this.#isSynced = true
-    for (const kind of kinds) sink.synced(kind)
+    if (this.#isSynced || files.size === 0 || good > 0) this.#deliver(sink)
+    if (unread.length > 0) throw new Error(unread.join('; '))
   }
 
-  /** If the file cannot be used, its last good content stays. */
+  /** If the file cannot be used, its last good content stays. Throws if it cannot be read. */
   async #read(file: string, mark: string, sink: ObjectSink): Promise<KnownFile> {
-    const { objects, problems } = await readManifest(file)
+    const { objects, problems } = parseManifest(await readFile(file, 'utf8'), file)
     for (const problem of problems) sink.failed(problem)
     const isGood = problems.length === 0
     const known = {
@@ -115,14 +121,9 @@ export class ManifestFolder implements Source {
       this.#delivered.set(id, { object, text })
       sink.upsert(object.kind, object.raw)
     }
-  }
-}
-
-async function readManifest(file: string): Promise<ManifestFile> {
-  try {
-    return parseManifest(await readFile(file, 'utf8'), file)
-  } catch (error) {
-    return { objects: [], problems: [unreadable(file, error)] }
+    if (this.#isSynced) return
+    this.#isSynced = true
+    for (const kind of kinds) sink.synced(kind)
   }
 }
 

@@ -1,6 +1,6 @@
 import t from 'tap'
 import fc from 'fast-check'
-import {
+import fs, {
   appendFileSync,
   readFileSync,
   readdirSync,
@@ -9,6 +9,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
+import { syncBuiltinESMExports } from 'node:module'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Config } from '../../lib/config/config.js'
@@ -184,6 +185,24 @@ t.test('a file that cannot be reached for a moment is told, and then good again'
   symlinkSync('kp.yaml', join(folder, 'new'))
   renameSync(join(folder, 'new'), file)
   t.match((await next()).update, nothing)
+})
+
+t.test('a file that cannot be read for want of descriptors is read later', async (t) => {
+  const file = join(t.testdir({ 'kp.yaml': body('mode: ipvs\n') }), 'kp.yaml')
+  const { next } = await watching(t, file)
+  const { readFile } = fs.promises
+  const allow = () => {
+    Object.assign(fs.promises, { readFile })
+    syncBuiltinESMExports()
+  }
+  t.teardown(allow)
+  const refused = Object.assign(new Error('EMFILE: too many open files'), { code: 'EMFILE' })
+  Object.assign(fs.promises, { readFile: () => Promise.reject(refused) })
+  syncBuiltinESMExports()
+  writeFileSync(file, body('mode: ipvs\noomScoreAdj: -5\n'))
+  t.match((await next()).invalid, /kp\.yaml cannot be read: EMFILE/)
+  allow()
+  t.same((await next()).update?.applied, [{ path: 'oomScoreAdj', from: -999, to: -5 }])
 })
 
 t.test('a pipe is no file to follow, and nothing is said about it', async (t) => {

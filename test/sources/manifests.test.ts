@@ -1,7 +1,8 @@
 import t, { type Test } from 'tap'
 import fc from 'fast-check'
 import { execFile } from 'node:child_process'
-import { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import fs, { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { syncBuiltinESMExports } from 'node:module'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { ManifestFolder } from '../../lib/sources/manifest-folder.js'
@@ -236,6 +237,30 @@ t.test('a folder that cannot be listed for want of descriptors keeps its objects
     /\/.*: cannot be read: EMFILE: /,
     'EMFILE',
   ])
+})
+
+t.test('a file that cannot be read for want of descriptors is read later', async (t) => {
+  const path = t.testdir({ 'a.yaml': service('a'), 'b.yaml': service('b') })
+  const sink = follow(t, path)
+  await sink.saw(/synced EndpointSlice/)
+  const { readFile } = fs.promises
+  const allow = () => {
+    Object.assign(fs.promises, { readFile })
+    syncBuiltinESMExports()
+  }
+  t.teardown(allow)
+  const refused = Object.assign(new Error('EMFILE: too many open files'), { code: 'EMFILE' })
+  Object.assign(fs.promises, {
+    readFile: (file: string) =>
+      file.endsWith('a.yaml') ? Promise.reject(refused) : readFile(file, 'utf8'),
+  })
+  syncBuiltinESMExports()
+  writeFileSync(join(path, 'a.yaml'), service('c'))
+  t.match(await sink.saw(/./), [/^failed .*: cannot be read: EMFILE/])
+  writeFileSync(join(path, 'b.yaml'), service('d'))
+  t.same(await sink.saw(/\+/), ['-Service/default/b', '+Service/d:80'], 'the others go on')
+  allow()
+  t.same(await sink.saw(/\+/), ['-Service/default/a', '+Service/c:80'])
 })
 
 t.test('R01: a folder in a folder that cannot be read keeps its objects', async (t) => {
