@@ -53,7 +53,7 @@ async function runUntilStopped(
     print,
     origins: loaded.origins,
     version: versionText(),
-    configFile: file === '' ? undefined : { file, load },
+    configFile: file === '' ? undefined : { file, load, warnings: loaded.warnings },
   })
   try {
     await daemon.run(stopSignal())

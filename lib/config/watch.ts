@@ -21,6 +21,7 @@ export interface ConfigUpdate {
   /** The configuration from now on: keys that need a restart still have their old value. */
   readonly config: Config
   readonly origins: LoadedConfig['origins']
+  readonly warnings: LoadedConfig['warnings']
   /** Changes that take effect now. */
   readonly applied: readonly ConfigChange[]
   /** Changes that take effect at the next start. */
@@ -100,7 +101,8 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
 }
 
 /** The running configuration with all new values that need no restart. Throws ConfigError. */
-function updateOf(running: Config, { config: wanted, origins }: LoadedConfig): ConfigUpdate {
+function updateOf(running: Config, loaded: LoadedConfig): ConfigUpdate {
+  const { config: wanted, origins, warnings } = loaded
   const applied: ConfigChange[] = []
   const waiting: ConfigChange[] = []
   const values: Record<string, unknown> = {}
@@ -115,7 +117,7 @@ function updateOf(running: Config, { config: wanted, origins }: LoadedConfig): C
   const config = configWith(values)
   // The file may be valid only together with keys that wait for a restart, such as another mode.
   throwProblems(validate(config, (path) => placeOf(path, origins.get(path))).problems)
-  return { config, origins, applied, waiting }
+  return { config, origins, warnings, applied, waiting }
 }
 
 /** The text once it stays the same for a while: many programs write a file in several steps. */

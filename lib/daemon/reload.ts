@@ -32,7 +32,9 @@ export async function followConfig(
   const { log, configFile } = deps
   parts.meter.gauge('config_file_valid', {}, 1)
   if (!configFile) return
-  const isNew = newsFilter()
+  const newWaiting = newsFilter<ConfigChange>()
+  const newWarnings = newsFilter<string>()
+  newWarnings(configFile.warnings)
   await watchConfig(
     {
       ...configFile,
@@ -49,8 +51,9 @@ export async function followConfig(
         parts.meter.gauge('config_keys_waiting_for_restart', {}, update.waiting.length)
         const before = running.config
         running.use(update)
+        for (const warning of newWarnings(update.warnings)) log.warn({}, warning)
         if (update.applied.length > 0) apply(update, before, setup, parts)
-        for (const change of isNew(update.waiting)) {
+        for (const change of newWaiting(update.waiting)) {
           log.warn({ ...change }, 'this key needs a restart; the old value stays in use until then')
         }
       },
@@ -85,12 +88,12 @@ function apply(
   if (sink.isComplete) requests.sync()
 }
 
-/** Lets each change through once, until its key has another value or waits no longer. */
-function newsFilter(): (changes: readonly ConfigChange[]) => readonly ConfigChange[] {
+/** Lets through what the call before did not have, such as a key that waits with another value. */
+function newsFilter<T>(): (items: readonly T[]) => readonly T[] {
   let told = new Set<string>()
-  return (changes) => {
-    const ids = new Map(changes.map((change) => [JSON.stringify(change), change]))
-    const news = [...ids].flatMap(([id, change]) => (told.has(id) ? [] : [change]))
+  return (items) => {
+    const ids = new Map(items.map((item) => [JSON.stringify(item), item]))
+    const news = [...ids].flatMap(([id, item]) => (told.has(id) ? [] : [item]))
     told = new Set(ids.keys())
     return news
   }

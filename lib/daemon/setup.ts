@@ -18,8 +18,10 @@ export interface DaemonDeps {
   readonly version: string
   /** The origins of the values of the configuration, for /configz. */
   readonly origins: LoadedConfig['origins']
-  /** The file of --config, which is followed, and how its text is read. */
-  readonly configFile?: Pick<ConfigWatchOptions, 'file' | 'load'> | undefined
+  /** The file of --config, which is followed, how its text is read, and what has been logged. */
+  readonly configFile?:
+    | (Pick<ConfigWatchOptions, 'file' | 'load'> & Pick<LoadedConfig, 'warnings'>)
+    | undefined
 }
 
 /** What is decided before anything runs. */

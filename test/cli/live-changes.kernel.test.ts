@@ -81,8 +81,12 @@ for (const mode of modes) {
     )
     t.match(await page('/healthz?verbose'), /\[\+\]configuration: valid/)
     t.match(await page('/metrics'), /kubeproxy_config_keys_waiting_for_restart 2/)
-    proxy.configure(`${waiting}oomScoreAdj: 100\n`, other)
+    const more = `${waiting}oomScoreAdj: 100\nresourceContainer: /proxy\n`
+    proxy.configure(more, other)
     await until('one more value', () => page('/configz'), /"oomScoreAdj": 100/)
+    proxy.configure(`${more}enableProfiling: true\n`, other)
+    await until('the last value', () => page('/configz'), /"enableProfiling": true/)
+    t.equal(proxy.said('resourceContainer is no longer known').length, 1, 'as at the start')
     const told = proxy.said('needs a restart').map(({ path, from, to }) => ({ path, from, to }))
     t.same(
       told.sort((a, b) => (String(a.path) < String(b.path) ? -1 : 1)),

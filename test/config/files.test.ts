@@ -241,7 +241,7 @@ t.test('work that reads a value begins anew when it changes, and only then', asy
   const at = (healthzBindAddress: string) => configWith({ healthzBindAddress })
   const origins = new Map()
   const running = new RunningConfig({ config: at('127.0.0.1:1'), origins })
-  const use = (config: Config) => running.use({ config, origins, ...nothing })
+  const use = (config: Config) => running.use({ config, origins, warnings: [], ...nothing })
   const seen: string[] = []
   const stop = new AbortController()
   const following = running.follow(
