@@ -108,7 +108,7 @@ export const modeKeys = {
   }),
   'ipvs.strictARP': ipvs.bool(
     false,
-    'Answer ARP requests only on the interface that has the address',
+    'Answer ARP requests only on the interface that has the address; false: unchanged',
     {
       flags: ['ipvs-strict-arp'],
       live: true,

@@ -117,10 +117,14 @@ export const nodeKeys = {
     'Time-out of TCP connections in CLOSE_WAIT; 0: unchanged',
     { flags: ['conntrack-tcp-timeout-close-wait'], live: true },
   ),
-  'conntrack.tcpBeLiberal': conntrack.bool(false, 'Accept TCP packets that are out of the window', {
-    flags: ['conntrack-tcp-be-liberal'],
-    live: true,
-  }),
+  'conntrack.tcpBeLiberal': conntrack.bool(
+    false,
+    'Accept TCP packets that are out of the window; false: unchanged',
+    {
+      flags: ['conntrack-tcp-be-liberal'],
+      live: true,
+    },
+  ),
   'conntrack.udpTimeout': conntrack.duration(0, 'Time-out of UDP flows; 0: unchanged', {
     flags: ['conntrack-udp-timeout'],
     live: true,
