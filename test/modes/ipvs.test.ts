@@ -666,6 +666,17 @@ void t.test('a Service whose scheduler is missing gets the scheduler of the node
   t.match((await node.servers())[0], /TCP sed:/, 'once the module is there it is used')
 })
 
+void t.test('a Service is served if the configuration names a missing scheduler', async (t) => {
+  const node = new FakeNode()
+  const applier = node.applier()
+  const plan = ipvsPlanner({ ...testSettings, scheduler: 'nonsense' })(states().put(web).take())
+  t.strictSame((await applier.apply(plan)).failed, [])
+  t.same(await node.servers(), ['10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*1'])
+  t.match(node.warnings, [{ scheduler: 'nonsense', instead: 'rr' }])
+  await applier.verify()
+  t.strictSame(node.resyncs, [], 'which is not a foreign change')
+})
+
 void t.test('a missing scheduler of one family is not forgotten with the other', async (t) => {
   const node = new FakeNode()
   const applier = node.applier()

@@ -5,7 +5,8 @@ import { serverText, type VirtualServer } from './resource.js'
 
 /**
  * Replaces schedulers that this kernel does not have. A Service that chose such a scheduler gets
- * the node's scheduler, with a warning. Otherwise it would have no virtual server at all.
+ * the node's scheduler, with a warning. Otherwise it would have no virtual server at all. The node's
+ * scheduler is tried at the start, but the configuration may change it to one that is missing.
  */
 export class SchedulerFallback {
   readonly #log: Log
@@ -28,7 +29,8 @@ export class SchedulerFallback {
   /**
    * Called when the kernel refuses a scheduler. Returns the server with another, if there is one.
    */
-  replace(server: VirtualServer, instead: string): VirtualServer | undefined {
+  replace(server: VirtualServer, ofNode: string): VirtualServer | undefined {
+    const instead = server.scheduler === ofNode ? 'rr' : ofNode
     if (server.scheduler === instead) return undefined
     const missing = this.#missing[server.family]
     if (!missing.has(server.scheduler)) {
