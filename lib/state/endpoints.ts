@@ -14,7 +14,8 @@ export interface Candidate {
 
 /**
  * All endpoints of one service port, from every slice of its Service: merged, without
- * duplicates, sorted (E07, E08). The slices must be of one family.
+ * duplicates, sorted (E07, E08). The slices must be of one family. Of equal records of one endpoint
+ * the first counts.
  */
 export function collectCandidates(
   slices: Iterable<EndpointSliceObject>,
@@ -28,15 +29,16 @@ export function collectCandidates(
       for (const each of slice.endpoints) {
         const { ip, podName } = each
         const key = hostPort(ip, slicePort.port)
+        const isLocal = each.nodeName === nodeName
         // An endpoint that moves between slices is in both for a moment.
         const other = byKey.get(key)
-        if (other && usefulness(each) < usefulness(other.endpoint)) continue
+        if (other && usefulness({ ...each, isLocal }) <= usefulness(other.endpoint)) continue
         // Every field by name: a spread would need half as much memory again for each endpoint.
         const endpoint = {
           ip,
           port: slicePort.port,
           key,
-          isLocal: each.nodeName === nodeName,
+          isLocal,
           ready: each.ready,
           serving: each.serving,
           terminating: each.terminating,
@@ -107,13 +109,14 @@ function followHints(ready: readonly Candidate[], input: TopologyInput): readonl
   return ready
 }
 
-/** Of two records of one endpoint the more useful one counts, whichever came first. */
+/** Of two records of one endpoint the more useful one counts, or else the one on this node. */
 function usefulness({
   ready,
   serving,
   terminating,
-}: Pick<Endpoint, 'ready' | 'serving' | 'terminating'>): number {
-  return ready ? 3 : terminating ? Number(serving) : 2
+  isLocal,
+}: Pick<Endpoint, 'ready' | 'serving' | 'terminating' | 'isLocal'>): number {
+  return (ready ? 3 : terminating ? Number(serving) : 2) + (isLocal ? 0.5 : 0)
 }
 
 /** E11: while no endpoint is ready, terminating ones that still serve are used. */

@@ -59,8 +59,10 @@ export class ServiceIndex {
     return owners.length === 0 ? owners : owners.filter(hasPort)
   }
 
+  /** In the order of their names: which came first must not matter. */
   slices(id: string): readonly EndpointSliceObject[] {
-    return [...(this.#entries.get(id)?.slices.values() ?? [])]
+    const slices = [...(this.#entries.get(id)?.slices.values() ?? [])]
+    return slices.sort((a, b) => (a.name < b.name ? -1 : 1))
   }
 
   knownKeys(id: string, family: IpFamily): ReadonlySet<string> {

@@ -221,6 +221,23 @@ t.test(
   },
 )
 
+t.test('E08: of equal records of an endpoint one counts, whichever slice came first', async (t) => {
+  const inA = { zones: ['a'] }
+  const inB = { zones: ['b'] }
+  const slices = [
+    { name: '1', endpoints: [endpoint('10.244.0.1', inA), endpoint('10.244.0.2', inA)] },
+    { name: '2', endpoints: [endpoint('10.244.0.1', { ...inA, ...local })] },
+    { name: '3', endpoints: [endpoint('10.244.0.2', inB), endpoint('10.244.0.3', inB)] },
+  ]
+  for (const inOrder of [slices, [...slices].reverse()]) {
+    const feed = new Feed().node('a').service({ spec: { internalTrafficPolicy: 'Local' } })
+    for (const slice of inOrder) feed.slice(slice)
+    t.same(keysOf(feed.get().localEndpoints), ['10.244.0.1:8080'], 'one on this node')
+    const { clusterEndpoints } = feed.service().get()
+    t.same(keysOf(clusterEndpoints), ['10.244.0.1:8080', '10.244.0.2:8080'], 'or the first by name')
+  }
+})
+
 t.test(
   'E11-E13: terminating endpoints serve only while no endpoint of the same list is ready',
   async (t) => {
