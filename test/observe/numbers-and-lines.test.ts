@@ -1,4 +1,5 @@
 import t from 'tap'
+import { ServiceSeries } from '../../lib/observe/service-series.js'
 import { readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -74,6 +75,27 @@ t.test('the series of a removed service port are removed', async (t) => {
   const { body } = await metrics.page()
   t.notMatch(body, /d\/a:p/)
   t.match(body, /service_connections_total\{service="d\/b",protocol="TCP",endpoint=/)
+})
+
+t.test('the series of an endpoint are found without a look at those of others', async (t) => {
+  const series = new ServiceSeries(100)
+  let looks = 0
+  const labelsOf = (endpoint: string) => ({
+    get service() {
+      looks++
+      return 'd/a'
+    },
+    endpoint,
+  })
+  for (const endpoint of ['1', '2', '3']) series.admit('m', labelsOf(endpoint))
+  looks = 0
+  const taken = series.take({ service: 'd/a', endpoint: '2' })
+  t.same(
+    taken.map(({ labels }) => labels['endpoint']),
+    ['2'],
+  )
+  t.equal(looks, 1)
+  t.equal(series.take({ service: 'd/a' }).length, 2)
 })
 
 t.test('the number of series is bounded, and the rest is added up', async (t) => {
