@@ -19,7 +19,7 @@ import {
   type Target,
 } from '../../../lib/modes/userspace/datapath/data-path.js'
 import type { Balance } from '../../../lib/state/balance.js'
-import type { ListenerCounts } from '../../../lib/modes/userspace/datapath/traffic.js'
+import { lastReports, type ListenerCounts } from '../../../lib/modes/userspace/datapath/traffic.js'
 
 const host = '127.0.0.1'
 const budget = 200
@@ -37,6 +37,11 @@ for (const [name, load] of Object.entries(dataPathLoaders)) {
 }
 
 type Create = (deps: DataPathDeps) => DataPath
+
+/** Takes reports until one says that the endpoint has left. */
+async function leaves(path: DataPath, { key }: Target): Promise<void> {
+  while (!path.takeCounts().some(({ left }) => left.includes(key))) await sleep(1)
+}
 
 function tcpTests(t: Test, create: Create): void {
   t.test('US60: connections go to the endpoints in turn', async (t) => {
@@ -339,6 +344,29 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
+  t.test('an endpoint that left is counted until its last connection ends', async (t) => {
+    const bench = await openBench(t, create, { tcp: ['a', 'b'] })
+    const [first, second] = bench.spec.endpoints
+    bench.update({ endpoints: [first!] })
+    const client = dial(bench.port)
+    client.write('name?')
+    await once(client, 'data')
+    bench.update({ endpoints: [second!] })
+    const other = dial(bench.port)
+    other.write('name?')
+    await once(other, 'data')
+    const reports = Array.from({ length: 2 * lastReports }, () => bench.path.takeCounts())
+    t.same(
+      reports.flat().flatMap(({ left }) => left),
+      [],
+      'it has a connection',
+    )
+    client.end()
+    await leaves(bench.path, first!)
+    other.end()
+    await bench.settled()
+  })
+
   t.test('US43, US61: without endpoints a connection is reset, and counted', async (t) => {
     const bench = await openBench(t, create, { tcp: [] })
     t.equal(await errorOf(dial(bench.port)), 'ECONNRESET')
@@ -557,6 +585,7 @@ function udpTests(t: Test, create: Create): void {
     t.equal(await client.name(), first, 'still serving')
     bench.update({ endpoints: rest, servingKeys: [] })
     t.not(await client.name(), first)
+    await leaves(bench.path, own)
     bench.path.close(bench.spec.key)
     await bench.settled()
   })

@@ -456,14 +456,24 @@ t.test('the number of metrics is bounded, and old ones are removed', async (t) =
   const counts = { connections: 1, dialErrors: 0, headersRefused: 0, ...dead, ...bytes }
   for (let number = 0; number < 5000; number++) {
     const endpoint = { endpoint: String(number), ...counts, dialSeconds: [] }
-    meter.record([{ key, active: 0, refused: 0, endpoints: [endpoint] }])
+    meter.record([{ key, active: 0, refused: 0, endpoints: [endpoint], left: [] }])
   }
   t.equal(endpoints.size, 4097)
   t.ok(endpoints.has('other'))
-  meter.record([{ key, active: 7, refused: 0, endpoints: [] }])
+  meter.record([{ key, active: 7, refused: 0, endpoints: [], left: [] }])
   t.same(open, [7])
   meter.lost([key])
   t.same(open, [0], 'connections that ended with their worker')
+  const other = 'IPv4 default/web:http/TCP local'
+  const again = [{ endpoint: '0', ...counts, dialSeconds: [] }]
+  meter.record([{ key: other, active: 0, refused: 0, endpoints: again, left: [] }])
+  meter.record([{ key, active: 0, refused: 0, endpoints: [], left: ['0'] }])
+  t.same(forgotten, [], 'another listener has counted it')
+  meter.closed(other)
+  t.same(forgotten.splice(0), [{ service: 'default/web:http', protocol: 'TCP', endpoint: '0' }])
+  const late = [{ endpoint: 'late', ...counts, dialSeconds: [] }]
+  meter.record([{ key, active: 0, refused: 0, endpoints: late, left: [] }])
+  t.ok(endpoints.has('late'), 'there is room for another one')
   meter.closed(key)
   t.same(forgotten, [{ service: 'default/web:http', protocol: 'TCP' }])
 })

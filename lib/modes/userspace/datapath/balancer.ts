@@ -80,6 +80,11 @@ export class Balancer {
     return this.#byKey.has(endpoint)
   }
 
+  /** Whether an endpoint is used, or has connections from before it left. */
+  needs(endpoint: string): boolean {
+    return this.has(endpoint) || this.#open.has(endpoint)
+  }
+
   /** Takes new endpoints, affinity and another way to choose. */
   update({ removed, added, affinityMs, balance, maxConnections }: Changes): void {
     this.#most = maxConnections

@@ -6,6 +6,8 @@ export interface ListenerCounts {
   /** Closed without an endpoint: there is none, all dials failed, or there were no descriptors. */
   readonly refused: number
   readonly endpoints: readonly EndpointCounts[]
+  /** `Target.key` of those that left, and have had no traffic for a while. */
+  readonly left: readonly string[]
 }
 
 interface EndpointCounts {
@@ -38,6 +40,8 @@ export class EndpointTraffic {
   deadEndpoints = 0
   bytesToEndpoint = 0
   bytesToClient = 0
+  /** Reports in a row without news about an endpoint that left. */
+  quietReports = 0
   #dialSeconds: number[] = []
 
   dialed(milliseconds: number): void {
@@ -88,19 +92,29 @@ export class ListenerTraffic {
     return traffic
   }
 
-  /** Undefined when nothing changed. Removed endpoints are forgotten once they have no traffic. */
-  take(key: string, isKnown: (endpoint: string) => boolean): ListenerCounts | undefined {
+  /** Undefined when nothing changed. Endpoints that nobody needs are forgotten after a while. */
+  take(key: string, isNeeded: (endpoint: string) => boolean): ListenerCounts | undefined {
     const endpoints: EndpointCounts[] = []
+    const left: string[] = []
     for (const [endpoint, traffic] of this.#endpoints) {
-      if (!traffic.isQuiet) endpoints.push(traffic.take(endpoint))
-      else if (this.active === 0 && !isKnown(endpoint)) this.#endpoints.delete(endpoint)
+      const isQuiet = traffic.isQuiet
+      traffic.quietReports = isQuiet && !isNeeded(endpoint) ? traffic.quietReports + 1 : 0
+      if (!isQuiet) endpoints.push(traffic.take(endpoint))
+      else if (traffic.quietReports >= lastReports) {
+        this.#endpoints.delete(endpoint)
+        left.push(endpoint)
+      }
     }
     const { active, refused } = this
-    if (endpoints.length === 0 && refused === 0 && active === this.#activeReported) return undefined
+    const isSame = refused === 0 && active === this.#activeReported
+    if (endpoints.length === 0 && left.length === 0 && isSame) return undefined
     this.refused = 0
     this.#activeReported = active
-    return { key, active, refused, endpoints }
+    return { key, active, refused, endpoints, left }
   }
 }
+
+/** Two minutes, so that whoever reads the metrics once a minute sees the last numbers. */
+export const lastReports = 120
 
 const dialSampleSize = 16

@@ -16,12 +16,12 @@ export class TrafficMeter {
   }
 
   record(counts: readonly ListenerCounts[]): void {
-    for (const { key, active, refused, endpoints } of counts) {
+    for (const { key, active, refused, endpoints, left } of counts) {
       const { service, protocol } = namesIn(key)
       const name = `${service}/${protocol}`
       let numbers = this.#services.get(name)
       if (!numbers) {
-        numbers = { endpoints: new Set(), active: new Map() }
+        numbers = { endpoints: new Map(), active: new Map() }
         this.#services.set(name, numbers)
       }
       numbers.active.set(key, active)
@@ -29,7 +29,7 @@ export class TrafficMeter {
       this.#meter.gauge('service_active_connections', { service, protocol }, open)
       this.#count('service_refused_connections_total', { service, protocol }, refused)
       for (const counted of endpoints) {
-        const endpoint = this.#labelOf(numbers, counted.endpoint)
+        const endpoint = this.#labelOf(numbers, counted.endpoint, key)
         const labels = { service, protocol, endpoint }
         this.#count('service_connections_total', labels, counted.connections)
         this.#count('service_dial_errors_total', labels, counted.dialErrors)
@@ -47,12 +47,15 @@ export class TrafficMeter {
           this.#meter.observe('service_dial_duration_seconds', labels, seconds)
         }
       }
+      for (const endpoint of left) this.#leave(numbers, endpoint, key)
     }
   }
 
   /** Listeners ended with their connections, and nobody reports them any more. */
   lost(listenerKeys: readonly string[]): void {
-    this.record(listenerKeys.map((key) => ({ key, active: 0, refused: 0, endpoints: [] })))
+    this.record(
+      listenerKeys.map((key) => ({ key, active: 0, refused: 0, endpoints: [], left: [] })),
+    )
   }
 
   /** A listener was closed for good. The last one removes the numbers of its service port. */
@@ -61,7 +64,11 @@ export class TrafficMeter {
     const name = `${service}/${protocol}`
     const numbers = this.#services.get(name)
     numbers?.active.delete(listenerKey)
-    if (!numbers || numbers.active.size > 0) return
+    if (!numbers) return
+    if (numbers.active.size > 0) {
+      for (const endpoint of numbers.endpoints.keys()) this.#leave(numbers, endpoint, listenerKey)
+      return
+    }
     this.#pairs -= numbers.endpoints.size
     this.#services.delete(name)
     this.#meter.forget({ service, protocol })
@@ -71,17 +78,31 @@ export class TrafficMeter {
     if (by > 0) this.#meter.count(name, labels, by)
   }
 
-  #labelOf(numbers: ServiceNumbers, endpoint: string): string {
-    if (numbers.endpoints.has(endpoint)) return endpoint
-    if (this.#pairs >= maxPairs) return 'other'
-    this.#pairs++
-    numbers.endpoints.add(endpoint)
+  #labelOf({ endpoints }: ServiceNumbers, endpoint: string, listenerKey: string): string {
+    const listeners = endpoints.get(endpoint)
+    if (listeners) listeners.add(listenerKey)
+    else if (this.#pairs >= maxPairs) return 'other'
+    else {
+      this.#pairs++
+      endpoints.set(endpoint, new Set([listenerKey]))
+    }
     return endpoint
+  }
+
+  /** The endpoint left a listener. The last one removes the numbers of the endpoint. */
+  #leave({ endpoints }: ServiceNumbers, endpoint: string, listenerKey: string): void {
+    const listeners = endpoints.get(endpoint)
+    if (listeners?.delete(listenerKey) !== true || listeners.size > 0) return
+    this.#pairs--
+    endpoints.delete(endpoint)
+    const { service, protocol } = namesIn(listenerKey)
+    this.#meter.forget({ service, protocol, endpoint })
   }
 }
 
 interface ServiceNumbers {
-  readonly endpoints: Set<string>
+  /** By endpoint with numbers of its own: the listeners that have counted them. */
+  readonly endpoints: Map<string, Set<string>>
   /** By listener. */
   readonly active: Map<string, number>
 }

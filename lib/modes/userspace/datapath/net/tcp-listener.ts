@@ -124,7 +124,7 @@ export class TcpListener implements Listener, DialOwner {
 
   takeCounts(): ListenerCounts | undefined {
     for (const connection of this.#connections) this.#countBytes(connection)
-    return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.has(endpoint))
+    return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.needs(endpoint))
   }
 
   /** Does not wait for the dial, so that other clients are accepted meanwhile (US42). */

@@ -103,7 +103,7 @@ export class UdpListener implements Listener {
   }
 
   takeCounts(): ListenerCounts | undefined {
-    return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.has(endpoint))
+    return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.needs(endpoint))
   }
 
   #received(datagram: Buffer, from: RemoteInfo): void {

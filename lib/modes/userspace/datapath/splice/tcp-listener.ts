@@ -97,7 +97,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   }
 
   takeCounts(): ListenerCounts | undefined {
-    return this.traffic.take(this.#spec.key, (endpoint) => this.balancer.has(endpoint))
+    return this.traffic.take(this.#spec.key, (endpoint) => this.balancer.needs(endpoint))
   }
 
   /** Does not wait for dials, so that other clients are accepted meanwhile (US42). */

@@ -91,7 +91,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   }
 
   takeCounts(): ListenerCounts | undefined {
-    return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.has(endpoint))
+    return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.needs(endpoint))
   }
 
   /** Receives from clients, and forwards neighbouring datagrams of the same client by one call. */
