@@ -17,8 +17,9 @@ const browser = join(lib, 'page/browser')
 const entry = `
 import { localLink } from './page/browser/local-link.js'
 import { openPage } from './page/browser/page.js'
+import { parsePageCommand } from './page/commands.js'
 import { simulatedPlayground } from './lab/simulation/cluster.js'
-openPage(localLink(simulatedPlayground(new AbortController().signal)))`
+openPage(localLink(simulatedPlayground(new AbortController().signal), parsePageCommand))`
 
 rmSync(values.out, { recursive: true, force: true })
 mkdirSync(values.out, { recursive: true })

@@ -18,12 +18,19 @@ interface LocalSource {
 /** The least time between two views. Traffic changes the view all the time; nobody reads faster. */
 const frameMs = 50
 
-/** The link to a source in this browser. */
-export function localLink(source: LocalSource): PageLink {
+/** The link to a source in this browser; `parse` reads commands as a server does. */
+export function localLink(
+  source: LocalSource,
+  parse: (body: string) => PageCommand | undefined,
+): PageLink {
   return {
     perform: async (command) => {
+      // The address of the page may ask for anything.
+      const text = JSON.stringify(command)
+      const known = parse(text)
+      if (!known) return `the page has no such command: ${text.slice(0, 100)}`
       try {
-        await source.perform(command)
+        await source.perform(known)
         return undefined
       } catch (error) {
         return error instanceof Error ? error.message : String(error)

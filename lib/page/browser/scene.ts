@@ -108,9 +108,13 @@ async function write(view: View): Promise<void> {
   history.replaceState(null, '', hash)
 }
 
+/** A link of a megabyte could unpack to more than a browser has memory for. */
+const longestText = 4 * 1024 * 1024
+
 async function packed(text: string): Promise<string> {
   const bytes = await through(new TextEncoder().encode(text), new CompressionStream('deflate-raw'))
-  return btoa(String.fromCharCode(...bytes))
+  // One by one: so many arguments of one call would be too many.
+  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''))
     .replaceAll('+', '-')
     .replaceAll('/', '_')
 }
@@ -125,6 +129,14 @@ async function through(
   bytes: Uint8Array<ArrayBuffer>,
   stream: CompressionStream | DecompressionStream,
 ): Promise<Uint8Array> {
-  const answer = new Response(new Blob([bytes]).stream().pipeThrough(stream))
-  return new Uint8Array(await answer.arrayBuffer())
+  let size = 0
+  const bounded = new TransformStream<Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>>({
+    transform(part, controller) {
+      size += part.length
+      if (size > longestText) controller.error(new Error('too long'))
+      else controller.enqueue(part)
+    },
+  })
+  const parts = new Blob([bytes]).stream().pipeThrough(stream).pipeThrough(bounded)
+  return new Uint8Array(await new Response(parts).arrayBuffer())
 }

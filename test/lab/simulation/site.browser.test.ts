@@ -1,6 +1,7 @@
+import { randomBytes } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { gzipSync, inflateRawSync } from 'node:zlib'
+import { deflateRawSync, gzipSync, inflateRawSync } from 'node:zlib'
 import t from 'tap'
 import { missingSystem } from '../../../lib/modes/systems.js'
 import { modeNames } from '../../../lib/modes/registry.js'
@@ -70,6 +71,10 @@ t.test('a cluster in the browser: every mode, more and fewer pods', { skip }, as
   })
 })
 
+function packed(text: string): string {
+  return deflateRawSync(text).toString('base64url')
+}
+
 /** Whether the address contains changed objects, which are packed in it. */
 function hasChanges(url: string): boolean {
   const packed = new URLSearchParams(new URL(url).hash.slice(1)).get('objects')
@@ -132,6 +137,9 @@ t.test('an address shows the same cluster again', { skip }, async (t) => {
     for (const [wrong, words] of [
       [cut, /^This link shows only a part: its objects cannot be read\.$/],
       [`${url}#lesson=nope&mode=ipvs`, 'begin lesson nope: there is no such lesson.'],
+      [`${url}#lesson=outside&step=x&mode=ipvs`, 'no such command: {"do":"lesson"'],
+      [`${url}#mode=ipvs&to=nope`, 'no such command: {"do":"target"'],
+      [`${url}#objects=${packed('a'.repeat(2 ** 23))}&mode=ipvs`, 'its objects cannot be read'],
     ] as const) {
       await withOpenedSite(wrong, async ({ see }) => {
         await see('#error', words)
@@ -195,6 +203,18 @@ t.test(
     })
   },
 )
+
+t.test('an address may hold much that cannot be packed well', { skip }, async (t) => {
+  const service = `
+    { apiVersion: v1, kind: Service, metadata: { name: much, annotations: { a: ${randomBytes(150_000).toString('base64')} } },
+      spec: { ports: [{ port: 80 }] } }`
+  await withSite(async ({ url }) => {
+    await withOpenedSite(`${url}#objects=${packed(service)}`, async ({ page, complaints }) => {
+      await page.waitForURL(/objects=.{200000,}&mode=/)
+      t.same(complaints, [])
+    })
+  })
+})
 
 t.test('an address does the same to pods again', { skip }, async (t) => {
   await withSite(async ({ url }) => {
