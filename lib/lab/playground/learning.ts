@@ -1,3 +1,4 @@
+import { Turns } from '../../async.js'
 import { ExerciseProgress, exerciseOf, type ExerciseDeps } from './exercise-progress.js'
 import { LessonProgress, type ClusterFacts } from './lesson-progress.js'
 import { areReady, arrived, lessonOf, sceneOf, untilTrue } from './lesson-scene.js'
@@ -33,6 +34,8 @@ export class Learning {
   readonly lessons: LessonProgress
   readonly exercises: ExerciseProgress
   readonly #deps: LearningDeps
+  /** Two pages of one playground may begin something at the same time. */
+  readonly #scenes = new Turns()
 
   constructor(deps: LearningDeps) {
     this.#deps = deps
@@ -46,13 +49,17 @@ export class Learning {
 
   async perform(command: LearnCommand): Promise<void> {
     switch (command.do) {
-      case 'lesson':
-        return this.#beginLesson(lessonOf(command.id), command.step)
+      case 'lesson': {
+        const lesson = lessonOf(command.id)
+        return this.#scenes.take(() => this.#beginLesson(lesson, command.step))
+      }
       case 'predict':
         this.lessons.predict(command.choice)
         return
-      case 'exercise':
-        return this.#beginExercise(exerciseOf(command.id))
+      case 'exercise': {
+        const exercise = exerciseOf(command.id)
+        return this.#scenes.take(() => this.#beginExercise(exercise))
+      }
       case 'check':
         return this.exercises.check()
     }

@@ -231,3 +231,24 @@ t.test('an SCTP Service is shown as such, and not asked over TCP', async (t) => 
   t.equal(playground.view().asked, 0)
   t.notOk(playground.view().continuous)
 })
+
+t.test('what two pages begin at the same time begins one after the other', async (t) => {
+  const playground = await opened(t)
+  await Promise.all([
+    playground.perform({ do: 'exercise', id: 'nobody' }),
+    playground.perform({ do: 'lesson', id: 'cluster-ip' }),
+    playground.perform({ do: 'exercise', id: 'selector' }),
+  ])
+  const begun = (lines: readonly { readonly id: string; readonly isActive: boolean }[]) =>
+    lines.flatMap(({ id, isActive }) => (isActive ? [id] : []))
+  const { lessons, exercises, pods } = playground.view()
+  t.same([...begun(lessons), ...begun(exercises)], ['selector'])
+  t.equal(pods.length, 3)
+  await Promise.all([
+    playground.perform({ do: 'lesson', id: 'cluster-ip' }),
+    playground.perform({ do: 'exercise', id: 'nobody' }),
+    playground.perform({ do: 'exercise', id: '' }),
+  ])
+  t.same(begun([...playground.view().lessons, ...playground.view().exercises]), [])
+  t.equal(playground.view().replicas, 3, 'the scene of the exercise has ended with it')
+})
