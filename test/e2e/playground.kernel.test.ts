@@ -199,9 +199,11 @@ function seeing(platform: string): readonly string[] {
 t.test('where no mode can run, the playground serves a simulated cluster', { skip }, async (t) => {
   const asked = play(['--simulated', '--port', '0', '--mode', 'nftables'])
   const mac = play(['--port', '0'], seeing('darwin'))
-  for (const [played, why] of [
-    [asked, /^The cluster is simulated in the browser: --simulated asks for it/],
-    [mac, /^The cluster is simulated .*: modes run on Linux and Windows only, and this is darwin/],
+  const onMac =
+    /^The cluster is simulated .*: modes run on Linux and Windows only, and this is darwin/
+  for (const [played, why, end] of [
+    [asked, /^The cluster is simulated in the browser: --simulated asks for it/, 'SIGHUP'],
+    [mac, onMac, 'SIGINT'],
   ] as const) {
     const [, url = ''] = await played.said(/Open (http:\/\/127\.0\.0\.1:\d+)/)
     t.match(played.output(), why, 'the first line says it, and why')
@@ -219,7 +221,7 @@ t.test('where no mode can run, the playground serves a simulated cluster', { ski
     const posted = { method: 'POST', headers: { 'content-type': 'application/json' } }
     const body = JSON.stringify({ do: 'clear' })
     t.equal((await fetch(`${url}/command`, { ...posted, body })).status, 405, 'nothing to command')
-    played.signal('SIGINT')
+    played.signal(end)
     t.equal(await played.ended, 0, played.output())
   }
   t.match(asked.output(), /Open \S+\/#mode=nftables to/, 'the link has the mode')

@@ -4,6 +4,7 @@ import { selfSigned } from '../apiserver/certificate.js'
 import { fill, keepChanging, parseLoad, type Load } from '../apiserver/load.js'
 import { seedFrom } from '../apiserver/manifests.js'
 import { validateName } from '../apiserver/names.js'
+import { stopSignal } from '../../cli/process.js'
 import { createApiServer, type ApiServer } from '../apiserver/server.js'
 
 interface ApiServerFlags {
@@ -36,10 +37,8 @@ export function addApiserverCommand(program: Command): void {
 }
 
 async function serveUntilSignal(flags: ApiServerFlags): Promise<void> {
-  const controller = new AbortController()
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-    process.once(signal, () => controller.abort())
-  }
+  // A terminal that is closed sends SIGHUP.
+  const signal = stopSignal('SIGHUP')
   const hosts = ['127.0.0.1', '::1', 'localhost', hostname(), flags.listen.host]
   const api = createApiServer({
     ...flags.listen,
@@ -51,11 +50,11 @@ async function serveUntilSignal(flags: ApiServerFlags): Promise<void> {
   if (flags.manifests !== undefined) await seedFrom(flags.manifests, api)
   if (flags.load) fill(api, flags.load)
   if (api.list({ apiVersion: 'v1', kind: 'Node' }).length === 0) addNode(api)
-  const running = api.run(controller.signal)
+  const running = api.run(signal)
   // A server that cannot listen is never announced. Its promise rejects with the reason.
   await Promise.race([running, announce(api, flags.writeKubeconfig)])
   const { load, changes = 0 } = flags
-  if (load && changes > 0) await keepChanging(api, load, changes, controller.signal)
+  if (load && changes > 0) await keepChanging(api, load, changes, signal)
   await running
 }
 

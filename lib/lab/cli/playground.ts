@@ -73,7 +73,7 @@ async function playSimulated(why: string, { once, proxyMode, port, say }: Simula
     return
   }
   say(`The cluster is simulated in the browser: ${why}. No packet is sent.`)
-  const signal = AbortSignal.any([stopSignal(), starterGone()])
+  const signal = AbortSignal.any([stopSignal('SIGHUP'), starterGone()])
   const page = await PageServer.listenSite(site, port)
   const scene = proxyMode === undefined ? '' : `/#mode=${proxyMode}`
   say(`Open ${page.url}${scene} to try it yourself; Ctrl-C ends it.`)

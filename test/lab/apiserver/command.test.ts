@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -50,6 +51,11 @@ void t.test('apiserver serves the manifests, says where, and ends on SIGTERM', a
   t.match(taken.said, /listen on 127\.0\.0\.1 port \d+: .*address already in use/)
   server.child.kill('SIGTERM')
   t.equal(await server.ended, 0)
+
+  const again = start('--listen', '127.0.0.1:0')
+  await once(again.child.stdout, 'data')
+  again.child.kill('SIGHUP')
+  t.equal(await again.ended, 0, 'the end of a terminal ends it, too')
 })
 
 void t.test('apiserver names what it cannot serve, and ends with exit code 2', async (t) => {
