@@ -398,6 +398,17 @@ void t.test('Endpoints are written for selectors, and mirrored if written by han
   t.match(mirrors(), [{ endpoints: [{ addresses: ['192.0.2.9'] }] }])
   api.remove({ apiVersion: 'v1', kind: 'Endpoints', name: 'db' })
   await until(() => mirrors().length === 0)
+
+  // Whoever takes the selector away writes the slices from now on. Kubernetes leaves its own.
+  const endpointsIn = (name: string) =>
+    api
+      .list(slices)
+      .filter((slice) => slice.metadata.labels?.['kubernetes.io/service-name'] === name)
+      .flatMap((slice) => listAt(slice, 'endpoints'))
+  put('Service', 'web', { spec: { ports: [{ port: 80 }] } })
+  put('Service', 'later', { spec: { selector: { app: 'web' }, ports: [{ port: 80 }] } })
+  await until(() => endpointsIn('later').length === 1)
+  t.equal(endpointsIn('web').length, 1)
 })
 
 void t.test('get -w prints changes as they come', { skip: noKubectl }, async (t) => {

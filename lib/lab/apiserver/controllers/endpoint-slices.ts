@@ -53,10 +53,16 @@ export function endpointSliceController(deps: ControllerDeps): Controller {
       ],
       reconcile(key) {
         const service = services.get(key)
-        if (service) publisher.publish(service, managed.of(key))
+        if (service && getsSlices(service)) publisher.publish(service, managed.of(key))
       },
     }
   })
+}
+
+/** The real controller leaves the slices of other Services as they are, also those that it made. */
+function getsSlices(service: KubeObject): boolean {
+  const hasSelector = Object.keys(textMapAt(service, 'spec', 'selector')).length > 0
+  return hasSelector && textAt(service, 'spec', 'type') !== 'ExternalName'
 }
 
 /** The slices this controller made, by Service: a search through all at each change is too slow. */
@@ -152,8 +158,6 @@ class Publisher {
 
   /** The slices of a Service: for each family, pods with the same port numbers together. */
   #slicesOf(service: KubeObject): readonly JsonObject[] {
-    const hasSelector = Object.keys(textMapAt(service, 'spec', 'selector')).length > 0
-    if (!hasSelector || textAt(service, 'spec', 'type') === 'ExternalName') return []
     const pods = this.#clients.pods
       .list()
       .filter((pod) => selects(service, pod))
