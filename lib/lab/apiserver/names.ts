@@ -69,6 +69,28 @@ export function validateLabels(field: string, labels: JsonObject): readonly Caus
   })
 }
 
+/** All annotations of an object together. */
+const longestAnnotations = 256 * 1024
+
+export function validateAnnotations(
+  field: string,
+  annotations: Readonly<Record<string, string>>,
+): readonly Cause[] {
+  const entries = Object.entries(annotations)
+  const bytes = new TextEncoder().encode(entries.flat().join('')).length
+  const tooLong: Cause = {
+    reason: 'FieldValueTooLong',
+    message: `Too long: may not be more than ${longestAnnotations} bytes`,
+    field,
+  }
+  return [
+    ...entries
+      .filter(([key]) => !isQualifiedName(key.toLowerCase()))
+      .map(([key]) => invalidValue(field, key, 'a key is an optional DNS prefix and a name')),
+    ...(bytes > longestAnnotations ? [tooLong] : []),
+  ]
+}
+
 function isQualifiedName(key: string): boolean {
   const slash = key.indexOf('/')
   const prefix = slash < 0 ? undefined : key.slice(0, slash)

@@ -1,4 +1,4 @@
-import { isObject, listAt, textAt, type Json, type JsonObject } from './json.js'
+import { isObject, listAt, objectAt, textAt, type Json, type JsonObject } from './json.js'
 import { badRequest } from './status.js'
 
 /** Any API object: what every kind has, and the rest as plain JSON. Never changed in place. */
@@ -82,7 +82,12 @@ function parseMeta(metadata: JsonObject): ObjectMeta {
   }
   const owners = metadata['ownerReferences'] ?? []
   if (!Array.isArray(owners)) throw badRequest('metadata.ownerReferences is not a list')
-  // JSON null means absent. It is dropped here, so that elsewhere only `undefined` means absent.
-  const present = Object.entries(metadata).filter(([, value]) => value !== null)
+  // JSON null means absent, and so does an empty map. Both are dropped here, so that elsewhere only
+  // `undefined` means absent.
+  const isEmptyMap = (field: string) =>
+    textMaps.some((each) => each === field) && Object.keys(objectAt(metadata, field)).length === 0
+  const present = Object.entries(metadata).filter(
+    ([field, value]) => value !== null && !isEmptyMap(field),
+  )
   return { name: '', ...Object.fromEntries(present) }
 }

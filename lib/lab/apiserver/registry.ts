@@ -1,5 +1,5 @@
 import { numberAt, textAt, type Json, type JsonObject } from './json.js'
-import { validateLabels, validateName } from './names.js'
+import { validateAnnotations, validateLabels, validateName } from './names.js'
 import {
   randomUid,
   checkPreconditions,
@@ -204,6 +204,7 @@ export class Registry {
     const causes = [
       ...validateName('metadata.name', object.metadata.name, kind.nameRule),
       ...validateLabels('metadata.labels', object.metadata.labels ?? {}),
+      ...validateAnnotations('metadata.annotations', object.metadata.annotations ?? {}),
     ]
     if (causes.length > 0) throw invalid(kind, object.metadata.name, causes)
     const strategy = this.#strategies.get(collectionOf(kind))

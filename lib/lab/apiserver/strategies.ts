@@ -87,7 +87,8 @@ export const endpointSliceStrategy: Strategy = {
 }
 
 function base64Of(text: string): string {
-  return btoa(String.fromCodePoint(...new TextEncoder().encode(text)))
+  const bytes = new TextEncoder().encode(text)
+  return btoa(Array.from(bytes, (byte) => String.fromCodePoint(byte)).join(''))
 }
 
 export const secretStrategy: Strategy = {

@@ -280,6 +280,23 @@ void t.test('writes: conflicts and wrong writes are refused; dry runs store noth
   t.match(await call('POST', services, { metadata: { name: 'x', labels: { a: 1 } } }), {
     status: 400,
   })
+  const annotated = (annotations: Record<string, string>) =>
+    call('POST', `${services}?dryRun=All`, {
+      spec: body.spec,
+      metadata: { name: 'x', annotations },
+    })
+  t.match(await annotated({ 'bad key': '1' }), { status: 422, body: { message: /"bad key"/ } })
+  t.match(await annotated({ 'a/b/c': '1' }), { status: 422 })
+  t.match(await annotated({ 'Example.com/Key': 'any: words' }), { status: 201 })
+  t.match(await annotated({ a: 'x'.repeat(2 ** 18) }), {
+    status: 422,
+    body: { message: /metadata.annotations: Too long/ },
+  })
+  t.match(await annotated({}), { body: { metadata: { annotations: undefined } } })
+  const secrets = '/api/v1/namespaces/default/secrets'
+  const large = 'é'.repeat(200_000)
+  const secret = await call('POST', secrets, { metadata: { name: 's' }, stringData: { large } })
+  t.match(secret.body, { data: { large: Buffer.from(large).toString('base64') } })
   t.match(await call('POST', services, `"${'x'.repeat(4_000_000)}"`), { status: 413 })
   t.match(await call('PATCH', path, {}, 'text/plain'), { status: 415 })
   t.match(await call('POST', services, 'k8s', 'application/vnd.kubernetes.protobuf'), {
