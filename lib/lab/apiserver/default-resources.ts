@@ -20,6 +20,7 @@ import {
   podColumns,
   replicaSetColumns,
 } from './columns/workloads.js'
+import { listAt, numberAt, objectAt, textAt } from './json.js'
 import type { KubeObject } from './object.js'
 import { resource, type ResourceKind, type StoredForm } from './resources.js'
 
@@ -68,6 +69,32 @@ const workload = {
   caution: 'is stored, but its pods do not run here; only Deployments and ReplicaSets run pods',
 } as const
 
+const autoscaler = {
+  ...counts,
+  ...hasStatus,
+  caution: 'is stored, but nothing scales here; use kubectl scale',
+} as const
+
+/** In v1 the use of the processor is the only metric, and a field of its own. */
+const autoscalerForm: StoredForm = {
+  collection: 'horizontalpodautoscalers.autoscaling',
+  toStored: (object) => {
+    const { targetCPUUtilizationPercentage: averageUtilization, ...spec } = objectAt(object, 'spec')
+    const target = { type: 'Utilization', averageUtilization }
+    const metrics = [{ type: 'Resource', resource: { name: 'cpu', target } }]
+    const full = averageUtilization === undefined ? spec : { ...spec, metrics }
+    return { ...object, apiVersion: 'autoscaling/v2', spec: full }
+  },
+  fromStored: (object) => {
+    const { metrics: _metrics, ...spec } = objectAt(object, 'spec')
+    const targetCPUUtilizationPercentage = listAt(object, 'spec', 'metrics')
+      .filter((metric) => textAt(metric, 'resource', 'name') === 'cpu')
+      .map((metric) => numberAt(metric, 'resource', 'target', 'averageUtilization'))[0]
+    const shown = { ...spec, targetCPUUtilizationPercentage }
+    return { ...object, apiVersion: 'autoscaling/v1', spec: shown }
+  },
+}
+
 /** Kinds of the Prometheus operator, served without a definition: many manifests have them. */
 const monitoring = { ...counts, isCustom: true, categories: ['prometheus-operator'] }
 
@@ -93,9 +120,10 @@ const storedResources: readonly ResourceKind[] = [
   }),
   resource('batch/v1', 'Job', 'jobs', workload),
   resource('batch/v1', 'CronJob', 'cronjobs cj', workload),
-  resource('autoscaling/v2', 'HorizontalPodAutoscaler', 'horizontalpodautoscalers hpa', {
-    ...counts,
-    ...hasStatus,
+  resource('autoscaling/v2', 'HorizontalPodAutoscaler', 'horizontalpodautoscalers hpa', autoscaler),
+  resource('autoscaling/v1', 'HorizontalPodAutoscaler', 'horizontalpodautoscalers hpa', {
+    ...autoscaler,
+    storedForm: autoscalerForm,
   }),
   resource('policy/v1', 'PodDisruptionBudget', 'poddisruptionbudgets pdb', {
     ...counts,

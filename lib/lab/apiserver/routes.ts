@@ -47,6 +47,30 @@ const version: JsonObject = {
   platform: `${process.platform}/${process.arch}`,
 }
 
+const authorization = 'authorization.k8s.io/v1'
+
+/** What `kubectl auth can-i` asks. Whoever is let in may do everything. */
+const reviews: Readonly<Record<string, JsonObject | undefined>> = {
+  [`apis/${authorization}/selfsubjectaccessreviews`]: {
+    kind: 'SelfSubjectAccessReview',
+    apiVersion: authorization,
+    metadata: {},
+    spec: {},
+    status: { allowed: true, reason: 'this server has no authorization' },
+  },
+  [`apis/${authorization}/selfsubjectrulesreviews`]: {
+    kind: 'SelfSubjectRulesReview',
+    apiVersion: authorization,
+    metadata: {},
+    spec: {},
+    status: {
+      resourceRules: [{ verbs: ['*'], apiGroups: ['*'], resources: ['*'] }],
+      nonResourceRules: [{ verbs: ['*'], nonResourceURLs: ['*'] }],
+      incomplete: false,
+    },
+  },
+}
+
 /** Answers one request; never throws. */
 export async function serve(
   request: IncomingMessage,
@@ -169,6 +193,11 @@ function serveDocument(call: ApiCall, deps: RouteDeps): void {
   }
   if (call.path === '/openapi/v2' && openapiV2Protobuf.asked.test(accept)) {
     call.sendBytes(openapiV2AsProtobuf(resources), openapiV2Protobuf.answered)
+    return
+  }
+  const review = call.request.method === 'POST' ? reviews[parts.join('/')] : undefined
+  if (review) {
+    call.send(201, review)
     return
   }
   const document = documentAt(parts, deps)

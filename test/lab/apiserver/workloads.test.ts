@@ -475,4 +475,21 @@ void t.test('the server reads the protobuf of kubectl create', { skip: noKubectl
     subjects: [{ kind: 'ServiceAccount', name: 'proxy', namespace: 'default' }],
   })
   t.match((await server.kubectl('create namespace shop')).stderr, 'already exists')
+  await server.ok('autoscale deployment d -n shop --min=2 --max=5 --cpu-percent=70')
+  const autoscaler = (version: string) =>
+    get(`autoscaling/${version}`, 'HorizontalPodAutoscaler', 'd', 'shop')
+  t.match(autoscaler('v2'), {
+    spec: {
+      scaleTargetRef: { kind: 'Deployment', name: 'd' },
+      minReplicas: 2,
+      metrics: [{ resource: { name: 'cpu', target: { averageUtilization: 70 } } }],
+    },
+  })
+  t.match(
+    await server.ok('get horizontalpodautoscalers.v1.autoscaling -n shop -o yaml'),
+    'UtilizationPercentage: 70',
+  )
+  t.match((await server.kubectl('create job j --image=x')).stderr, '--dry-run=client -o yaml')
+  t.equal(await server.ok('auth can-i delete pods'), 'yes\n')
+  t.match(await server.ok('auth can-i --list'), /^\*\.\* .* \[\*\]$/m)
 })

@@ -90,4 +90,13 @@ ContainerState: What it does now.
   running ContainerRunning: It runs.
 ContainerRunning: It runs.
   startedAt time: Since when.
+autoscaling/v1/HorizontalPodAutoscaler: Changes the number of pods with their load. This server stores it, and scales nothing.
+  spec: What it would scale, and between which numbers.
+AutoscalerSpec: What it would scale, and between which numbers.
+  scaleTargetRef: What it would scale.
+  minReplicas: The fewest pods.
+  maxReplicas: The most pods.
+  targetCPUUtilizationPercentage: The use of the processor that it would aim at.
+ScaleTarget: What it would scale.
+  name: Its name.
 `

@@ -1,5 +1,5 @@
 import { numberAt, textAt, textMapAt, type Json, type JsonObject } from '../json.js'
-import { badRequest, unsupportedMediaType } from '../status.js'
+import { ApiError, badRequest } from '../status.js'
 import { messages } from './messages.js'
 
 export const protobufType = 'application/vnd.kubernetes.protobuf'
@@ -23,7 +23,11 @@ export function decodeProtobuf(body: Buffer): JsonObject {
     const full = `${apiVersion}/${kind}`
     const message = messages.has(full) ? full : kind
     if (!messages.has(message)) {
-      throw unsupportedMediaType(`${protobufType} of ${kind}`, ['application/json'])
+      throw new ApiError(
+        415,
+        'UnsupportedMediaType',
+        `this server reads ${kind} objects as JSON or YAML only; add --dry-run=client -o yaml to the command, and give what it prints to kubectl apply -f -`,
+      )
     }
     return { apiVersion, kind, ...decodeMessage(raw, message) }
   } catch (cause) {

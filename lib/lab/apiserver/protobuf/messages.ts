@@ -66,6 +66,10 @@ RoleBinding: 1 metadata ObjectMeta, 2 subjects Subject[], 3 roleRef RoleRef
 ClusterRoleBinding: 1 metadata ObjectMeta, 2 subjects Subject[], 3 roleRef RoleRef
 Subject: 1 kind text, 2 apiGroup text, 3 name text, 4 namespace text
 RoleRef: 1 apiGroup text, 2 kind text, 3 name text
+autoscaling/v1/HorizontalPodAutoscaler: 1 metadata ObjectMeta, 2 spec AutoscalerSpec
+AutoscalerSpec: 1 scaleTargetRef ScaleTarget, 2 minReplicas number, 3 maxReplicas number,
+  4 targetCPUUtilizationPercentage number
+ScaleTarget: 1 kind text, 2 name text, 3 apiVersion text
 events.k8s.io/v1/Event: 1 metadata ObjectMeta, 2 eventTime time, 4 reportingController text,
   5 reportingInstance text, 6 action text, 7 reason text, 8 regarding ObjectReference,
   9 related ObjectReference, 10 note text, 11 type text
