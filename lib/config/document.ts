@@ -19,7 +19,8 @@ kube-proxy 1.36, unless an IPv4 address in it has leading zeros (\`010.1.2.3\`):
   as in kube-proxy. An empty \`--healthz-bind-address=\` or \`--metrics-bind-address=\` switches that
   server off.
 - **Changes of the file** are noticed within seconds, also in a ConfigMap volume. The process goes on, where
-  kube-proxy ends. Keys marked *live* take effect at once, without a lost connection. For keys marked *restart*
+  kube-proxy ends. Keys marked *live* take effect at once. They end no connection, except those
+  to a node port on 127.0.0.1 that \`nodePortAddresses\` no longer covers. For keys marked *restart*
   the old value stays in use; the log names each once, with both values.
 - **A file that is missing, half written or wrong** changes nothing: the last good configuration stays, and the
   log says what is wrong.
