@@ -364,6 +364,7 @@ function tcpTests(t: Test, create: Create): void {
     client.end()
     await leaves(bench.path, first!)
     other.end()
+    await once(other, 'end')
     await bench.settled()
   })
 
