@@ -1,6 +1,6 @@
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http'
 import { request as httpsRequest, type RequestOptions as TlsRequestOptions } from 'node:https'
-import { pause } from '../async.js'
+import { Bell, pause } from '../async.js'
 import { messageOf, SourceError } from '../errors.js'
 import type { Headers } from './impersonation.js'
 import { limitSilence, Silence, type SilenceLimits } from './silence.js'
@@ -161,13 +161,13 @@ export class ApiClient {
 
   /** The program that makes the credentials may hang. Neither requests nor the end wait for it. */
   async #credentials(ms: number, signal: AbortSignal): Promise<Credentials> {
-    const got = new AbortController()
-    const late = pause(ms, AbortSignal.any([signal, got.signal])).then(() => undefined)
+    const got = new Bell()
+    const late = pause(ms, signal, got).then(() => undefined)
     try {
       const credentials = await Promise.race([this.#access.credentials(), late])
       if (credentials !== undefined) return credentials
     } finally {
-      got.abort()
+      got.ring()
     }
     const why = signal.aborted ? 'this program ends' : `no answer for ${Math.round(ms)} ms`
     throw new SourceError(`run the exec plugin for ${this.server}: ${why}`)
@@ -194,21 +194,21 @@ export class ApiClient {
       const what = `${options.method ?? 'GET'} ${url.origin}${url.pathname}`
       const silence = (phase: string, ms: number) =>
         new Silence(what, phase, { ms, isServerAlive: false })
-      const answered = new AbortController()
+      const answered = new Bell()
       const fail = (cause: Error) => {
-        answered.abort()
+        answered.ring()
         outgoing.destroy(cause)
         const text = `${what}: ${reasonOf(cause)}`
         reject(cause instanceof Silence ? cause : new SourceError(text, { cause }))
       }
       // A request that still waits for a proxy does not tell that it was destroyed.
-      void pause(request.headTimeoutMs, AbortSignal.any([signal, answered.signal])).then(() => {
+      void pause(request.headTimeoutMs, signal, answered).then(() => {
         if (signal.aborted) fail(new Error('this program ends'))
-        else if (!answered.signal.aborted) fail(silence('no answer', request.headTimeoutMs))
+        else if (!answered.isRung) fail(silence('no answer', request.headTimeoutMs))
       })
       outgoing.on('error', fail)
       outgoing.on('response', (response) => {
-        answered.abort()
+        answered.ring()
         // Without keep-alive a dead peer is noticed only when the kernel closes the connection.
         response.socket.setKeepAlive(true, 15_000)
         const { idleTimeoutMs, askAfterMs = idleTimeoutMs } = request

@@ -1,6 +1,6 @@
 import t from 'tap'
 import fc from 'fast-check'
-import fs, {
+import {
   appendFileSync,
   readFileSync,
   readdirSync,
@@ -9,7 +9,6 @@ import fs, {
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
-import { syncBuiltinESMExports } from 'node:module'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Config } from '../../lib/config/config.js'
@@ -26,6 +25,7 @@ import { metricsMarkdown } from '../../lib/observe/document.js'
 import { faultGroups } from '../chaos/faults/index.js'
 import { withPromises } from '../chaos/promises.js'
 import { examplesOf, nearText, textsOf } from '../support/corpus.js'
+import { refuseReading } from '../support/refused-reading.js'
 
 const root = fileURLToPath(new URL('../../../', import.meta.url))
 const load = (name: string, text: string) => loadConfig(parseFlags([]), { name, text })
@@ -190,15 +190,7 @@ t.test('a file that cannot be reached for a moment is told, and then good again'
 t.test('a file that cannot be read for want of descriptors is read later', async (t) => {
   const file = join(t.testdir({ 'kp.yaml': body('mode: ipvs\n') }), 'kp.yaml')
   const { next } = await watching(t, file)
-  const { readFile } = fs.promises
-  const allow = () => {
-    Object.assign(fs.promises, { readFile })
-    syncBuiltinESMExports()
-  }
-  t.teardown(allow)
-  const refused = Object.assign(new Error('EMFILE: too many open files'), { code: 'EMFILE' })
-  Object.assign(fs.promises, { readFile: () => Promise.reject(refused) })
-  syncBuiltinESMExports()
+  const allow = refuseReading(t)
   writeFileSync(file, body('mode: ipvs\noomScoreAdj: -5\n'))
   t.match((await next()).invalid, /kp\.yaml cannot be read: EMFILE/)
   allow()

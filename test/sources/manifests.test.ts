@@ -1,8 +1,7 @@
 import t, { type Test } from 'tap'
 import fc from 'fast-check'
 import { execFile } from 'node:child_process'
-import fs, { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { syncBuiltinESMExports } from 'node:module'
+import { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { ManifestFolder } from '../../lib/sources/manifest-folder.js'
@@ -12,6 +11,7 @@ import { followNodeAddresses, nodeAddresses } from '../../lib/sources/node-addre
 import type { ObjectSink } from '../../lib/sources/source.js'
 import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
 import { examplesOf, nearText, textsOf } from '../support/corpus.js'
+import { refuseReading } from '../support/refused-reading.js'
 
 const service = (name: string, port = 80) =>
   `apiVersion: v1\nkind: Service\nmetadata: {name: ${name}}\nspec: {clusterIP: 10.0.0.1, ports: [{port: ${port}}]}\n`
@@ -243,18 +243,7 @@ t.test('a file that cannot be read for want of descriptors is read later', async
   const path = t.testdir({ 'a.yaml': service('a'), 'b.yaml': service('b') })
   const sink = follow(t, path)
   await sink.saw(/synced EndpointSlice/)
-  const { readFile } = fs.promises
-  const allow = () => {
-    Object.assign(fs.promises, { readFile })
-    syncBuiltinESMExports()
-  }
-  t.teardown(allow)
-  const refused = Object.assign(new Error('EMFILE: too many open files'), { code: 'EMFILE' })
-  Object.assign(fs.promises, {
-    readFile: (file: string) =>
-      file.endsWith('a.yaml') ? Promise.reject(refused) : readFile(file, 'utf8'),
-  })
-  syncBuiltinESMExports()
+  const allow = refuseReading(t, (file) => file.endsWith('a.yaml'))
   writeFileSync(join(path, 'a.yaml'), service('c'))
   t.match(await sink.saw(/./), [/^failed .*: cannot be read: EMFILE/])
   writeFileSync(join(path, 'b.yaml'), service('d'))
