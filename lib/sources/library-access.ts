@@ -1,6 +1,6 @@
 import type { RequestOptions } from 'node:https'
 import { KubeConfig } from '@kubernetes/client-node'
-import { ConfigError, messageOf } from '../errors.js'
+import { ConfigError, messageOf, SourceError } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
 import type { Headers } from './impersonation.js'
 
@@ -20,17 +20,29 @@ export function libraryAccess(
   let asking: Promise<Credentials> | undefined
   const ask = async (): Promise<Credentials> => {
     const options: RequestOptions = { timeout: longestConnectMs }
-    await config.applyToHTTPSOptions(options)
+    try {
+      await config.applyToHTTPSOptions(options)
+      const hasPlugin = Boolean(config.getCurrentUser()?.exec)
+      if (hasPlugin && options.cert === undefined && !('Authorization' in textHeaders(options))) {
+        throw new Error('the exec plugin gave neither a token nor a certificate')
+      }
+    } catch (cause) {
+      // The library keeps what a plugin printed, also when it cannot use it.
+      forget()
+      const why = messageOf(cause).trim() || 'the exec plugin failed and gave no reason'
+      throw new SourceError(`get credentials for ${server}: ${why}`, { cause })
+    }
     return { ...options, headers: { ...textHeaders(options), ...impersonation } }
+  }
+  const forget = () => {
+    // A new instance has no cached tokens and reads the kubeconfig again.
+    config = load(kubeconfig, server)
   }
   return {
     server,
     // All requests wait for the same plugin, so one that hangs is not started again and again.
     credentials: () => (asking ??= ask().finally(() => (asking = undefined))),
-    forget() {
-      // A new instance has no cached tokens and reads the kubeconfig again.
-      config = load(kubeconfig, server)
-    },
+    forget,
   }
 }
 

@@ -253,6 +253,37 @@ void t.test('an exec plugin gives the token, and runs again after a refusal', as
   t.equal(await get(), 200)
 })
 
+void t.test('an exec plugin that gave nothing usable runs again', async (t) => {
+  const directory = await folder(t)
+  const { server, ask } = await serve(t, { accepts: (token) => token === 'good' })
+  const plugin = join(directory, 'plugin')
+  await writeFile(plugin, '')
+  await chmod(plugin, 0o755)
+  const prints = (text: string) => writeFile(plugin, `#!/bin/sh\n${text}\n`)
+  const exec = { apiVersion: 'client.authentication.k8s.io/v1', command: plugin }
+  const path = await kubeconfig(directory, { server }, { exec })
+  const client = new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test')
+  const expirationTimestamp = '2999-01-01T00:00:00Z'
+  for (const [bad, why] of [
+    ['echo "{}"', /get credentials for http:.*: Cannot read/],
+    [`echo '{"status":null}'`, /get credentials for http:.*: Cannot read/],
+    ['echo null', /get credentials for http:.*: the exec plugin gave neither/],
+    [
+      `echo '${JSON.stringify({ status: { expirationTimestamp } })}'`,
+      /get credentials for http:.*: the exec plugin gave neither a token nor a certificate$/,
+    ],
+    ['echo hello', /get credentials for http:[^]*not valid JSON/],
+    ['exit 1', /get credentials for http:.*: the exec plugin failed and gave no reason$/],
+    ['echo no network >&2; exit 1', /get credentials for http:.*: no network$/],
+  ] as const) {
+    await prints(bad)
+    await t.rejects(ask(client), why)
+    await t.rejects(ask(client), SourceError)
+    await prints(`echo '{"status":{"token":"good"}}'`)
+    t.ok((await ask(client)).ok, bad)
+  }
+})
+
 void t.test('an exec plugin that hangs holds up neither requests nor the end', async (t) => {
   const directory = await folder(t)
   const [plugin, starts] = [join(directory, 'plugin'), join(directory, 'starts')]
