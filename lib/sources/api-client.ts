@@ -153,7 +153,7 @@ export class ApiClient {
     try {
       return await this.#connect(request, signal)
     } catch (error) {
-      // Certificate and key may have been read between the two writes of a rotation.
+      // The files may have been read in the middle of a rotation.
       if (isTlsError(error)) this.#access.forget()
       throw error
     }

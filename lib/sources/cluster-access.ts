@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
+import { createSecureContext, type SecureContextOptions } from 'node:tls'
 import { ConfigError, messageOf, SourceError } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
 import { readKubeconfig, type AccessSpec, type TextOrFile } from './kubeconfig-file.js'
@@ -115,6 +116,7 @@ async function readCredentials(spec: AccessSpec): Promise<Credentials> {
   const [ca, cert, key, token] = await Promise.all(
     [spec.authority, spec.certificate, spec.key, spec.token].map(readTextOrFile),
   )
+  if (cert !== undefined) checkPair(spec, { ca, cert, key })
   const authorization =
     token !== undefined
       ? `Bearer ${token.trim()}`
@@ -134,12 +136,34 @@ async function readCredentials(spec: AccessSpec): Promise<Credentials> {
   }
 }
 
+/** The errors of TLS name no file. A certificate may be there before its key, or the key before. */
+function checkPair(spec: AccessSpec, options: SecureContextOptions): void {
+  try {
+    createSecureContext(options)
+  } catch (cause) {
+    const [cert, key] = [spec.certificate, spec.key].map(nameOf)
+    const what = `client certificate ${cert} with client key ${key}`
+    throw new SourceError(`read credentials: ${what}: ${messageOf(cause)}`, { cause })
+  }
+}
+
+function nameOf(source: TextOrFile | undefined): string {
+  return source === undefined ? '(none)' : 'file' in source ? source.file : 'in the kubeconfig'
+}
+
+/**
+ * An empty file is half written. Taken for none, it would make the proxy anonymous, or let it trust
+ * what every browser trusts.
+ */
 async function readTextOrFile(source: TextOrFile | undefined): Promise<string | undefined> {
   if (source === undefined) return undefined
   if ('text' in source) return source.text
+  let text: string
   try {
-    return await readFile(source.file, 'utf8')
+    text = await readFile(source.file, 'utf8')
   } catch (cause) {
     throw new SourceError(`read credentials: ${messageOf(cause)}`, { cause })
   }
+  if (text.trim() === '') throw new SourceError(`read credentials: ${source.file} is empty`)
+  return text
 }

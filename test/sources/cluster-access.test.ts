@@ -65,8 +65,14 @@ void t.test(
       ca: 'CA',
       headers: { Authorization: 'Bearer secret' },
     })
-    for (const name of ['ca', 'cert', 'key', 'token']) {
-      await writeFile(join(directory, name), `${name} text`)
+    const pair = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
+    for (const [name, text] of [
+      ['ca', 'ca text'],
+      ['cert', pair.certificate],
+      ['key', pair.key],
+      ['token', 'token text'],
+    ] as const) {
+      await writeFile(join(directory, name), text)
     }
     t.same(
       await open(
@@ -81,8 +87,8 @@ void t.test(
       {
         server: 'https://10.0.0.1:6443',
         ca: 'ca text',
-        cert: 'cert text',
-        key: 'key text',
+        cert: pair.certificate,
+        key: pair.key,
         servername: 'api',
         headers: { Authorization: 'Bearer token text' },
       },
@@ -179,6 +185,39 @@ void t.test('files are read again after a minute, and at once after a refusal', 
   await writeFile(token, 'three')
   access.forget()
   t.equal(await now(), 'Bearer three')
+})
+
+void t.test('a file of credentials that is half written is named, and read again', async (t) => {
+  const directory = await folder(t)
+  const [one, two] = [1, 2].map(() =>
+    selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 }),
+  )
+  const good = { ca: 'CA', token: 'secret', cert: one?.certificate ?? '', key: one?.key ?? '' }
+  const path = await kubeconfig(
+    directory,
+    { 'certificate-authority': 'ca' },
+    { 'client-certificate': 'cert', 'client-key': 'key', tokenFile: 'token' },
+  )
+  const write = async (texts: Readonly<Record<string, string>>) => {
+    for (const [name, text] of Object.entries(texts)) await writeFile(join(directory, name), text)
+  }
+  const access = await openCluster({ kubeconfig: path, master: '' }, { env: {}, now: () => 0 })
+  const pair = /client certificate .*cert with client key .*key: /
+  for (const [bad, why] of [
+    [{ ca: '' }, /ca is empty/],
+    [{ token: '\n' }, /token is empty/],
+    [{ cert: '' }, /cert is empty/],
+    [{ key: '' }, /key is empty/],
+    [{ cert: good.cert.slice(0, 99) }, pair],
+    [{ key: good.key.slice(0, 99) }, pair],
+    [{ key: two?.key ?? '' }, pair],
+  ] as const) {
+    await write({ ...good, ...bad })
+    await t.rejects(access.credentials(), why)
+    await write(good)
+    t.equal((await access.credentials()).cert, good.cert)
+    access.forget()
+  }
 })
 
 void t.test(
