@@ -1,9 +1,10 @@
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http'
 import { request as httpsRequest, type RequestOptions as TlsRequestOptions } from 'node:https'
+import type { TcpSocketConnectOpts } from 'node:net'
 import { Bell, pause } from '../async.js'
 import { messageOf, SourceError } from '../errors.js'
 import type { Headers } from './impersonation.js'
-import { limitSilence, Silence, type SilenceLimits } from './silence.js'
+import { limitSilence, limitTotal, Silence, type SilenceLimits } from './silence.js'
 import { parseRetryAfter, passingStatuses } from './backoff.js'
 
 /** The headers and TLS options that a request needs besides its URL. */
@@ -60,6 +61,14 @@ const longestAnswer = 256 * 1024 * 1024
 
 /** As in kube-proxy's client, which sends an HTTP/2 ping and gives up after this time. */
 export const longestSignOfLifeMs = 15_000
+
+/**
+ * How long each address of a name but the last may take to connect. A packet that was lost is sent
+ * again after a second. Node gives up after 250 ms, which is less than some ways are long.
+ */
+const longestConnectMs = 2000
+
+type ConnectOptions = Pick<TcpSocketConnectOpts, 'autoSelectFamilyAttemptTimeout'>
 
 /** Sends requests to one API server. */
 export class ApiClient {
@@ -177,7 +186,8 @@ export class ApiClient {
     const credentials = await this.#credentials(request.headTimeoutMs, signal)
     const url = urlOf(this.#access.server, request)
     const body = request.body === undefined ? undefined : JSON.stringify(request.body)
-    const options: RequestOptions = {
+    const options: RequestOptions & ConnectOptions = {
+      autoSelectFamilyAttemptTimeout: longestConnectMs,
       ...credentials,
       method: request.method ?? 'GET',
       signal,
@@ -192,8 +202,6 @@ export class ApiClient {
       const send = url.protocol === 'https:' ? httpsRequest : httpRequest
       const outgoing = send(url, options)
       const what = `${options.method ?? 'GET'} ${url.origin}${url.pathname}`
-      const silence = (phase: string, ms: number) =>
-        new Silence(what, phase, { ms, isServerAlive: false })
       const answered = new Bell()
       const fail = (cause: Error) => {
         answered.ring()
@@ -201,10 +209,12 @@ export class ApiClient {
         const text = `${what}: ${reasonOf(cause)}`
         reject(cause instanceof Silence ? cause : new SourceError(text, { cause }))
       }
+      const ms = request.headTimeoutMs
+      const late = new Silence(what, 'no answer', { ms, isServerAlive: false })
       // A request that still waits for a proxy does not tell that it was destroyed.
-      void pause(request.headTimeoutMs, signal, answered).then(() => {
+      void pause(ms, signal, answered).then(() => {
         if (signal.aborted) fail(new Error('this program ends'))
-        else if (!answered.isRung) fail(silence('no answer', request.headTimeoutMs))
+        else if (!answered.isRung) fail(late)
       })
       outgoing.on('error', fail)
       outgoing.on('response', (response) => {
@@ -215,11 +225,7 @@ export class ApiClient {
         const ask = () => this.#signOfLife(askAfterMs, signal)
         limitSilence(response, what, { idleTimeoutMs, askAfterMs, ask })
         const { totalTimeoutMs } = request
-        if (totalTimeoutMs !== undefined) {
-          const late = silence('no complete answer', totalTimeoutMs)
-          const total = setTimeout(() => response.destroy(late), totalTimeoutMs)
-          response.once('close', () => clearTimeout(total))
-        }
+        if (totalTimeoutMs !== undefined) limitTotal(response, what, totalTimeoutMs)
         resolve(response)
       })
       outgoing.end(body)

@@ -73,3 +73,10 @@ export function limitSilence(
   response.once('close', () => socket.off('timeout', silent))
   arm(since + askAfterMs)
 }
+
+/** Ends a response that is not complete after this time. */
+export function limitTotal(response: IncomingMessage, what: string, ms: number): void {
+  const late = new Silence(what, 'no complete answer', { ms, isServerAlive: false })
+  const timer = setTimeout(() => response.destroy(late), ms)
+  response.once('close', () => clearTimeout(timer))
+}

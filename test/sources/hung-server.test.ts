@@ -1,5 +1,7 @@
 import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
+import { connect, type LookupFunction } from 'node:net'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { ApiClient, longestSignOfLifeMs, type ApiRequest } from '../../lib/sources/api-client.js'
@@ -250,4 +252,49 @@ void t.test('a connection that is silent is given up no later than by kube-proxy
     t.equal(idleTimeoutMs > bookmarkMs, !isUrgent, `${path}: a quiet watch is not resumed for ever`)
     t.ok(askAfterMs + Math.min(longestSignOfLifeMs, askAfterMs / 2) <= kubeProxyMs, path)
   }
+})
+
+/** A server whose queue of new connections is full, so the kernel drops the next ones. */
+async function fullServer(t: Test) {
+  const program = `require('http').createServer((_, answer) => answer.end('{}'))
+    .listen({ port: 0, host: '127.0.0.1', backlog: 1 }, function () { console.log(this.address().port) })`
+  const child = spawn(process.execPath, ['-e', program], { stdio: ['ignore', 'pipe', 'inherit'] })
+  t.teardown(() => child.kill('SIGKILL'))
+  const [line] = (await once(createInterface(child.stdout), 'line')) as [string]
+  const port = Number(line)
+  child.kill('SIGSTOP')
+  for (let n = 0; n < 2; n++) {
+    const socket = connect(port, '127.0.0.1')
+    t.teardown(() => socket.destroy())
+    await once(socket, 'connect')
+  }
+  return { port, goOn: () => child.kill('SIGCONT') }
+}
+
+void t.test('a slow address of a name is not given up for one where nobody answers', async (t) => {
+  const ask = async () => {
+    const { port, goOn } = await fullServer(t)
+    const lookup: LookupFunction = (_name, _options, answer) => {
+      answer(
+        null,
+        ['127.0.0.1', '127.0.0.2'].map((address) => ({ address, family: 4 })),
+      )
+      // The first packet was dropped. The kernel sends it again after a second.
+      setImmediate(goOn)
+    }
+    const access = {
+      server: `http://api.test:${port}`,
+      credentials: () => Promise.resolve({ headers: {}, lookup }),
+      forget: () => undefined,
+    }
+    const limits = { headTimeoutMs: 60_000, idleTimeoutMs: 60_000 }
+    const { signal } = new AbortController()
+    return (await new ApiClient(access, 'test').send({ path: '/', ...limits }, signal)).ok
+  }
+  // A busy machine may look at the connection too late.
+  t.ok(
+    await ask()
+      .catch(() => ask())
+      .catch(() => ask()),
+  )
 })
