@@ -162,7 +162,7 @@ async function observe(
             ...{ nodeName, log, meter: metrics },
           }),
   })
-  client?.onAnswer((request) => observation.answered(request))
+  client?.onTry((request) => observation.tried(request))
   return observation
 }
 

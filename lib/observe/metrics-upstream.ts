@@ -205,7 +205,7 @@ export const componentMetrics: readonly MetricSpec[] = [
     type: 'counter',
     labels: ['code', 'method', 'host'],
     bare: true,
-    help: 'Answers of the API server',
+    help: 'Requests to the API server, by the status of the answer; code is `<error>` where none came',
   },
   {
     name: 'rest_client_request_duration_seconds',
@@ -213,7 +213,7 @@ export const componentMetrics: readonly MetricSpec[] = [
     labels: ['verb', 'host'],
     buckets: [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60],
     bare: true,
-    help: 'Time until the API server answered',
+    help: 'Time until the API server answered, or until the request failed',
   },
 ]
 

@@ -1,6 +1,6 @@
 import { pause } from '../async.js'
 import type { Identity, NodeObject } from '../state/objects.js'
-import type { AnsweredRequest } from '../sources/api-client.js'
+import type { TriedRequest } from '../sources/api-client.js'
 import type { ObjectKind } from '../sources/source.js'
 import type { SyncReport } from '../sync/syncer.js'
 import type { ServiceWarning } from '../state/service-warnings.js'
@@ -135,10 +135,11 @@ export class Observation {
     for (const failure of report.failed) this.#failedService(failure)
   }
 
-  /** The API server answered a request. */
-  answered({ method, status, host, seconds }: AnsweredRequest): void {
+  /** The API server answered a request, or did not. */
+  tried({ method, status, host, seconds }: TriedRequest): void {
     const { metrics } = this.#options
-    metrics.count('rest_client_requests_total', { code: String(status), method, host })
+    const code = status === undefined ? '<error>' : String(status)
+    metrics.count('rest_client_requests_total', { code, method, host })
     metrics.observe('rest_client_request_duration_seconds', { verb: method, host }, seconds)
   }
 

@@ -43,12 +43,13 @@ export type ApiAnswer =
       readonly retryAfterMs: number
     }
 
-/** One answered request, for the metrics. */
-export interface AnsweredRequest {
+/** One request, for the metrics. */
+export interface TriedRequest {
   readonly method: string
-  readonly status: number
+  /** Undefined: no answer came. */
+  readonly status: number | undefined
   readonly host: string
-  /** The time until the head of the answer came. */
+  /** The time until the head of the answer came, or until the request failed. */
   readonly seconds: number
 }
 
@@ -77,16 +78,16 @@ export class ApiClient {
   /** The question for a sign of life that is under way. All silent requests share it. */
   #asking: Promise<number | undefined> | undefined
   #answeredAt = -Infinity
-  #answered: (request: AnsweredRequest) => void = () => undefined
+  #tried: (request: TriedRequest) => void = () => undefined
 
   constructor(access: ClusterAccess, userAgent: string) {
     this.#access = access
     this.#userAgent = userAgent
   }
 
-  /** Calls `listener` for every answered request from now on. */
-  onAnswer(listener: (request: AnsweredRequest) => void): void {
-    this.#answered = listener
+  /** Calls `listener` for every request from now on that was answered or has failed. */
+  onTry(listener: (request: TriedRequest) => void): void {
+    this.#tried = listener
   }
 
   get server(): string {
@@ -95,14 +96,18 @@ export class ApiClient {
 
   async send(request: ApiRequest, signal: AbortSignal): Promise<ApiAnswer> {
     const began = performance.now()
-    const response = await this.#open(request, signal)
-    const status = response.statusCode ?? 0
-    this.#answered({
-      method: request.method ?? 'GET',
-      status,
-      host: new URL(this.#access.server).host,
-      seconds: (performance.now() - began) / 1000,
-    })
+    let response: IncomingMessage | undefined
+    try {
+      response = await this.#open(request, signal)
+    } finally {
+      this.#tried({
+        method: request.method ?? 'GET',
+        status: response?.statusCode,
+        host: new URL(this.#access.server).host,
+        seconds: (performance.now() - began) / 1000,
+      })
+    }
+    const { statusCode: status = 0 } = response
     if (status >= 200 && status < 300) return { ok: true, body: response }
     // The credentials are no longer valid. The next request reads them again.
     if (status === unauthorized) this.#access.forget()

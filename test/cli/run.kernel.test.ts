@@ -101,6 +101,7 @@ t.test('the usual command line works, even if the API server starts later', { sk
   const metrics = await body('http://127.0.0.1:10249/metrics')
   t.match(metrics, /kubernetes_build_info\{git_version=".*",major="1",minor="36"/)
   t.match(metrics, /rest_client_requests_total\{code="200",method="GET",host="127.0.0.1:8001"\} \d/)
+  t.match(metrics, /rest_client_requests_total\{code="<error>",method="GET",host=/, 'before it ran')
   await fetch(`${nodes}/n1`, { method: 'DELETE' })
   await until('healthz after the Node went', () => code(`${healthz}/healthz`), /503/)
   t.equal(await code(`${healthz}/livez`), '200', 'H05')

@@ -186,7 +186,7 @@ void t.test(
     const stop = new AbortController()
     const client = new ApiClient(await openCluster({ kubeconfig: '', master: url }), 'test')
     let answers = 0
-    client.onAnswer(() => answers++)
+    client.onTry(() => answers++)
     const running = apiServerSource({
       client,
       nodeName: 'n',
