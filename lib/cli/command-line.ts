@@ -2,6 +2,7 @@ import { CommanderError, type Command } from 'commander'
 import { untilWritten } from './output.js'
 import { failureOf } from './process.js'
 import { createProgram, hintAbout, type Subcommands } from './program.js'
+import { printable } from '../state/printable.js'
 
 /** Runs one command and returns its exit code: 0 done, 1 failed, 2 wrong flag, file or argument. */
 export function runCommandLine(argv: readonly string[], more: Subcommands = {}): Promise<number> {
@@ -32,5 +33,5 @@ function report(error: unknown): number {
 }
 
 function say(text: string): void {
-  for (const line of text.split('\n')) process.stderr.write(`kube-proxy: ${line}\n`)
+  for (const line of text.split('\n')) process.stderr.write(`kube-proxy: ${printable(line)}\n`)
 }

@@ -15,6 +15,7 @@ import { addNodeOptions, seeNode, type NodeFlags, type SeenNode } from './seen-n
 import { understand, type Question } from '../inspect/explain/question.js'
 import { ipFamilies } from '../state/ip.js'
 import type { ModeDefinition } from '../modes/mode.js'
+import { printable } from '../state/printable.js'
 import { protocols } from '../state/names.js'
 
 interface ExplainFlags extends NodeFlags, ExplainQuestion {
@@ -85,7 +86,8 @@ function warn(question: Question | string, seen: SeenNode, flags: OutputFlags): 
   const warnings = service ? seen.warningsFor(namespace, name) : seen.warnings
   const said = service && !isData(flags) ? lackingTexts(service) : []
   for (const warning of warnings) {
-    if (!said.some((text) => warning.includes(text))) process.stderr.write(`${warning}\n`)
+    if (!said.some((text) => warning.includes(text)))
+      process.stderr.write(`${printable(warning)}\n`)
   }
 }
 

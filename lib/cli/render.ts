@@ -13,6 +13,7 @@ import { modeMeant } from '../modes/systems.js'
 import { modeNames } from '../modes/registry.js'
 import type { ModeName } from '../config/config.js'
 import { rulesText } from '../modes/planners.js'
+import { printable } from '../state/printable.js'
 import type { IpFamily } from '../state/ip.js'
 
 interface RenderFlags extends OutputFlags {
@@ -44,7 +45,7 @@ export function addRenderCommand(program: Command): void {
   addOutputOptions(command).action(async (flags: RenderFlags) => {
     const { request, warnings: first } = await requestOf(flags)
     const { text, families, warnings } = await render(request)
-    for (const warning of [...first, ...warnings]) process.stderr.write(`${warning}\n`)
+    for (const warning of [...first, ...warnings]) process.stderr.write(`${printable(warning)}\n`)
     process.stdout.write(printed(flags, { data: { mode: request.mode, families }, text }))
   })
 }

@@ -15,6 +15,7 @@ import { isProxyMode } from '../config/config.js'
 import { listIpvsConnections } from '../kernel/ipvs/connections.js'
 import { listTrackedFlows } from '../kernel/tracked-flows.js'
 import { settleMs, TraceCollector } from './trace-collector.js'
+import { printable } from '../state/printable.js'
 import { stopSignal, unlessStopped } from './process.js'
 import { storyOf, storyText, type TraceStory } from '../inspect/trace/story.js'
 import type { Protocol } from '../state/names.js'
@@ -34,7 +35,7 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   const address = addressOf(text, flags.protocol)
   const count = positive('--count', flags.count)
   const timeoutMs = positive('--timeout', flags.timeout) * 1000
-  const note = (line: string) => void process.stderr.write(`${line}\n`)
+  const note = (line: string) => void process.stderr.write(`${printable(line)}\n`)
   // Without the state of the node the rules are shown without the names of their Services.
   const seen = await seeNode(flags).catch((error: unknown) => {
     if (!address) throw error

@@ -77,6 +77,21 @@ t.test('explain warns about the Service it was asked about, not about others', a
   t.same(await warned('10.96.0.81:80'), all)
 })
 
+t.test('no text of a manifest moves the cursor or turns text around', async (t) => {
+  const hostile = 'web\u001b]0;owned\u0007\u009b31m\u202e'
+  const service = {
+    ...{ apiVersion: 'v1', kind: 'Service', metadata: { name: hostile } },
+    spec: { clusterIP: hostile, ports: [{ port: 80 }] },
+  }
+  const folder = t.testdir({ 'web.json': JSON.stringify(service) })
+  for (const command of [['explain', 'web'], ['explain', '10.96.0.9:80'], ['render']]) {
+    const of = ['--manifests', folder, '--mode', 'nftables']
+    const { stderr } = await runCommand(process.execPath, [program, ...command, ...of])
+    t.match(stderr, String.raw`Service default/web\u001b]0;owned\u0007`, command.join(' '))
+    t.notMatch(stderr, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202e]/)
+  }
+})
+
 t.test('the port of a Service without a port is its first TCP port', async (t) => {
   const spec = {
     clusterIP: '10.96.0.78',

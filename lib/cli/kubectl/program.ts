@@ -5,6 +5,7 @@ import { addFlowsCommand } from './flows.js'
 import { addTopCommand } from './top.js'
 import { addTraceCommand } from './trace.js'
 import { untilWritten } from '../output.js'
+import { printable } from '../../state/printable.js'
 import { failureOf, versionText, withoutEquals } from '../process.js'
 
 const notes = `
@@ -59,7 +60,7 @@ async function run(argv: readonly string[], version: string): Promise<number> {
 }
 
 function say(text: string): void {
-  process.stderr.write(`error: ${text}\n`)
+  process.stderr.write(`error: ${text.split('\n').map(printable).join('\n')}\n`)
 }
 
 /** How to call the command whose arguments are too few or too many. */
