@@ -60,6 +60,7 @@ export function drawPicture(view: View, isNarrow: boolean): void {
   ]
   const focused = picture.querySelector<SVGElement>(':focus')?.dataset['hop']
   picture.replaceChildren(...parts)
+  for (const text of picture.querySelectorAll<SVGTextElement>('[data-room]')) fit(text)
   if (focused !== undefined) {
     picture.querySelector<SVGElement>(`[data-hop="${focused}"]`)?.focus({ preventScroll: true })
   }
@@ -172,7 +173,7 @@ function frame(
   const at = { x: align === 'end' ? x + width - 12 : x + 12, y: y + below, 'text-anchor': align }
   return [
     drawn('rect', { x, y, width, height, rx: 12, class: look }),
-    drawn('text', { ...at, class: 'soft' }, title),
+    drawn('text', { ...at, 'data-room': width - 24, class: 'soft' }, title),
   ]
 }
 
@@ -204,7 +205,7 @@ function serviceBox(view: View, layout: Layout): SVGElement[] {
     width: serviceWidth,
     height: 68,
   }
-  const middle = { x, 'text-anchor': 'middle' }
+  const middle = { x, 'text-anchor': 'middle', 'data-room': serviceWidth - 12 }
   const name = cut(`Service ${service.name.replace(/^default\//, '')}`, 26)
   return [
     drawn('rect', { ...place, rx: 10, class: `box ${verdict === undefined ? 'on' : 'bad'}` }),
@@ -245,7 +246,8 @@ function morePods(
       .filter(({ pod }) => names.includes(pod))
       .reduce((sum, { probability }) => sum + probability, 0)
     const words = `and ${names.length} more: ${percent(chance)}`
-    return [drawn('text', { ...layout.more[where], 'text-anchor': 'middle', class: 'soft' }, words)]
+    const middle = { 'text-anchor': 'middle', 'data-room': layout.box.width + 8 }
+    return [drawn('text', { ...layout.more[where], ...middle, class: 'soft' }, words)]
   })
 }
 
@@ -258,12 +260,20 @@ function box(
 ): SVGElement[] {
   const { height } = layout.box
   const place = { x: x - width / 2, y: y - height / 2, width, height, rx: 8 }
-  const middle = { x, 'text-anchor': 'middle' }
+  const middle = { x, 'text-anchor': 'middle', 'data-room': width - 8 }
   return [
     drawn('rect', { ...place, class: `box ${look}` }),
     drawn('text', { ...middle, y: y + (below === undefined ? 5 : -3) }, title),
     ...(below === undefined ? [] : [drawn('text', { ...middle, y: y + 14, class: 'soft' }, below)]),
   ]
+}
+
+/** Squeezes a text that is wider than its box: wide letters, IPv6 addresses, names of nodes. */
+function fit(text: SVGTextElement): void {
+  const room = text.dataset['room'] ?? ''
+  if (text.getComputedTextLength() <= Number(room)) return
+  text.setAttribute('textLength', room)
+  text.setAttribute('lengthAdjust', 'spacingAndGlyphs')
 }
 
 function cut(text: string, length: number): string {

@@ -353,7 +353,7 @@ metadata: { name: ${'s'.repeat(63)} }
 ---
 apiVersion: v1
 kind: Service
-metadata: { name: ${'n'.repeat(63)}, namespace: ${'s'.repeat(63)} }
+metadata: { name: ${'w'.repeat(63)}, namespace: ${'s'.repeat(63)} }
 spec:
   type: LoadBalancer
   selector: { app: web }
@@ -361,7 +361,7 @@ spec:
 ---
 apiVersion: apps/v1
 kind: Deployment
-metadata: { name: ${'d'.repeat(50)}, namespace: ${'s'.repeat(63)} }
+metadata: { name: ${'m'.repeat(50)}, namespace: ${'s'.repeat(63)} }
 spec:
   selector: { matchLabels: { app: web } }
   template:
@@ -395,15 +395,25 @@ t.test('at every width there is room for the words, also for long ones', { skip 
       }
       await page.locator('#yaml').fill(longNames)
       await press('apply')
-      await see('#timeline-title', 'ddd')
-      await page.locator('#services button', { hasText: 'nnn' }).click()
+      await see('#timeline-title', 'mmm')
+      await page.locator('#services button', { hasText: 'www' }).click()
       await press('nftables')
-      await see('#hops', 'nnn')
+      await see('#hops', 'www')
       await page.locator('#ranges').waitFor()
       // A screen of 1280 px at a zoom of 400 %.
       for (const width of [1440, 760, 320]) {
         await page.setViewportSize({ width, height: 900 })
         t.equal(await over(), 0, `${width}: no long name sticks out`)
+        const wide = await page.evaluate<string[]>(
+          `[...document.querySelectorAll('#picture .box ~ text')].filter((text) => {
+            const around = [...text.parentNode.querySelectorAll('.box')].map((box) => box.getBBox())
+            const { x, y, width } = text.getBBox()
+            const own = around.find((box) => box.x < x + width / 2 && box.x + box.width > x + width / 2 &&
+              box.y < y && box.y + box.height > y)
+            return own && (x < own.x || x + width > own.x + own.width)
+          }).map((text) => text.textContent)`,
+        )
+        t.same(wide, [], `${width}: nor out of its box`)
       }
     })
   })
