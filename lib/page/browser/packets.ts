@@ -1,5 +1,6 @@
 import { byId, drawn } from './element.js'
 import { routesOf, type Routes } from './picture.js'
+import type { Layout } from './picture-layout.js'
 import type { LogEntry, View } from '../view.js'
 
 const travelMs = 900
@@ -12,16 +13,16 @@ const calm = matchMedia('(prefers-reduced-motion: reduce)')
 let lastNumber = 0
 /** The number of the newest request that `Keep sending` has sent. */
 let lastContinuous = 0
-let latest: { readonly view: View; readonly isNarrow: boolean } | undefined
+let latest: { readonly view: View; readonly layout: Layout } | undefined
 let isBusy = false
 
 /** One dot moves at a time, for the eye to follow. The next shows all requests sent meanwhile. */
-export function animatePackets(view: View, isNarrow: boolean): void {
+export function animatePackets(view: View, layout: Layout): void {
   const newest = view.log[0]?.number ?? 0
   if (newest < lastNumber) lastNumber = lastContinuous = 0
   if (view.continuous) lastContinuous = newest
-  const isOtherPicture = latest?.view.mode !== view.mode || latest.isNarrow !== isNarrow
-  latest = { view, isNarrow }
+  const isOtherPicture = latest?.view.mode !== view.mode || latest.layout !== layout
+  latest = { view, layout }
   if (isOtherPicture) moving?.cancel()
   if (calm.matches || document.hidden) lastNumber = newest
   if (isBusy || newest === lastNumber) return
@@ -34,13 +35,13 @@ function next(): void {
   const group = document.getElementById('packets')
   const [newest] = latest?.view.log ?? []
   if (!latest || !newest || !group) return
-  const { view, isNarrow } = latest
+  const { view, layout } = latest
   const fresh = newest.number - lastNumber
   if (fresh < 1) return
   // A dot stands for only one of the requests of `Keep sending`.
   const count = Math.max(1, newest.number - Math.max(lastNumber, lastContinuous))
   lastNumber = newest.number
-  const routes = routesOf(view, isNarrow)
+  const routes = routesOf(view, layout)
   const end = endOf(view, count)
   const route = end === undefined ? routes.shared : wayTo(end, routes)
   if (route === '') return

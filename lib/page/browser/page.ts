@@ -4,6 +4,7 @@ import { connectControls, showControls, showRefusal } from './controls.js'
 import { connectComparison, showComparison } from './compare-panel.js'
 import { connectObjects, showObjects } from './yaml-panel.js'
 import { drawPicture } from './picture.js'
+import { low, narrow, wide } from './picture-layout.js'
 import { openScene, writeScene } from './scene.js'
 import { connectTabs, followActive, showExercises } from './exercises-panel.js'
 import { showLessons } from './lessons-panel.js'
@@ -23,6 +24,7 @@ let latest: View | undefined
 
 function show(view: View): void {
   const { busy, mode, pending } = view
+  const layout = narrowScreen.matches ? narrow : asked.has('embed') ? low : wide
   byId('status').textContent = busy === '' ? `running in ${mode} mode` : `${busy} …`
   byId('status').className = busy === '' ? '' : 'busy'
   byId('pending').textContent = pending
@@ -44,10 +46,10 @@ function show(view: View): void {
   drawIfChanged(
     'picture',
     [mode, path, pods, sender, senders, target, service, narrowScreen.matches],
-    () => drawPicture(view, narrowScreen.matches),
+    () => drawPicture(view, layout),
   )
   showTraffic(view)
-  animatePackets(view, narrowScreen.matches)
+  animatePackets(view, layout)
   showPath(view)
   showFlows(view)
   showComparison(view)

@@ -8,7 +8,7 @@ export interface Point {
 /** x, y, width, height. */
 export type Frame = readonly [number, number, number, number]
 
-/** The positions of all parts. There is one layout for wide screens and one for narrow ones. */
+/** The positions of all parts: for wide screens, for narrow ones, and for frames in other pages. */
 export interface Layout {
   readonly width: number
   readonly height: number
@@ -84,6 +84,51 @@ export const wide: Layout = {
   proxyToPod: (pod, isFar) => [
     { x: wideProxy.x + 75, y: wideProxy.y },
     isFar ? { x: pod.x, y: pod.y - 22 } : { x: pod.x - 56, y: pod.y },
+  ],
+  isNarrow: false,
+}
+
+const lowService = { x: 230, y: 108 }
+const lowProxy = { x: 244, y: 27 }
+
+/** For a frame of 600 × 360: its text is as large there as the text of a page. */
+export const low: Layout = {
+  width: 572,
+  height: 229,
+  outer: { x: 0, y: 0 },
+  node: [1, 2, 570, 148],
+  node2: [176, 154, 395, 73],
+  kernel: [110, 52, 240, 94],
+  kernelTitle: 14,
+  box: { width: 96, height: 40 },
+  senders: {
+    outside: { x: 52, y: 196 },
+    'client-pod': { x: 52, y: 52 },
+    node: { x: 52, y: 104 },
+  },
+  proxy: lowProxy,
+  service: lowService,
+  hops: { x: 246, y: 62 },
+  pod: podsIn(
+    [27, 71, 115].map((y) => ({ x: 519, y })),
+    [362, 462].map((x) => ({ x, y: 203 })),
+  ),
+  more: { here: { x: 517, y: 147 }, elsewhere: { x: 245, y: 207 } },
+  fromSender: (sender) => [
+    { x: sender.x + 48, y: sender.y },
+    { x: lowService.x - 108, y: lowService.y },
+  ],
+  toPod: (pod, isFar) => [
+    { x: lowService.x + 108, y: lowService.y },
+    isFar ? { x: pod.x, y: pod.y - 20 } : { x: pod.x - 48, y: pod.y },
+  ],
+  toProxy: [
+    { x: lowProxy.x, y: lowService.y - 34 },
+    { x: lowProxy.x, y: lowProxy.y + 20 },
+  ],
+  proxyToPod: (pod, isFar) => [
+    { x: lowProxy.x + 75, y: lowProxy.y },
+    isFar ? { x: pod.x, y: pod.y - 20 } : { x: pod.x - 48, y: pod.y },
   ],
   isNarrow: false,
 }

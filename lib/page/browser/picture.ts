@@ -1,10 +1,8 @@
 import { byId, drawn, percent, shortName } from './element.js'
 import {
-  narrow,
   placePods,
   serviceWidth,
   smooth,
-  wide,
   type Frame,
   type Layout,
   type Point,
@@ -36,8 +34,7 @@ export interface Routes {
 }
 
 /** Draws all places, and the path of a connection under the current rules. */
-export function drawPicture(view: View, isNarrow: boolean): void {
-  const layout = isNarrow ? narrow : wide
+export function drawPicture(view: View, layout: Layout): void {
   const picture = byId('picture')
   const { width, height } = layout
   const edge = view.senders.includes('outside') ? { x: 0, y: 0 } : layout.outer
@@ -66,8 +63,7 @@ export function drawPicture(view: View, isNarrow: boolean): void {
   }
 }
 
-export function routesOf(view: View, isNarrow: boolean): Routes {
-  const layout = isNarrow ? narrow : wide
+export function routesOf(view: View, layout: Layout): Routes {
   const places = placePods(view.pods, layout)
   const toService = senderRoute(view, layout, places)
   const toPod = new Map<string, string>()

@@ -78,20 +78,21 @@ t.test('a frame in another page holds the whole picture', { skip }, async (t) =>
         const { y = 0, height: tall = 0 } = (await page.locator('#picture').boundingBox()) ?? {}
         t.ok(y + tall <= height, `the picture ends at ${y + tall}`)
         t.ok(tall > height / 2.5, `and has room: ${tall}`)
+        if (width < 600) continue
+        t.same(await page.evaluate<string[]>(smaller(11)), [], `${width}: its text can be read`)
       }
       t.same(complaints, [])
     })
   })
 })
 
-/** Elements with text of less than 14 px. */
-const small = `[...document.querySelectorAll('body *')]
+/** Elements with smaller text. */
+const smaller = (px: number) => `[...document.querySelectorAll('body *')]
   .filter((each) => each.checkVisibility() && each.tagName !== 'OPTION' &&
     [...each.childNodes].some((child) => child.nodeType === 3 && child.data.trim() !== ''))
   .filter((each) => {
     const svg = each.closest('svg')
-    const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1
-    return Number.parseFloat(getComputedStyle(each).fontSize) * scale < 14
+    return Number.parseFloat(getComputedStyle(each).fontSize) * (svg ? svg.getScreenCTM().a : 1) < ${px}
   })
   .map((each) => each.tagName + ' ' + each.textContent)`
 
@@ -101,7 +102,7 @@ t.test('text on a projector can be read at 1024 px', { skip }, async (t) => {
       await withOpenedSite(`${url}?present#${scene}`, async ({ page }) => {
         await page.setViewportSize({ width: 1024, height: 768 })
         await page.locator('#lessons h3, #exercises h3, .side h3').first().waitFor()
-        t.same(await page.evaluate<string[]>(small), [], scene)
+        t.same(await page.evaluate<string[]>(smaller(14)), [], scene)
       })
     }
   })
@@ -131,20 +132,26 @@ t.test('no wire runs along a box', { skip }, async (t) => {
         await see('#replicas', count)
       }
       await page.waitForFunction(`document.querySelectorAll('#pods .ready').length === 5`)
-      for (const mode of ['iptables', 'userspace']) {
-        await press(mode)
-        await see('#status', `running in ${mode} mode`)
-        for (const sender of ['a pod', 'the node', 'outside', 'a pod of the Service']) {
-          await press(sender)
-          await see('#senders [aria-pressed=true]', sender)
-          for (const width of [1440, 390]) {
-            await page.setViewportSize({ width, height: 900 })
-            await page.waitForFunction(`document.querySelectorAll('#picture .plate').length === 5 &&
-              document.querySelector('#picture').viewBox.baseVal.width > 600 === ${width > 760}`)
-            t.same(await page.evaluate<string[]>(touched), [], `${mode}, ${sender}, ${width}`)
+      const seeWires = async (widths: readonly number[]) => {
+        for (const mode of ['iptables', 'userspace']) {
+          await press(mode)
+          await see('#status', `running in ${mode} mode`)
+          for (const sender of ['a pod', 'the node', 'outside', 'a pod of the Service']) {
+            await press(sender)
+            await see('#senders [aria-pressed=true]', sender)
+            for (const width of widths) {
+              await page.setViewportSize({ width, height: 900 })
+              await page.waitForFunction(`document.querySelectorAll('#picture .plate').length === 5 &&
+                document.querySelector('#picture').viewBox.baseVal.width > 600 === ${width > 760}`)
+              t.same(await page.evaluate<string[]>(touched), [], `${mode}, ${sender}, ${width}`)
+            }
           }
         }
       }
+      await seeWires([1440, 390])
+      await page.waitForURL(/objects=.*mode=userspace.*from=backend/)
+      await page.goto(page.url().replace('#', '?embed#'))
+      await seeWires([740])
     })
   })
 })
@@ -153,7 +160,7 @@ t.test('a presenter can stop the dots, and link to a rule', { skip }, async (t) 
   await withSite(async ({ url }) => {
     await withOpenedSite(`${url}?present`, async ({ page, complaints, press }) => {
       await page.setViewportSize({ width: 1024, height: 768 })
-      t.same(await page.evaluate<string[]>(small), [], 'no text is smaller than 14 px')
+      t.same(await page.evaluate<string[]>(smaller(14)), [], 'no text is smaller than 14 px')
       const end = await page.evaluate<number>(
         `document.getElementById('picture').getBoundingClientRect().bottom`,
       )
