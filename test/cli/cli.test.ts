@@ -15,6 +15,7 @@ import { keyEntries } from '../../lib/config/keys.js'
 import { get } from '../../lib/cli/seen-node.js'
 import { flowsQuery } from '../../lib/cli/flows.js'
 import { createProgram } from '../../lib/cli/program.js'
+import { programSkip } from '../support/netns.js'
 import type { Finding, Log, ModeDefinition } from '../../lib/modes/mode.js'
 
 const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
@@ -134,6 +135,51 @@ t.test('flows --watch goes on with a proxy that was restarted', async (t) => {
   t.match(printed, JSON.stringify(line))
   t.match(notes, /^… and 3 lines.*\n… and 2 lines/)
 })
+
+t.test(
+  'top gives the terminal back while it is stopped',
+  { skip: programSkip('script') },
+  async (t) => {
+    const server = createServer((_, reply) => reply.end('')).listen(0, '127.0.0.1')
+    t.teardown(() => server.close())
+    await once(server, 'listening')
+    const folder = t.testdir({
+      'web.yaml':
+        'apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}\n',
+    })
+    const daemon = `127.0.0.1:${(server.address() as AddressInfo).port}`
+    const top = `${process.execPath} ${main} top --mode userspace --manifests ${folder} --daemon ${daemon}`
+    const terminal = spawn('script', ['-qec', `echo "pid $$"; exec ${top}`, '/dev/null'], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    })
+    let shown = ''
+    terminal.stdout.on('data', (data: Buffer) => (shown += data.toString()))
+    const until = async (wanted: RegExp, meanwhile: () => unknown = () => undefined) => {
+      while (!wanted.test(shown) && terminal.exitCode === null) {
+        meanwhile()
+        await delay(50)
+      }
+      t.match(shown, wanted)
+    }
+    const [enter, leave] = [
+      '\\u001b\\[\\?1049h\\u001b\\[\\?25l',
+      '\\u001b\\[\\?25h\\u001b\\[\\?1049l',
+    ]
+    await until(new RegExp(`${enter}.*default/web`, 's'))
+    const pid = Number(/pid (\d+)/.exec(shown)?.[1])
+    process.kill(pid, 'SIGTSTP')
+    await until(new RegExp(`${leave}.*${enter}.*default/web`, 's'), () => {
+      // A signal to go on that comes before it has stopped would be lost. `script` stops, too.
+      if (!readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') T ')) return
+      process.kill(pid, 'SIGCONT')
+      terminal.kill('SIGCONT')
+    })
+    process.kill(pid, 'SIGINT')
+    await once(terminal, 'close')
+    t.match(shown, new RegExp(`${leave}$`))
+    t.equal(terminal.exitCode, 0)
+  },
+)
 
 t.test('flows takes addresses, CIDRs and pods as clients, and names what is none', (t) => {
   const query = (from: string) =>
