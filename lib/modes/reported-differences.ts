@@ -15,6 +15,20 @@ interface Moment {
   readonly mark: number | undefined
 }
 
+/** What is known of a difference that was reported. */
+interface Known extends Moment {
+  readonly fingerprint: string
+  /** Readings since it is ignored, from 1 on. */
+  readonly ignored: number
+  readonly isTold: boolean
+}
+
+/**
+ * The readings that ignore a difference where no mark tells whether another program has made it
+ * again. Then it is written anew, because a change that somebody repeats must not stay for ever.
+ */
+const readingsToIgnore = 20
+
 /**
  * Ignores a difference that is still there after everything was written anew, if no other program
  * has written meanwhile. Then this version of iptables prints some rule in other words than it was
@@ -22,27 +36,32 @@ interface Moment {
  */
 export class Reported {
   readonly #log: Log
-  #chains = new Map<string, Moment & { readonly fingerprint: string }>()
+  #chains = new Map<string, Known>()
 
   constructor(log: Log) {
     this.#log = log
   }
 
   /** The differences that need a repair. */
-  fresh(differences: readonly ChainDifference[], { fullSyncs, mark }: Moment): ChainDifference[] {
+  fresh(differences: readonly ChainDifference[], moment: Moment): ChainDifference[] {
     const before = this.#chains
     this.#chains = new Map()
     return differences.filter(({ chain, what, fingerprint }) => {
-      const known = before.get(chain)
-      const isBack =
-        known?.fingerprint === fingerprint &&
-        known.fullSyncs < fullSyncs &&
-        (known.fullSyncs < 0 || known.mark === mark)
-      this.#chains.set(chain, { fingerprint, fullSyncs: isBack ? -1 : fullSyncs, mark })
-      if (isBack && known.fullSyncs >= 0) {
+      const last = before.get(chain)
+      const known = last?.fingerprint === fingerprint ? last : undefined
+      const isBack = known !== undefined && isIgnored(known, moment)
+      const isTold = isBack || known?.isTold === true
+      const ignored = isBack ? known.ignored + 1 : 0
+      this.#chains.set(chain, { fingerprint, ...moment, ignored, isTold })
+      if (isBack && !known.isTold) {
         this.#log.warn({ chain, what }, 'a chain still differs after it was written anew; ignored')
       }
       return !isBack
     })
   }
+}
+
+function isIgnored({ ignored, ...known }: Known, { fullSyncs, mark }: Moment): boolean {
+  if (ignored > 0) return mark !== undefined || ignored < readingsToIgnore
+  return known.fullSyncs < fullSyncs && known.mark === mark
 }
