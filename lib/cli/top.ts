@@ -150,7 +150,7 @@ async function look(flags: TopFlags): Promise<NodeLook> {
 }
 
 async function kernelRows({ mode, states, config }: SeenNode): Promise<readonly ServiceNumbers[]> {
-  const { listTrackedFlows } = await import('../kernel/tracked-flows.js')
+  const { listTrackedFlows } = await import('../kernel/conntrack.js')
   const { kernelCounters } = await import('../inspect/top/counters.js')
   const flows = []
   for (const { family } of states) flows.push(...(await listTrackedFlows(family)))

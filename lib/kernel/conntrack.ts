@@ -11,7 +11,7 @@ import {
   protocolPart,
   tuplePart,
 } from './conntrack-tuple.js'
-import { FlowMessage } from './flow-message.js'
+import { FlowMessage, type TrackedFlow } from './flow-message.js'
 import { openChannel } from './netlink/channel.js'
 import { kernelErrorOf } from './netlink/failure.js'
 import { attributesOf } from './netlink/message-reader.js'
@@ -179,4 +179,34 @@ function listed(flow: ServiceFlow, payload: Buffer, isUnanswered: boolean): List
   const zone = attributes.get(attribute.zone)
   // The payload belongs to the socket; what outlives this call is copied.
   return tuple && { ...flow, tuple: Buffer.from(tuple), zone: zone && Buffer.from(zone) }
+}
+
+/** Every TCP, UDP and SCTP connection of a family in this network namespace. Reads only. */
+export async function listTrackedFlows(family: IpFamily): Promise<readonly TrackedFlow[]> {
+  const flows: TrackedFlow[] = []
+  await visitTrackedFlows(family, (flow) => flows.push(flow.tracked()))
+  return flows
+}
+
+/** Visits the same connections one by one; `visit` gets a view that the next message overwrites. */
+export async function visitTrackedFlows(
+  family: IpFamily,
+  visit: (flow: FlowMessage) => void,
+): Promise<void> {
+  const flow = new FlowMessage()
+  const channel = openChannel(protocols.netfilter, { receiveBufferBytes: 1 << 20 })
+  try {
+    const request = new MessageWriter(64).message(flowMessage.get, flags.dump, (writer) =>
+      writer.fixed(flowHeader(family)),
+    )
+    await channel.dump(request, {
+      action: `list tracked ${family} connections`,
+      parse: ({ payload }) => {
+        if (flow.read(payload, 0, payload.length)) visit(flow)
+        return undefined
+      },
+    })
+  } finally {
+    channel.close()
+  }
 }

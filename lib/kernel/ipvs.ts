@@ -1,9 +1,9 @@
 import type { KernelError } from '../errors.js'
 import type { IpFamily } from '../state/ip.js'
-import { protocols, flags } from './netlink/protocol.js'
+import { flags, genericHeader, genericHeaderBytes, protocols } from './netlink/protocol.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { kernelErrorOf, type NetlinkFailure } from './netlink/failure.js'
-import { resolveFamily } from './netlink/generic.js'
+import { attributesOf, readU16 } from './netlink/message-reader.js'
 import { changeInBatches } from './netlink/in-batches.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import {
@@ -164,4 +164,20 @@ function errorOf(change: IpvsChange, failure: NetlinkFailure): KernelError {
     return kernelErrorOf(failure, action)
   }
   return kernelErrorOf(failure, `${verb} virtual server ${server}`)
+}
+
+/** The control family of generic netlink. */
+const control = { family: 16, getFamily: 3, id: 1, name: 2 } as const
+
+/**
+ * The message type of a generic netlink family. The request also makes the kernel load the module
+ * of the family, if it may. A KernelError of kind `not-found` means that there is no such family.
+ */
+export function resolveFamily(channel: NetlinkChannel, name: string): number {
+  const writer = new MessageWriter(64).message(control.family, flags.ack, (message) => {
+    message.fixed(genericHeader(control.getFamily, 1)).string(control.name, name)
+  })
+  const [reply] = channel.request(writer, `look up generic netlink family ${name}`)
+  const id = reply && attributesOf(reply.payload, genericHeaderBytes).get(control.id)
+  return id ? readU16(id, 0) : 0
 }

@@ -6,7 +6,7 @@ import { attachedPrograms } from '../../lib/kernel/bpf/attached.js'
 import { createLink, detachLink, linkInfo, updateLink } from '../../lib/kernel/bpf/link.js'
 import { BpfMap, type MapSpec } from '../../lib/kernel/bpf/map.js'
 import { MappedArray } from '../../lib/kernel/bpf/mapped-array.js'
-import { networkCookie } from '../../lib/kernel/bpf/network-cookie.js'
+import { networkCookie } from '../../lib/kernel/network-namespaces.js'
 import { loadProgram } from '../../lib/kernel/bpf/program.js'
 import { openSystemCalls } from '../../lib/kernel/bpf/system-calls.js'
 import { openCgroup } from '../../lib/kernel/cgroup.js'
@@ -115,7 +115,7 @@ t.test('a link holds a program, changes it and lets it go', { skip }, async (t) 
 })
 
 t.test('every network namespace has its own number', { skip }, async (t) => {
-  const module = JSON.stringify(new URL('../../lib/kernel/bpf/network-cookie.js', import.meta.url))
+  const module = JSON.stringify(new URL('../../lib/kernel/network-namespaces.js', import.meta.url))
   const code = `import(${module}).then((m) => console.log(String(m.networkCookie())))`
   const other = execFileSync('unshare', ['--net', process.execPath, '-e', code], {
     encoding: 'utf8',

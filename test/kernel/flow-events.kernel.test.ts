@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import { FlowEvents } from '../../lib/kernel/flow-events.js'
-import { listTrackedFlows } from '../../lib/kernel/tracked-flows.js'
+import { listTrackedFlows } from '../../lib/kernel/conntrack.js'
 import { programSkip } from '../support/netns.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 

@@ -2,8 +2,11 @@ import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import { rmSync, writeFileSync } from 'node:fs'
 import t from 'tap'
-import { networkCookie } from '../../lib/kernel/bpf/network-cookie.js'
-import { inNamespacesOf, mayEnterNamespaces } from '../../lib/kernel/network-namespaces.js'
+import {
+  inNamespacesOf,
+  mayEnterNamespaces,
+  networkCookie,
+} from '../../lib/kernel/network-namespaces.js'
 import { destroysSockets, ListedSockets } from '../../lib/kernel/listed-sockets.js'
 import { createNetns, netnsSkip } from '../support/netns.js'
 
@@ -47,7 +50,7 @@ t.test('work is done inside of other network namespaces, and only there', { skip
   const netns = createNetns('inside')
   t.teardown(() => netns.remove())
   const cookieOf = JSON.stringify(
-    new URL('../../lib/kernel/bpf/network-cookie.js', import.meta.url),
+    new URL('../../lib/kernel/network-namespaces.js', import.meta.url),
   )
   const code = `import(${cookieOf}).then((m) => console.log(String(m.networkCookie())))`
   const inside = BigInt(netns.exec(process.execPath, '-e', code).trim())

@@ -3,7 +3,7 @@ import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
 import { openChannel } from '../../lib/kernel/netlink/channel.js'
 import { changeInBatches } from '../../lib/kernel/netlink/in-batches.js'
-import { resolveFamily } from '../../lib/kernel/netlink/generic.js'
+import { resolveFamily } from '../../lib/kernel/ipvs.js'
 import {
   attributesOf,
   forEachMessage,

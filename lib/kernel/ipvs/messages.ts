@@ -6,7 +6,7 @@ import {
   protocolNumbers,
   type ProtocolName,
 } from '../addresses.js'
-import { genericHeader, genericHeaderBytes } from '../netlink/generic.js'
+import { genericHeader, genericHeaderBytes } from '../netlink/protocol.js'
 import { attributesOf, readString, readU16, readU32, readU64 } from '../netlink/message-reader.js'
 import type { MessageWriter } from '../netlink/message-writer.js'
 

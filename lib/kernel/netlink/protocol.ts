@@ -27,6 +27,13 @@ export const controlTypes = { error: 2, done: 3 } as const
 
 export const headerBytes = 16
 
+/** The header of generic netlink, between the header of netlink and the attributes. */
+export function genericHeader(command: number, version: number): Uint8Array {
+  return Uint8Array.of(command, version, 0, 0)
+}
+
+export const genericHeaderBytes = 4
+
 /** Every message and every attribute starts at a multiple of four bytes. */
 export function aligned(length: number): number {
   return (length + 3) & ~3

@@ -1,6 +1,6 @@
 import { attachedPrograms, mapsOfProgram } from '../../kernel/bpf/attached.js'
 import type { BpfMap } from '../../kernel/bpf/map.js'
-import { networkCookie } from '../../kernel/bpf/network-cookie.js'
+import { networkCookie } from '../../kernel/network-namespaces.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { hostPort, type IpFamily } from '../../state/ip.js'
 import { ownerText, type Difference } from '../difference.js'

@@ -11,7 +11,7 @@ import {
 } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { messageOf } from '../../errors.js'
-import { networkCookie } from '../../kernel/bpf/network-cookie.js'
+import { networkCookie } from '../../kernel/network-namespaces.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { openPinned, pin } from '../../kernel/bpf/commands.js'
 import type { Log } from '../mode.js'

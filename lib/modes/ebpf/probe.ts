@@ -1,7 +1,7 @@
 import { release } from 'node:os'
 import { KernelError, messageOf } from '../../errors.js'
 import { effectivePrograms } from '../../kernel/bpf/attached.js'
-import { networkCookie } from '../../kernel/bpf/network-cookie.js'
+import { networkCookie } from '../../kernel/network-namespaces.js'
 import { openSystemCalls, type SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { openCgroup, type OpenCgroup } from '../../kernel/cgroup.js'
 import { atLeast } from '../../platform.js'

@@ -1,5 +1,5 @@
 import { messageOf } from '../../errors.js'
-import { networkCookie } from '../../kernel/bpf/network-cookie.js'
+import { networkCookie } from '../../kernel/network-namespaces.js'
 import { openSystemCalls, type SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { openCgroup } from '../../kernel/cgroup.js'
 import { forgetAll, knownByFamily } from '../known.js'

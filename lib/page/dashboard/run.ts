@@ -90,7 +90,7 @@ async function endpointCounts(
 ): Promise<(state: DesiredState, key: string) => Promise<readonly AnswerCount[]>> {
   // Loaded early: Node.js never repeats an import that failed for lack of file descriptors.
   const isCounted = countsConnections(mode, countsFlows)
-  const tracked = isCounted ? undefined : await import('../../kernel/tracked-flows.js')
+  const tracked = isCounted ? undefined : await import('../../kernel/conntrack.js')
   return async (state, key) => {
     const service = state.services.get(key)
     if (!service) return []
