@@ -9,7 +9,6 @@ import {
 import { socketPlanner } from '../../lib/modes/ebpf/plan.js'
 import { CountedLists } from '../../lib/modes/ebpf/counted-lists.js'
 import { RefusedCalls } from '../../lib/modes/ebpf/refused-calls.js'
-import { contextOf } from '../support/mode-context.js'
 import { service, states } from '../support/states.js'
 import type { RefusedCall } from '../../lib/modes/mode.js'
 
@@ -55,10 +54,7 @@ function begin(ring: Ring) {
     told.push(...calls)
     sum.leftOut += leftOut
   }
-  const calls = new RefusedCalls({
-    ...{ map: ring, lists: () => new CountedLists([plan]), refused },
-    log: contextOf().context.log,
-  })
+  const calls = new RefusedCalls({ map: ring, lists: () => new CountedLists([plan]), refused })
   return { calls, told, sum }
 }
 

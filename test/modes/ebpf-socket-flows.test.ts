@@ -4,7 +4,6 @@ import { familyNumbers, targetId } from '../../lib/modes/ebpf/layout.js'
 import { socketPlanner } from '../../lib/modes/ebpf/plan.js'
 import { CountedLists } from '../../lib/modes/ebpf/counted-lists.js'
 import { mostPerLook, SocketFlows } from '../../lib/modes/ebpf/socket-flows.js'
-import { contextOf } from '../support/mode-context.js'
 import { service, states } from '../support/states.js'
 import type { SocketFlow } from '../../lib/modes/mode.js'
 
@@ -55,7 +54,7 @@ function begin() {
       },
       lostSoFar: () => sum.lost,
     },
-    ...{ lists: () => new CountedLists([plan]), log: contextOf().context.log },
+    lists: () => new CountedLists([plan]),
     translated: (connections, leftOut) => {
       told.push(...connections)
       sum.leftOut += leftOut

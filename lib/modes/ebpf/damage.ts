@@ -1,6 +1,6 @@
 import type { Slice } from '../../async.js'
-import { frontendKey, nodeAddressKey } from './frontend-keys.js'
-import { backendOf, hostOnly, memberKey, serviceIdWord, targetId, writeBackend } from './layout.js'
+import { frontendKey, nodeAddressKey, hostOnly } from './frontend-layout.js'
+import { backendOf, memberKey, serviceIdWord, targetId, writeBackend } from './layout.js'
 import type { SocketPlan, TargetList } from './plan.js'
 import { frontendText } from './render.js'
 import { leadOf, type FamilyTables } from './tables.js'

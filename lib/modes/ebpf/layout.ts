@@ -10,23 +10,8 @@ import type { IpFamily } from '../../state/ip.js'
 /** How many 32-bit words an address has. */
 export const wordsOf = (family: IpFamily): 1 | 4 => (family === 'IPv4' ? 1 : 4)
 
-/** What a key of `frontends` means. */
-export const frontendKinds = { address: 0, nodePort: 1, nodeAddress: 2 } as const
-export type FrontendKind = keyof typeof frontendKinds
-
 export const protocols = { TCP: 6, UDP: 17 } as const
 export type SocketProtocol = keyof typeof protocols
-
-/** Key of `frontends`: address, port, protocol, kind. */
-export function frontendKeyOf(family: IpFamily) {
-  const port = wordsOf(family) * 4
-  return { port, protocol: port + 2, kind: port + 3, bytes: port + 4 }
-}
-
-/** Value of `frontends`: the number of a service, or for a node address these bits. */
-export const frontendBytes = 4
-/** A loopback address. It means this node only for sockets in the node's own network namespace. */
-export const hostOnly = 1
 
 /**
  * Entry of `services`: three words. The first tells where the endpoints are, and is replaced as a

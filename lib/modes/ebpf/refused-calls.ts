@@ -1,16 +1,14 @@
 import type { BpfMap } from '../../kernel/bpf/map.js'
 import { hostPort } from '../../state/ip.js'
-import type { Log, ModeContext, RefusedCall } from '../mode.js'
+import type { ModeContext, RefusedCall } from '../mode.js'
 import type { CountedLists } from './counted-lists.js'
 import { keptRefusals, number32, readRefusal, refusal } from './layout.js'
-import { lookUntil } from './looks.js'
 
 interface RefusedCallsDeps {
   readonly map: Pick<BpfMap, 'lookup'>
   /** The target lists of the present plans. */
   readonly lists: () => CountedLists
   readonly refused: NonNullable<ModeContext['refused']>
-  readonly log: Log
 }
 
 /**
@@ -18,6 +16,7 @@ interface RefusedCallsDeps {
  * statistics count all of them.
  */
 export class RefusedCalls {
+  readonly subject = 'refused calls'
   readonly #deps: RefusedCallsDeps
   /** How many calls were reported. Those that were refused before the start count as reported. */
   #told: number
@@ -25,11 +24,6 @@ export class RefusedCalls {
   constructor(deps: RefusedCallsDeps) {
     this.#deps = deps
     this.#told = this.#refusedSoFar()
-  }
-
-  run(signal: AbortSignal): Promise<void> {
-    const failed = 'could not look at refused calls'
-    return lookUntil(signal, () => this.tell(), { log: this.#deps.log, failed })
   }
 
   tell(): void {

@@ -1,8 +1,7 @@
-import type { Log, ModeContext, SocketFlow } from '../mode.js'
+import type { ModeContext, SocketFlow } from '../mode.js'
 import type { CountedLists } from './counted-lists.js'
 import { readFlow } from './flow-layout.js'
 import type { OpenFlowMaps } from './flow-maps.js'
-import { lookUntil } from './looks.js'
 
 /** The most connections to pass on at one look. More are only counted: the stream takes fewer. */
 export const mostPerLook = 256
@@ -12,7 +11,6 @@ interface SocketFlowsDeps {
   /** The target lists of the present plans. */
   readonly lists: () => CountedLists
   readonly translated: NonNullable<ModeContext['translated']>
-  readonly log: Log
 }
 
 /**
@@ -20,16 +18,12 @@ interface SocketFlowsDeps {
  * they end or fail; UDP clients when they first send to a Service.
  */
 export class SocketFlows {
+  readonly subject = 'connections of sockets'
   readonly #deps: SocketFlowsDeps
   #lostBefore = 0
 
   constructor(deps: SocketFlowsDeps) {
     this.#deps = deps
-  }
-
-  run(signal: AbortSignal): Promise<void> {
-    const failed = 'could not look at connections of sockets'
-    return lookUntil(signal, () => this.tell(), { log: this.#deps.log, failed })
   }
 
   tell(): void {

@@ -1,3 +1,4 @@
+import { pause } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import { networkCookie } from '../../kernel/network-namespaces.js'
 import { openSystemCalls, type SystemCalls } from '../../kernel/bpf/system-calls.js'
@@ -18,6 +19,8 @@ import { SocketFlows } from './socket-flows.js'
 import { OpenSharedMaps } from './shared-maps.js'
 import { Statistics } from './statistics.js'
 import { StaleSockets, whyNotEnding } from './stale-sockets.js'
+
+const tellEveryMs = 250
 
 /** The half of the mode that works at sockets. */
 interface Sockets {
@@ -72,8 +75,8 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     forget: () => forgetAll(known),
     run: async (signal, syncPeriodMs) => {
       const guard = guardSockets({ attachment, applier, context, syncPeriodMs }, signal)
-      const all = [stale, openCounts, ...tellers]
-      await Promise.all([guard, ...all.map((each) => each?.run(signal))])
+      const telling = tellUntil(signal, tellers, log)
+      await Promise.all([guard, telling, stale.run(signal), openCounts.run(signal)])
     },
     close: () => {
       for (const each of [attachment, applier, shared, flows, cgroup]) each?.close()
@@ -81,17 +84,37 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   }
 }
 
-/** The readers of what programs note. A reader is undefined if nobody listens. */
+/** Tells of what programs have noted. */
+interface Teller {
+  /** What it tells of, for the log. */
+  readonly subject: string
+  tell(): void
+}
+
 function tellersOf(
-  { refused, translated, log }: ModeContext,
+  { refused, translated }: ModeContext,
   { maps }: OpenSharedMaps,
   noted: OpenFlowMaps | undefined,
   lists: () => CountedLists,
-): readonly (RefusedCalls | SocketFlows | undefined)[] {
+): readonly Teller[] {
   return [
-    refused && new RefusedCalls({ map: maps.refusals, lists, refused, log }),
-    translated && noted && new SocketFlows({ noted, lists, translated, log }),
+    ...(refused ? [new RefusedCalls({ map: maps.refusals, lists, refused })] : []),
+    ...(translated && noted ? [new SocketFlows({ noted, lists, translated })] : []),
   ]
+}
+
+/** They tell at intervals until the signal, and once after the signal. */
+async function tellUntil(signal: AbortSignal, tellers: readonly Teller[], log: Log): Promise<void> {
+  while (tellers.length > 0 && !signal.aborted) {
+    await pause(tellEveryMs, signal)
+    for (const teller of tellers) {
+      try {
+        teller.tell()
+      } catch (error) {
+        log.warn({ error: messageOf(error) }, `could not look at ${teller.subject}`)
+      }
+    }
+  }
 }
 
 function pinsOf(

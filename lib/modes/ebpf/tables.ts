@@ -5,9 +5,6 @@ import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import type { IpFamily } from '../../state/ip.js'
 import {
   backendOf,
-  frontendBytes,
-  frontendKeyOf,
-  hostOnly,
   memberKey,
   memberKeyOf,
   memberValues,
@@ -22,7 +19,13 @@ import {
   writeBackend,
   type Target,
 } from './layout.js'
-import { frontendKey, nodeAddressKey } from './frontend-keys.js'
+import {
+  frontendKey,
+  nodeAddressKey,
+  frontendBytes,
+  frontendKeyOf,
+  hostOnly,
+} from './frontend-layout.js'
 import { mapNames } from './names.js'
 import { Places, roundedSize } from './places.js'
 import type { NodeAddress, SocketPlan, TargetList } from './plan.js'

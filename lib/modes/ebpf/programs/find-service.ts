@@ -1,16 +1,9 @@
 import type { Assembler } from '../../../kernel/bpf/assembler.js'
-import {
-  frontendKeyOf,
-  frontendKinds,
-  hostOnly,
-  protocols,
-  refuses,
-  service,
-  type FrontendKind,
-} from '../layout.js'
+import { protocols, refuses, service } from '../layout.js'
 import { call, socket } from './context.js'
 import { addressFields, frame, writeFrame, writeNumber, type Field } from './frame.js'
 import type { ProgramParts, View } from './view.js'
+import { frontendKeyOf, frontendKinds, hostOnly, type FrontendKind } from '../frontend-layout.js'
 
 /** The labels to go to if there is nothing to translate, and if the call has to fail. */
 interface Exits {

@@ -1,4 +1,5 @@
 import type { CarriedConnection } from '../../mode.js'
+import type { Sockets } from '../../../kernel/sockets/sockets.js'
 import type { Balance } from '../../../state/balance.js'
 import type { DescriptorBudget } from './descriptors.js'
 import type { OwnFrontends } from './own-frontends.js'
@@ -167,7 +168,15 @@ export const roomPauseMs = 50
 export const keepAliveDelayMs = 60_000
 
 /** A peer is asked ten times, once a second. If it never answers, it exists no more. */
-export const keepAlivePatienceMs = 10_000
+const keepAlivePatienceMs = 10_000
+
+/**
+ * Ends the connection also when the peer does not confirm sent bytes for so long. Use it only where
+ * a Service asks for it: it also ends a peer that lives but takes no byte for so long.
+ */
+export function limitSilence(sockets: Sockets, fd: number, silenceMs: number): void {
+  sockets.userTimeout(fd, silenceMs + keepAlivePatienceMs)
+}
 
 /** Keep-alive is turned on at this age. Most connections end sooner and save the calls. */
 export const keepAliveStartMs = 15_000

@@ -79,6 +79,24 @@ export class EndpointTraffic {
   }
 }
 
+/** Errors of a connection whose peer answers no more. The kernel gives the last one it heard of. */
+const silences: ReadonlySet<string> = new Set(['ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH'])
+
+export function isSilence(error: string | undefined): boolean {
+  return error !== undefined && silences.has(error)
+}
+
+/** Counts a connection that ended by an error, if the reason is that one side is gone. */
+export function countSilence(
+  traffic: EndpointTraffic,
+  side: 'client' | 'endpoint',
+  error: string,
+): void {
+  if (!isSilence(error)) return
+  if (side === 'client') traffic.deadClients++
+  else traffic.deadEndpoints++
+}
+
 /** Counters of one listener. */
 export class ListenerTraffic {
   active = 0

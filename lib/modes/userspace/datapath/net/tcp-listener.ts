@@ -13,7 +13,6 @@ import {
 } from '../data-path.js'
 import { EndpointWatch } from '../endpoint-watch.js'
 import { RemovedEndpoints } from '../removed-endpoints.js'
-import { countSilence, isSilence } from '../silence.js'
 import { descriptorsPerConnection, shortageAdvice } from '../descriptors.js'
 import type { DataPathDeps, ListenerSpec, Target } from '../data-path.js'
 import type { Listener } from '../data-path.js'
@@ -21,7 +20,7 @@ import { descriptorOf } from './node-sockets.js'
 import { Dialer, type DialOwner } from './dialer.js'
 import { TcpConnection } from './tcp-connection.js'
 import type { TimeoutQueue } from '../timeout-queue.js'
-import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
+import { ListenerTraffic, type ListenerCounts, countSilence, isSilence } from '../traffic.js'
 import { AdmissionQueue } from './admission-queue.js'
 
 /** What the listeners of one worker share. */

@@ -6,9 +6,9 @@ import {
   type AccessEntry,
   type EndpointChoice,
   type Target,
+  limitSilence,
 } from '../data-path.js'
-import { countSilence, isSilence, limitSilence } from '../silence.js'
-import type { EndpointTraffic } from '../traffic.js'
+import { type EndpointTraffic, countSilence, isSilence } from '../traffic.js'
 import { Dialing, type DialOptions, type DialOwner } from './dialing.js'
 import type { Task } from './event-loop.js'
 import { Flow, flowState } from './flow.js'

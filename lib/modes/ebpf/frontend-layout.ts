@@ -1,9 +1,25 @@
 import { putAddress } from '../../kernel/addresses.js'
 import type { IpFamily } from '../../state/ip.js'
-import { frontendKeyOf, frontendKinds, protocols, type FrontendKind } from './layout.js'
+import { protocols, wordsOf } from './layout.js'
 import type { Frontend, NodeAddress } from './plan.js'
 
-/** The keys of the map `frontends`. */
+/** The map `frontends`, byte by byte. layout.ts describes the other maps. */
+
+/** What a key of `frontends` means. */
+export const frontendKinds = { address: 0, nodePort: 1, nodeAddress: 2 } as const
+export type FrontendKind = keyof typeof frontendKinds
+
+/** Key of `frontends`: address, port, protocol, kind. */
+export function frontendKeyOf(family: IpFamily) {
+  const port = wordsOf(family) * 4
+  return { port, protocol: port + 2, kind: port + 3, bytes: port + 4 }
+}
+
+/** Value of `frontends`: the number of a service, or for a node address these bits. */
+export const frontendBytes = 4
+/** A loopback address. It means this node only for sockets in the node's own network namespace. */
+export const hostOnly = 1
+
 export function frontendKey(
   family: IpFamily,
   { address, protocol, port }: Omit<Frontend, 'owner' | 'targets'>,
