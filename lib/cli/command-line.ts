@@ -2,7 +2,7 @@ import { CommanderError, type Command } from 'commander'
 import { untilWritten } from './output.js'
 import { failureOf } from './process.js'
 import { createProgram, hintAbout, type Subcommands } from './program.js'
-import { printable } from '../state/printable.js'
+import { printable } from '../state/names.js'
 
 /** Runs one command and returns its exit code: 0 done, 1 failed, 2 wrong flag, file or argument. */
 export function runCommandLine(argv: readonly string[], more: Subcommands = {}): Promise<number> {

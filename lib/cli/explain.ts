@@ -15,8 +15,7 @@ import { addNodeOptions, seeNode, type NodeFlags, type SeenNode } from './seen-n
 import { understand, type Question } from '../inspect/explain/question.js'
 import { ipFamilies } from '../state/ip.js'
 import type { ModeDefinition } from '../modes/mode.js'
-import { printable } from '../state/printable.js'
-import { protocols } from '../state/names.js'
+import { printable, protocols } from '../state/names.js'
 
 interface ExplainFlags extends NodeFlags, ExplainQuestion {
   readonly addresses?: string

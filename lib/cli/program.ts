@@ -3,7 +3,7 @@ import { actionFlags, bareFlags, normalizeArguments } from '../config/flags.js'
 import { groups } from '../config/key.js'
 import { keyEntries, retiredFlags, type AnyKey } from '../config/keys.js'
 import { adviceAbout, boolKind } from '../config/kinds.js'
-import { nearest } from '../state/nearest.js'
+import { nearest } from '../state/names.js'
 import { calledAs, versionText, withoutEquals } from './process.js'
 
 /** Subcommands by name. Only the one that is called is loaded, which makes the start fast. */

@@ -13,7 +13,7 @@ import { modeMeant } from '../modes/systems.js'
 import { modeNames } from '../modes/registry.js'
 import type { ModeName } from '../config/config.js'
 import { rulesText } from '../modes/planners.js'
-import { printable } from '../state/printable.js'
+import { printable } from '../state/names.js'
 import type { IpFamily } from '../state/ip.js'
 
 interface RenderFlags extends OutputFlags {

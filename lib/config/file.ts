@@ -7,7 +7,7 @@ import type { AnyKey } from './keys.js'
 import { keyAt, keyEntries, retiredKeys, sections } from './keys.js'
 import { notOfKind } from './kinds.js'
 import type { Origin, Setting, Settings } from './settings.js'
-import { nearest } from '../state/nearest.js'
+import { nearest } from '../state/names.js'
 import { quote, throwProblems } from './settings.js'
 
 export const apiVersion = 'kubeproxy.config.k8s.io/v1alpha1'

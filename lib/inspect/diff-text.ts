@@ -1,5 +1,5 @@
 import { placeId, placeText } from '../kernel/place.js'
-import { printable } from '../state/printable.js'
+import { printable } from '../state/names.js'
 import type { Difference } from '../modes/difference.js'
 import type { IpFamily } from '../state/ip.js'
 import type { ModeName } from '../config/config.js'

@@ -2,9 +2,8 @@ import { annotationProblem, optionPrefix, readAnnotation, type Options } from '.
 import { balanceAnnotation, weightAnnotation } from './balance.js'
 import { checkAnnotations, whatAnnotation } from './endpoint-check.js'
 import { annotationNames, checkedAnnotations, schedulerAnnotation } from './known-annotations.js'
-import { nearest } from './nearest.js'
+import { nearest, printable } from './names.js'
 import { show } from './json.js'
-import { printable } from './printable.js'
 
 /** Anybody may write thousands of names into one object. */
 const mostUnknown = 5

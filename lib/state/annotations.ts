@@ -1,5 +1,5 @@
 import { show } from './json.js'
-import { printable } from './printable.js'
+import { printable } from './names.js'
 
 /** Annotations `kube-proxy-ts/…`, by name without the prefix. The values are untrusted text. */
 export type Options = Readonly<Record<string, string>>

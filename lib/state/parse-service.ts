@@ -9,7 +9,7 @@ import {
 } from './parse-object.js'
 import { annotationWarnings } from './annotation-warnings.js'
 import { optionPrefix } from './annotations.js'
-import { printable } from './printable.js'
+import { printable } from './names.js'
 import type { Parsed, ServiceObject, ServicePortObject } from './objects.js'
 
 const proxyNameLabel = 'service.kubernetes.io/service-proxy-name'

@@ -16,7 +16,7 @@ import {
   type Kind,
 } from '../../lib/config/kinds.js'
 import { originText, quote } from '../../lib/config/settings.js'
-import { nearest } from '../../lib/state/nearest.js'
+import { nearest } from '../../lib/state/names.js'
 import { formatDuration, parseDuration } from '../../lib/config/duration.js'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { actionFlags, normalizeArguments, parseFlags } from '../../lib/config/flags.js'

@@ -28,7 +28,7 @@ import { loadCounts, saveCounts } from '../../lib/observe/flows/saved-counts.js'
 import { parsePageCommand } from '../../lib/page/commands.js'
 import { parseRetryAfter } from '../../lib/sources/backoff.js'
 import { grpcAnswer } from '../../lib/sources/health/grpc-answer.js'
-import { httpAnswer } from '../../lib/sources/health/http-answer.js'
+import { httpAnswer } from '../../lib/sources/health/outcome.js'
 import { asObject, parseJson } from '../../lib/state/json.js'
 import {
   corpora,

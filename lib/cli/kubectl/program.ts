@@ -5,7 +5,7 @@ import { addFlowsCommand } from './flows.js'
 import { addTopCommand } from './top.js'
 import { addTraceCommand } from './trace.js'
 import { untilWritten } from '../output.js'
-import { printable } from '../../state/printable.js'
+import { printable } from '../../state/names.js'
 import { failureOf, versionText, withoutEquals } from '../process.js'
 
 const notes = `

@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { ConfigError, messageOf, SourceError } from '../../errors.js'
 import { asArray, asObject, asString } from '../../state/json.js'
-import { printable } from '../../state/printable.js'
+import { printable } from '../../state/names.js'
 import { addClusterOptions, Kubectl, type ClusterFlags } from './kubectl.js'
 import type { WayToDaemon } from '../seen-node.js'
 

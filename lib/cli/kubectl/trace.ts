@@ -12,7 +12,7 @@ import { byTime, FlowReader, type RemoteFlow } from './flow-reader.js'
 import { ConfigError, SourceError } from '../../errors.js'
 import { Kubectl } from './kubectl.js'
 import { pause } from '../../async.js'
-import { printable } from '../../state/printable.js'
+import { printable } from '../../state/names.js'
 import { printedOfMany } from '../shared-options.js'
 import { stopSignal, unlessStopped } from '../process.js'
 

@@ -1,5 +1,5 @@
 import { optionLines } from './option-lines.js'
-import { printable } from '../../state/printable.js'
+import { printable } from '../../state/names.js'
 import { hostPort } from '../../state/ip.js'
 import type { EndpointReason } from './endpoint-reasons.js'
 import { whereText, type Hop, type Packet, type Way } from './packet.js'

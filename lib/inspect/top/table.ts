@@ -1,4 +1,4 @@
-import { printable } from '../../state/printable.js'
+import { printable } from '../../state/names.js'
 import type { ServiceNumbers } from './rows.js'
 
 /** One look at all Services. */

@@ -1,5 +1,5 @@
 import { hostPort } from '../../state/ip.js'
-import { printable } from '../../state/printable.js'
+import { printable } from '../../state/names.js'
 import type { TracedPacket, TraceEvent } from './events.js'
 
 /** One rule that a real packet met. */

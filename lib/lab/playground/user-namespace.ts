@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { messageOf } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
-import { printable } from '../../state/printable.js'
+import { printable } from '../../state/names.js'
 import { proxyCommand } from './proxy-process.js'
 
 /** Set for the process inside, which ends when its input ends: it never outlives its parent. */

@@ -1,9 +1,17 @@
 import { encodeAddress, familyOf } from '../../kernel/sockets/socket-address.js'
 import { allocateNative, type NativeMemory, type Libc } from '../../kernel/sockets/libc.js'
 import { errno, errnoName } from '../../kernel/sockets/errno.js'
-import { closedTooSoon, good, late, refusal, type Outcome } from './outcome.js'
+import {
+  closedTooSoon,
+  good,
+  late,
+  refusal,
+  type Outcome,
+  httpAnswer,
+  httpRequest,
+  longestStatusLine,
+} from './outcome.js'
 import { hostPort } from '../../state/ip.js'
-import { httpAnswer, httpRequest, longestStatusLine } from './http-answer.js'
 import { Sockets } from '../../kernel/sockets/sockets.js'
 import type { CheckTarget } from './messages.js'
 

@@ -2,8 +2,17 @@ import { connect } from 'node:net'
 import { hostPort } from '../../state/ip.js'
 import { messageOf } from '../../errors.js'
 import { askGrpcHealth } from './grpc-answer.js'
-import { closedTooSoon, good, late, refusal, type Conversation, type Outcome } from './outcome.js'
-import { httpAnswer, httpRequest, longestStatusLine } from './http-answer.js'
+import {
+  closedTooSoon,
+  good,
+  late,
+  refusal,
+  type Conversation,
+  type Outcome,
+  httpAnswer,
+  httpRequest,
+  longestStatusLine,
+} from './outcome.js'
 import type { CheckTarget } from './messages.js'
 
 /** Checks an endpoint once. Never rejects, and never takes much longer than the time-out. */
