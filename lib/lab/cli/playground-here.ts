@@ -8,7 +8,9 @@ import { refusalOfCgroup } from '../world/cgroups.js'
 import { buildOnLoopback, refusalOfLoopback } from '../playground/loopback-test-bed.js'
 import { isLinux } from '../../platform.js'
 import { modeLoaders } from '../../modes/registry.js'
-import { runLivePage } from '../playground/live-page.js'
+import { LivePlayground } from '../playground/live-playground.js'
+import { PageServer } from '../../page/server.js'
+import { Cluster } from '../playground/cluster.js'
 import { runTour } from '../playground/tour.js'
 import {
   isInUserNamespace,
@@ -77,14 +79,22 @@ function hasProgramIp(): Promise<boolean> {
   )
 }
 
-interface Play {
+interface LivePageOptions {
+  /** Modes that can run here; the page starts in the first. */
   readonly modes: readonly [ModeName, ...ModeName[]]
-  /** Why other modes cannot run here. */
-  readonly missing: readonly string[]
+  /** Why other modes cannot run, a sentence each. */
+  readonly missing?: readonly string[]
+  /** With which rights the playground runs, for the line under the title. */
   readonly where: string
   /** Network namespaces when absent. */
   readonly buildTestBed?: BuildTestBed
+  /** 0 lets the system choose; if it is taken, the next free one is used. */
   readonly port: number
+  /** Called once the page can be opened. */
+  readonly opened: (page: { readonly url: string; readonly kubeconfig: string }) => void
+}
+
+interface Play extends Omit<LivePageOptions, 'opened'> {
   readonly say: (line: string) => void
 }
 
@@ -115,6 +125,24 @@ async function playWithPage(play: Play, signal: AbortSignal) {
     if (!signal.aborted && lines !== undefined) say(`\n${lines}`)
   })
   await Promise.all([page, guided])
+}
+
+/** Runs a new cluster with its page until the signal, and leaves nothing behind. */
+export async function runLivePage(options: LivePageOptions, signal: AbortSignal): Promise<void> {
+  const cluster = await Cluster.create('page', options.buildTestBed)
+  try {
+    const limits = [...cluster.testBed.layout.limits, ...(options.missing ?? [])]
+    const playground = new LivePlayground(cluster, { ...options, limits })
+    const page = await PageServer.listen(playground, options.port)
+    try {
+      options.opened({ url: page.url, kubeconfig: cluster.kubeconfig })
+      await playground.run(signal)
+    } finally {
+      await page.close()
+    }
+  } finally {
+    await cluster.close()
+  }
 }
 
 async function tour({ say, ...options }: Play, signal: AbortSignal): Promise<boolean> {

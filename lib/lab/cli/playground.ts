@@ -6,11 +6,11 @@ import { modeOption } from '../../cli/shared-options.js'
 import { stopSignal } from '../../cli/process.js'
 import { systemHere } from '../../platform.js'
 import { PageServer } from '../../page/server.js'
-import { allModes } from '../playground/live-cluster.js'
 import { starterGone } from '../playground/user-namespace.js'
 import type { ModeName } from '../../config/config.js'
 import { modeKeys } from '../../config/keys-modes.js'
 import { adviceAbout } from '../../config/kinds.js'
+import { allModes } from '../playground/mode-switch.js'
 
 export function addPlaygroundCommand(program: Command): void {
   program

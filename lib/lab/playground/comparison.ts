@@ -1,11 +1,11 @@
 import { ConfigError } from '../../errors.js'
 import { costsOf } from './costs.js'
 import { onlyService, waysOf, type Connection } from './rules-view.js'
-import { allModes } from './live-cluster.js'
 import { noPath, pathView } from '../../page/path-view.js'
 import type { HopView, PathView, SideView } from '../../page/view.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { ModeName } from '../../config/config.js'
+import { allModes } from './mode-switch.js'
 
 interface Compared {
   /** The mode that runs. */

@@ -1,7 +1,6 @@
 import { pause } from '../../async.js'
-import { countersOf, type Counted } from './counters.js'
+import { countersOf, type Counted, HiddenCounts } from './counters.js'
 import { noCounters, type CountersView } from '../../page/view.js'
-import { HiddenCounts } from './hidden-counts.js'
 import type { Gauge } from './node-gauge.js'
 
 /** Reading starts a process in some modes, and no user reads faster than this. */

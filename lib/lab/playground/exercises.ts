@@ -1,10 +1,10 @@
-import { addressIn, type ClusterLayout } from './test-bed.js'
-import { exerciseLabel, serviceOverWeb, webDeployment } from './web-objects.js'
+import { exerciseLabel, serviceOverWeb, webDeployment } from './cluster-objects.js'
 import { withAt } from '../apiserver/json.js'
 import type { NewObject } from '../apiserver/object.js'
 import type { ModeName } from '../../config/config.js'
 import type { PageCommand } from '../../page/page-command.js'
 import type { Sender, TargetView } from '../../page/view.js'
+import { addressIn, type ClusterLayout } from './cluster-layout.js'
 
 /** Something that was broken on purpose: a learner finds out what, and mends it. */
 export interface Exercise {

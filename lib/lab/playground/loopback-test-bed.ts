@@ -2,13 +2,14 @@ import { createServer, type Server } from 'node:net'
 import { once } from 'node:events'
 import { spawn } from 'node:child_process'
 import { KernelError, messageOf } from '../../errors.js'
-import { apiPortOnNode } from './kubernetes-service.js'
+import { apiPortOnNode } from './cluster-objects.js'
 import { NodeGauge } from './node-gauge.js'
 import { proxyCommand, watchProxy } from './proxy-process.js'
 import { runCommand } from '../../kernel/command.js'
 import { startAgent } from '../world/agent.js'
-import { byPlace, roomsWith, type ClusterLayout, type TestBed } from './test-bed.js'
+import type { TestBed } from './test-bed.js'
 import type { Place } from '../world/topology.js'
+import { byPlace, roomsWith, type ClusterLayout } from './cluster-layout.js'
 
 /** The numbers that may follow 127 in a layout; other programs often use the lower ones. */
 const loopbackNumbers = { first: 64, count: 190 }

@@ -1,7 +1,10 @@
 import { pause, Turns } from '../../async.js'
 import { ConfigError, KernelError, messageOf } from '../../errors.js'
 import type { ModeName } from '../../config/config.js'
-import type { LiveCluster } from './live-cluster.js'
+import type { LiveCluster } from './test-bed.js'
+
+/** The modes that a playground shows, in historical order. */
+export const allModes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
 
 interface SwitchListener {
   readonly changed: () => void

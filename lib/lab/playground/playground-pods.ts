@@ -2,11 +2,12 @@ import { aborted } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import { podNameOf, podWishOf } from './pod-state.js'
 import { PodLogs } from './pod-logs.js'
-import type { PodRoom, PodServer, TestBed } from './test-bed.js'
+import type { PodServer, TestBed } from './test-bed.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { PodLife, PodRuntime } from '../apiserver/controllers/pod-runtime.js'
 import { keyOf, type VersionedStore } from '../apiserver/store.js'
 import { listAt, numberAt, textAt } from '../apiserver/json.js'
+import type { PodRoom } from './cluster-layout.js'
 
 /** What pods need of a test bed. */
 type PodPlaces = Pick<TestBed, 'layout' | 'serve' | 'stopServing' | 'goDark'>

@@ -1,4 +1,3 @@
-import type { ClusterLayout, PodRoom } from './test-bed.js'
 import { configWith } from '../../config/load.js'
 import { explainPacket } from '../../inspect/explain/explain.js'
 import type { Way } from '../../inspect/explain/packet.js'
@@ -17,6 +16,7 @@ import { noPath, pathView } from '../../page/path-view.js'
 import { ownLines } from '../../page/rule-lines.js'
 import type { PathView, PodView, ServiceView, Sender } from '../../page/view.js'
 import type { Registry } from '../apiserver/registry.js'
+import type { ClusterLayout, PodRoom } from './cluster-layout.js'
 
 const collections: readonly (readonly [ObjectKind, collection: string])[] = [
   ['Service', 'services'],

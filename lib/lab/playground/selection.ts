@@ -1,4 +1,4 @@
-import { addressIn, type ClusterLayout, type PodRoom } from './test-bed.js'
+import { pause } from '../../async.js'
 import { ConfigError } from '../../errors.js'
 import { isEqual } from '../../state/json.js'
 import { hiddenPorts } from './counters.js'
@@ -6,12 +6,14 @@ import { onlyService, waysOf } from './rules-view.js'
 import { countedOn } from '../../page/path-view.js'
 import { endOf, type Way } from '../../inspect/explain/packet.js'
 import type { DesiredState } from '../../state/desired-state.js'
-import type { LiveCluster } from './live-cluster.js'
+import { sentTo } from './sent-to.js'
+import type { LiveCluster } from './test-bed.js'
 import type { FlowRequest } from '../world/agent-protocol.js'
 import type { ModeName } from '../../config/config.js'
 import { firstService } from './web-app.js'
 import type { TrafficRequest } from './traffic.js'
 import type { PodView, Sender, ServiceView, TargetView } from '../../page/view.js'
+import { addressIn, type ClusterLayout, type PodRoom } from './cluster-layout.js'
 
 interface SelectionDeps {
   readonly layout: ClusterLayout
@@ -20,7 +22,7 @@ interface SelectionDeps {
   readonly rooms: LiveCluster['pods']
 }
 
-export interface Probe {
+interface Probe {
   readonly request: FlowRequest
   /** Whether this pod is one of those that can answer. */
   mayReach(pod: string): boolean
@@ -204,4 +206,39 @@ const noService: ServiceView = {
   internalPolicy: 'Cluster',
   externalPolicy: 'Cluster',
   sourceRanges: [],
+}
+
+interface ReachDeps {
+  readonly testBed: LiveCluster['testBed']
+  readonly mode: string
+  readonly probe: () => Probe
+  /** Told the counters of each connection. */
+  readonly passed: (keys: readonly string[]) => void
+  readonly signal: AbortSignal
+}
+
+const reachMs = 3000
+const waitMs = 5
+
+/** Connects until this pod answers, for the timeline. The page does not show these connections. */
+export async function reachPod(
+  pod: string,
+  { testBed, mode, probe, passed, signal }: ReachDeps,
+): Promise<boolean> {
+  const deadline = Date.now() + reachMs
+  while (Date.now() < deadline && !signal.aborted) {
+    const one = probe()
+    if (!one.mayReach(pod)) return false
+    if (!one.isClear()) {
+      await pause(waitMs, signal)
+      continue
+    }
+    const [result] = await testBed.flow('client-pod', one.request)
+    const addresses = testBed.layout.addresses['client-pod']
+    const asked = { mode, addresses, request: one.request }
+    const [endpoints] = await sentTo(testBed, asked, result ? [result] : [])
+    passed(one.countersTo(result?.backend, endpoints?.at(-1)))
+    if (result?.backend === pod) return true
+  }
+  return false
 }

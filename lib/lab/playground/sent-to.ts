@@ -1,7 +1,7 @@
 import { hostPort } from '../../state/ip.js'
-import type { ClusterLayout } from './test-bed.js'
 import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import type { Gauge } from './node-gauge.js'
+import type { ClusterLayout } from './cluster-layout.js'
 
 /** A request as the node sees it. */
 interface Asked {

@@ -1,11 +1,11 @@
 import { ConfigError } from '../../errors.js'
 import { RuleLines } from '../../page/rule-lines.js'
 import { rulesOf } from './rules-view.js'
-import { allModes } from './live-cluster.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { ModeName } from '../../config/config.js'
 import type { RulesView } from '../../page/view.js'
-import type { ClusterLayout } from './test-bed.js'
+import type { ClusterLayout } from './cluster-layout.js'
+import { allModes } from './mode-switch.js'
 
 /**
  * The rules of one Service in one mode, with the difference that the last change made. Planning

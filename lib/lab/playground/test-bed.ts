@@ -1,44 +1,11 @@
 import type { AnsweredListener } from '../world/agent.js'
 import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import type { Gauge } from './node-gauge.js'
-import { podsInPlace, podPlaces, places, type Place } from '../world/topology.js'
+import type { Place } from '../world/topology.js'
+import type { ClusterLayout, PodRoom } from './cluster-layout.js'
 import type { RunningProxy } from './proxy-process.js'
-import type { Sender } from '../../page/view.js'
-
-/** The addresses of a cluster's places, and from which of them requests can be sent. Plain data. */
-export interface ClusterLayout {
-  /** The addresses of each place, the main one first. */
-  readonly addresses: Readonly<Record<Place, readonly string[]>>
-  /** The rooms for pods of each node, in the order in which they are used. */
-  readonly rooms: Readonly<Record<string, readonly PodRoom[]>>
-  /** The range of all pods, IPv4. */
-  readonly clusterCidr: string
-  readonly podCidrs: Readonly<Record<'node' | 'node-2', readonly string[]>>
-  readonly serviceCidrs: readonly string[]
-  /** The range of node ports. */
-  readonly nodePorts: { readonly from: number; readonly to: number }
-  /** Addresses of load balancers, without the last number. */
-  readonly loadBalancers: string
-  /** Where the API server listens. */
-  readonly api: { readonly host: string; readonly port: number }
-  /** The ports of the Services of the playground. */
-  readonly ports: { readonly web: number; readonly echo: number; readonly kubernetes: number }
-  /** Configuration of the daemon besides its mode, by path. */
-  readonly config: Readonly<Record<string, unknown>>
-  readonly senders: readonly Sender[]
-  /** The interface of the node through which the packets of each sender come in. */
-  readonly interfaces: Readonly<Record<Sender, string | undefined>>
-  /** What cannot be shown here, and why; a sentence each. */
-  readonly limits: readonly string[]
-  /** What was built, as the tour prints it in a terminal. */
-  readonly built: string
-}
-
-/** Room for one pod: its place, and its addresses there, the main one first. */
-export interface PodRoom {
-  readonly place: Place
-  readonly addresses: readonly string[]
-}
+import type { ApiObjects } from '../apiserver/objects.js'
+import type { ModeName } from '../../config/config.js'
 
 /** What runs in a pod. */
 export interface PodServer {
@@ -71,28 +38,24 @@ export interface TestBed {
 /** Builds a test bed for a cluster of this name. The folder is empty, and nobody else uses it. */
 export type BuildTestBed = (name: string, folder: string) => Promise<TestBed>
 
-export function byPlace(
-  list: (place: Place) => readonly string[],
-): Readonly<Record<Place, readonly string[]>> {
-  const entries = places.map((place): [Place, readonly string[]] => [place, list(place)])
-  return Object.fromEntries(entries) as Record<Place, readonly string[]>
+export interface ModeOptions {
+  /** Of ipvs mode. */
+  readonly scheduler?: string
+  /** Gets every line of the daemon's log, which is then JSON with details. */
+  readonly onLine?: (line: string) => void
 }
 
-/** Rooms of both nodes. Every place of a node gets one pod before any gets a second. */
-export function roomsWith(
-  addressesOf: (place: Place, index: number) => readonly string[],
-): ClusterLayout['rooms'] {
-  const indexes = Array.from({ length: podsInPlace }, (_, index) => index)
-  const rooms = Object.entries(podPlaces).map(([node, own]) => [
-    node,
-    indexes.flatMap((index) =>
-      own.map((place): PodRoom => ({ place, addresses: addressesOf(place, index) })),
-    ),
-  ])
-  return Object.fromEntries(rooms) as ClusterLayout['rooms']
-}
-
-/** The main address of a place, IPv4. */
-export function addressIn(layout: ClusterLayout, place: Place): string {
-  return layout.addresses[place][0] ?? ''
+/** What the page shows and controls: a cluster of real packets, or one that is simulated. */
+export interface LiveCluster {
+  readonly api: ApiObjects
+  readonly testBed: Pick<TestBed, 'layout' | 'gauge' | 'flow'>
+  readonly pods: {
+    roomOf(pod: string): PodRoom | undefined
+    /** Whether some pod answers there now. */
+    serves(ip: string, port: number): boolean
+  }
+  /** For kubectl on this machine; empty where there is none. */
+  readonly kubeconfig: string
+  /** Runs the daemon in this mode from now on; a running one ends first. */
+  useMode(mode: ModeName, options: ModeOptions): Promise<unknown>
 }

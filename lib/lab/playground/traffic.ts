@@ -1,9 +1,10 @@
 import { pause } from '../../async.js'
 import { sentTo } from './sent-to.js'
 import type { FlowResult } from '../world/agent-protocol.js'
-import type { PodRoom, TestBed } from './test-bed.js'
+import type { TestBed } from './test-bed.js'
 import { ConfigError } from '../../errors.js'
 import type { LogEntry, Sender, ServiceView, View } from '../../page/view.js'
+import type { PodRoom } from './cluster-layout.js'
 
 export interface TrafficRequest {
   readonly mode: string

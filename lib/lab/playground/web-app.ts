@@ -3,16 +3,21 @@ import { ConfigError } from '../../errors.js'
 import { isEqual } from '../../state/json.js'
 import { protocols } from '../../state/names.js'
 import { PersistentMap } from '../../state/persistent-map.js'
-import { isKubernetes } from './kubernetes-service.js'
+import {
+  isKubernetes,
+  exerciseLabel,
+  serviceOverWeb,
+  webDeployment,
+  webLabels,
+} from './cluster-objects.js'
 import { podNameOf, podStateOf, processAnnotation, readyAnnotation } from './pod-state.js'
 import { clientsOf, type Clients } from '../apiserver/kind-client.js'
 import type { KubeObject, NewObject } from '../apiserver/object.js'
 import { collectionKey } from '../apiserver/store.js'
-import { exerciseLabel, serviceOverWeb, webDeployment, webLabels } from './web-objects.js'
 import type { PageCommand, PodAction } from '../../page/page-command.js'
 import type { PodView, Policy, ServiceLine, ServiceType, ServiceView } from '../../page/view.js'
 import type { Registry } from '../apiserver/registry.js'
-import type { ClusterLayout } from './test-bed.js'
+import type { ClusterLayout } from './cluster-layout.js'
 
 type WebCommand = Extract<
   PageCommand,

@@ -1,7 +1,7 @@
 import { parseAllDocuments, stringify } from 'yaml'
 import { textAt, type Json, type JsonObject } from '../apiserver/json.js'
 import type { ResourceKind } from '../apiserver/resources.js'
-import { isKubernetes } from './kubernetes-service.js'
+import { isKubernetes } from './cluster-objects.js'
 import type { KubeObject } from '../apiserver/object.js'
 import { pause } from '../../async.js'
 import { ConfigError } from '../../errors.js'

@@ -2,7 +2,6 @@ import { aborted, pause } from '../../async.js'
 import { configOf, stateOf } from '../playground/rules-view.js'
 import { changeSeen, syncMeasured } from '../playground/timeline.js'
 import type { ApiObjects } from '../apiserver/objects.js'
-import type { ClusterLayout } from '../playground/test-bed.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { ModeName } from '../../config/config.js'
 import { HealthChecks } from '../../sources/health/health-checks.js'
@@ -12,6 +11,7 @@ import type { EndpointFailure } from '../../state/endpoint-health.js'
 import type { SimulatedNetwork } from './network.js'
 import type { SimulationDeps } from './choices.js'
 import type { StoreEvent } from '../apiserver/store.js'
+import type { ClusterLayout } from '../playground/cluster-layout.js'
 
 interface SimulatedProxyDeps extends SimulationDeps {
   readonly api: ApiObjects

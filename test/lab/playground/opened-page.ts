@@ -3,7 +3,7 @@ import { createRequire } from 'node:module'
 import { mkdir, readFile } from 'node:fs/promises'
 import { chromium, type Browser, type Page } from 'playwright-core'
 import { messageOf } from '../../../lib/errors.js'
-import { runLivePage } from '../../../lib/lab/playground/live-page.js'
+import { runLivePage } from '../../../lib/lab/cli/playground-here.js'
 import type { ModeName } from '../../../lib/config/config.js'
 
 export const browserPath = '/usr/bin/chromium'

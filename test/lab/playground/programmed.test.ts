@@ -1,6 +1,6 @@
 import t from 'tap'
 import { createApiServer } from '../../../lib/lab/apiserver/server.js'
-import { HiddenCounts } from '../../../lib/lab/playground/hidden-counts.js'
+import { HiddenCounts } from '../../../lib/lab/playground/counters.js'
 import { parseDaemonLine } from '../../../lib/lab/playground/timeline.js'
 import { Programmed } from '../../../lib/lab/playground/programmed.js'
 import { state, service } from '../../support/states.js'

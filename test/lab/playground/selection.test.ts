@@ -1,6 +1,6 @@
 import t from 'tap'
 import { createApiServer } from '../../../lib/lab/apiserver/server.js'
-import { namespaceLayout } from '../../../lib/lab/playground/namespace-layout.js'
+import { namespaceLayout } from '../../../lib/lab/playground/cluster-layout.js'
 import { Selection } from '../../../lib/lab/playground/selection.js'
 import { stateOf } from '../../../lib/lab/playground/rules-view.js'
 import type { ServiceView } from '../../../lib/page/view.js'
