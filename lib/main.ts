@@ -3,7 +3,7 @@
 import { setUpEngine } from './daemon/engine.js'
 
 setUpEngine()
-const { runCommandLine } = await import('./cli/command-line.js')
+const { runCommandLine } = await import('./cli/program.js')
 const exitCode = await runCommandLine(process.argv.slice(2), {
   playground: async () => (await import('./lab/cli/playground.js')).addPlaygroundCommand,
   apiserver: async () => (await import('./lab/cli/apiserver.js')).addApiserverCommand,

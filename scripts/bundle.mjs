@@ -60,7 +60,7 @@ const built = await Promise.all([
   build({
     ...common,
     entryPoints: {
-      program: join(home, 'command-line.js'),
+      program: join(home, 'program.js'),
       'library-access': join(lib, 'sources/library-access.js'),
     },
     plugins: [places, library],

@@ -3,7 +3,7 @@
 import { setUpEngine } from '../daemon/engine.js'
 
 setUpEngine()
-const { runCommandLine } = await import('./command-line.js')
+const { runCommandLine } = await import('./program.js')
 const exitCode = await runCommandLine(process.argv.slice(2))
 // A worker or a timer that is still active must not keep a finished command alive.
 process.exit(exitCode)

@@ -3,7 +3,7 @@ import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { Script } from 'node:vm'
-import type { runCommandLine } from './command-line.js'
+import type { runCommandLine } from './program.js'
 
 /**
  * On a node the program is one file, and a second file has V8's compiled form of it. Reading and

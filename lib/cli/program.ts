@@ -1,10 +1,11 @@
-import { Command, Option } from 'commander'
+import { Command, CommanderError, Option } from 'commander'
 import { actionFlags, bareFlags, normalizeArguments } from '../config/flags.js'
 import { groups } from '../config/key.js'
 import { keyEntries, retiredFlags, type AnyKey } from '../config/keys.js'
 import { adviceAbout, boolKind } from '../config/kinds.js'
-import { nearest } from '../state/names.js'
-import { calledAs, versionText, withoutEquals } from './process.js'
+import { nearest, printable } from '../state/names.js'
+import { calledAs, versionText, withoutEquals, failureOf } from './process.js'
+import { untilWritten } from './output.js'
 
 /** Subcommands by name. Only the one that is called is loaded, which makes the start fast. */
 export type Subcommands = Readonly<Record<string, () => Promise<(program: Command) => void>>>
@@ -34,6 +35,38 @@ const commandGroups: Readonly<Record<string, readonly string[]>> = {
 
 const summary =
   'The Kubernetes Service proxy. Without a subcommand it runs on this node until it is stopped.'
+
+/** Runs one command and returns its exit code: 0 done, 1 failed, 2 wrong flag, file or argument. */
+export function runCommandLine(argv: readonly string[], more: Subcommands = {}): Promise<number> {
+  return untilWritten(say, () => run(argv, more))
+}
+
+async function run(argv: readonly string[], more: Subcommands): Promise<number> {
+  let program: Command | undefined
+  try {
+    const created = await createProgram(argv, more)
+    program = created.program
+    await program.parseAsync(created.argv, { from: 'user' })
+    return typeof process.exitCode === 'number' ? process.exitCode : 0
+  } catch (error) {
+    if (!(error instanceof CommanderError)) return report(error)
+    // Commander has already printed the error, or the help.
+    const called = program?.commands.find((command) => command.name() === argv[0])
+    const hint = program && hintAbout(error.message, program, called)
+    if (hint !== undefined) say(hint)
+    return error.exitCode === 0 ? 0 : 2
+  }
+}
+
+function report(error: unknown): number {
+  const { exitCode, texts } = failureOf(error)
+  for (const text of texts) say(text)
+  return exitCode
+}
+
+function say(text: string): void {
+  for (const line of text.split('\n')) process.stderr.write(`kube-proxy: ${printable(line)}\n`)
+}
 
 /** The command line for commander, and the arguments in the form that commander accepts. */
 export async function createProgram(
@@ -89,7 +122,7 @@ function commandFor(unknown: string, commands: readonly string[]): string {
 }
 
 /** Advice about an error of commander, which gives none for `--flag=value`. */
-export function hintAbout(
+function hintAbout(
   message: string,
   program: Command,
   command: Command | undefined,

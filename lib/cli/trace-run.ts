@@ -3,7 +3,6 @@ import { createSocket } from 'node:dgram'
 import { printedOfMany, type OutputFlags } from './shared-options.js'
 import { setTimeout as delay } from 'node:timers/promises'
 import { get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
-import { chainOwners, ownerInName } from '../inspect/trace/chain-owners.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { connectionsIn } from '../inspect/top/daemon-numbers.js'
 import { followLegacyTraces } from '../inspect/trace/legacy-trace.js'
@@ -17,7 +16,13 @@ import { listTrackedFlows } from '../kernel/conntrack.js'
 import { settleMs, TraceCollector } from './trace-collector.js'
 import { printable, type Protocol } from '../state/names.js'
 import { stopSignal, unlessStopped } from './process.js'
-import { storyOf, storyText, type TraceStory } from '../inspect/trace/story.js'
+import {
+  chainOwners,
+  ownerInName,
+  storyOf,
+  storyText,
+  type TraceStory,
+} from '../inspect/trace/story.js'
 import type { TraceEvent } from '../inspect/trace/events.js'
 import { pause } from '../async.js'
 import { socketStories, type TracedService } from '../inspect/trace/socket-stories.js'

@@ -1,5 +1,5 @@
 import type { Config } from './config.js'
-import { appendPort } from './addresses.js'
+import { appendPort } from '../state/ip.js'
 import { keyAt, keyEntries } from './keys.js'
 import { parseConfigFile } from './file.js'
 import type { FlagSettings } from './flags.js'

@@ -1,5 +1,4 @@
-import { isLoopback, parseCidr, parseIp } from '../state/ip.js'
-import { parseHostPort, parsePortRange } from './addresses.js'
+import { isLoopback, parseCidr, parseIp, parseHostPort, parsePortRange } from '../state/ip.js'
 import { isProxyMode, type Config, type ProxyMode } from './config.js'
 import { formatDuration } from './duration.js'
 import { quote } from './settings.js'

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path'
 import { pause } from '../async.js'
-import { parseHostPort } from '../config/addresses.js'
+import { parseHostPort } from '../state/ip.js'
 import type { Config } from '../config/config.js'
 import { isEnabled } from '../config/feature-gates.js'
 import { keyEntries } from '../config/keys.js'

@@ -1,7 +1,6 @@
 import t from 'tap'
 import type { LoadedConfig } from '../../lib/config/load.js'
 import { configWith, defaultConfig, loadConfig } from '../../lib/config/load.js'
-import { parseHostPort, parsePortRange } from '../../lib/config/addresses.js'
 import { isEnabled } from '../../lib/config/feature-gates.js'
 import {
   durationKind,
@@ -30,7 +29,7 @@ import { userspaceSettings } from '../../lib/modes/userspace/settings.js'
 import { configObject, configYaml } from '../../lib/config/write.js'
 import { startWarnings } from '../../lib/config/start-check.js'
 import type { ModeName } from '../../lib/config/config.js'
-import type { IpFamily } from '../../lib/state/ip.js'
+import { type IpFamily, parseHostPort, parsePortRange } from '../../lib/state/ip.js'
 import { ConfigError } from '../../lib/errors.js'
 
 const header = `apiVersion: ${apiVersion}\nkind: ${kind}\n`

@@ -250,7 +250,7 @@ t.test(
       const programs = ['bin', 'sbin'].flatMap((of) => readdirSync(join(folder, 'usr', of)))
       t.notOk(programs.some((name) => /^(sh|bash|dash|busybox|apt|dpkg|npm)$/.test(name)))
       const program = readFileSync(join(folder, 'app/build/lib/cli/program.cjs'), 'utf8')
-      t.match(program, '// build/lib/cli/command-line.js', 'files are named where they begin')
+      t.match(program, '// build/lib/cli/program.js', 'files are named where they begin')
       t.notMatch(program, '// build/lib/lab/', 'no laboratory')
       looksAtCompiled(t, join(folder, 'app/build/lib/cli'))
       for (const mode of ['nftables', 'iptables', 'userspace']) {

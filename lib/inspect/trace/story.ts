@@ -1,6 +1,13 @@
 import { hostPort } from '../../state/ip.js'
 import { printable } from '../../state/names.js'
 import type { TracedPacket, TraceEvent } from './events.js'
+import { iptablesPlanner, offlineFacts } from '../../modes/iptables/plan.js'
+import { iptablesSettings } from '../../modes/iptables/settings.js'
+import { nftablesPlanner } from '../../modes/nftables/plan.js'
+import { nftablesSettings } from '../../modes/nftables/settings.js'
+import { ownerText } from '../../modes/difference.js'
+import type { DesiredState } from '../../state/desired-state.js'
+import type { Config, ModeName } from '../../config/config.js'
 
 /** One rule that a real packet met. */
 interface TracedHop {
@@ -26,7 +33,7 @@ export interface TraceStory {
 }
 
 /** The service port that a chain belongs to; empty where that is unknown. */
-export type OwnerOfChain = (chain: string) => string
+type OwnerOfChain = (chain: string) => string
 
 interface StoryContext {
   readonly target: { readonly ip: string; readonly port: number }
@@ -151,4 +158,34 @@ export function storyText(story: TraceStory, afterwards: readonly string[]): str
     rejected: 'refused: the sender is told at once',
   }
   return [...lines, '', `So it was ${ending[end]}.`, ...afterwards, ''].join('\n')
+}
+
+/** The owner of each chain, in modes where service ports have their own chains. */
+export function chainOwners(
+  mode: ModeName,
+  states: readonly DesiredState[],
+  config: Config,
+): OwnerOfChain {
+  const owners = new Map<string, string>()
+  for (const state of states) {
+    if (mode === 'iptables') {
+      const plan = iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts })(state)
+      for (const { key, chains } of plan.services.values()) {
+        for (const { chain } of chains) owners.set(chain, ownerText(key))
+      }
+    } else if (mode === 'nftables' || mode === 'ebpf') {
+      for (const [key, { chains }] of nftablesPlanner(nftablesSettings(config))(state).parts) {
+        for (const { name } of chains) owners.set(name, ownerText(key))
+      }
+    }
+  }
+  return (chain) => owners.get(chain) ?? ownerInName(chain)
+}
+
+/** Chains of nftables mode carry the name: `service-SUSTUHLJ-default/web/tcp/http`. */
+export function ownerInName(chain: string): string {
+  const found = /^[a-z]+-[A-Z2-7]{8}-([^/]+)\/([^/]+)\/(?:tcp|udp|sctp)\/([^/_]*)/.exec(chain)
+  if (!found) return ''
+  const [, namespace = '', name = '', port = ''] = found
+  return `${namespace}/${name}${port === '' ? '' : `:${port}`}`
 }

@@ -1,4 +1,4 @@
-import { parsePortRange } from '../../config/addresses.js'
+import { parsePortRange } from '../../state/ip.js'
 import type { Config } from '../../config/config.js'
 
 /** The part of the configuration that this mode reads. */

@@ -2,7 +2,7 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import type { IncomingMessage } from 'node:http'
 import { ConfigError, messageOf } from '../../errors.js'
-import type { HostPort } from '../../config/addresses.js'
+import type { HostPort } from '../../state/ip.js'
 import type { PageAccess, Refusal } from '../server.js'
 
 export interface DashboardFiles {

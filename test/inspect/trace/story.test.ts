@@ -1,8 +1,7 @@
 import t from 'tap'
-import { ownerInName } from '../../../lib/inspect/trace/chain-owners.js'
 import { parseTraceLine, type TraceEvent } from '../../../lib/inspect/trace/events.js'
 import { socketStories } from '../../../lib/inspect/trace/socket-stories.js'
-import { storyOf, storyText } from '../../../lib/inspect/trace/story.js'
+import { storyOf, storyText, ownerInName } from '../../../lib/inspect/trace/story.js'
 
 const packet = (daddr: string, dport: number) =>
   `packet: iif "cbr0" oif "eth0" ip saddr 10.244.1.10 ip daddr ${daddr} ip ttl 64 tcp sport 4000 tcp dport ${dport} tcp flags == syn`

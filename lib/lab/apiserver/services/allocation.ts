@@ -6,8 +6,8 @@ import {
   parseIp,
   type Cidr,
   type IpFamily,
+  type PortRange,
 } from '../../../state/ip.js'
-import type { PortRange } from '../../../config/addresses.js'
 import { listAt, numberAt, textsAt } from '../json.js'
 import type { KubeObject } from '../object.js'
 import { keyOf, type VersionedStore } from '../store.js'
