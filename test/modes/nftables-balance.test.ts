@@ -3,7 +3,7 @@ import { nftablesRuleset } from '../../lib/inspect/explain/rulesets.js'
 import { walkNftables } from '../../lib/inspect/explain/nftables-walk.js'
 import { nftablesPlanner } from '../../lib/modes/nftables/plan.js'
 import { renderChanges, renderPlan } from '../../lib/modes/nftables/render.js'
-import { maglevPlaces } from '../../lib/modes/maglev.js'
+import { maglevPlaces } from '../../lib/modes/shares.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 import { service, state, states, testSettings, type ServiceSpec } from '../support/states.js'
 

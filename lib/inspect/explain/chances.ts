@@ -1,6 +1,5 @@
 import { sourceBucket } from '../../kernel/jenkins-hash.js'
-import { maglevPlaces, maglevTable } from '../../modes/maglev.js'
-import { drawable, firstOf } from '../../modes/weighted.js'
+import { drawable, firstOf, maglevPlaces, maglevTable } from '../../modes/shares.js'
 import type { Balance } from '../../state/balance.js'
 
 interface Choosable {

@@ -1,7 +1,7 @@
 import { isProxyMode, type Config, type ModeName } from '../../config/config.js'
 import { schedulerOf, weightsOf } from '../../modes/ipvs/service-part.js'
 import { ipvsSettings } from '../../modes/ipvs/settings.js'
-import { firstOf, weightsFor } from '../../modes/weighted.js'
+import { firstOf, weightsFor } from '../../modes/shares.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
 
 /** Who chooses among the endpoints. */

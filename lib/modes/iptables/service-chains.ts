@@ -8,7 +8,7 @@ import {
   seenRecently,
   sourceIn,
 } from '../../kernel/iptables.js'
-import { drawable, firstOf } from '../weighted.js'
+import { drawable, firstOf } from '../shares.js'
 import { chains, endpointChainName, type ServiceChainNames } from './names.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
 import { podSources, type PortWords } from './port-words.js'

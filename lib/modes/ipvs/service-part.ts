@@ -10,7 +10,7 @@ import {
   type SetName,
   weightless,
 } from './names.js'
-import { weightsFor } from '../weighted.js'
+import { weightsFor } from '../shares.js'
 import { resourceId, type RealServer, type Resource } from './resource.js'
 import type { ServicePart, VirtualServer } from './resource.js'
 

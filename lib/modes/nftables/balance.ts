@@ -8,8 +8,7 @@ import type {
   Statement,
 } from '../../kernel/nftables/model.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
-import { maglevTable } from '../maglev.js'
-import { firstOf, weightedPlaces } from '../weighted.js'
+import { firstOf, weightedPlaces, maglevTable } from '../shares.js'
 import { goTo, jumpTo, verdictRule } from './base-rules.js'
 import {
   choiceChain,

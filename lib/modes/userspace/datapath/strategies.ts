@@ -1,6 +1,5 @@
 import { sourceBucket } from '../../../kernel/jenkins-hash.js'
-import { maglevPlaces, maglevTable } from '../../maglev.js'
-import { drawable, firstOf } from '../../weighted.js'
+import { drawable, firstOf, maglevPlaces, maglevTable } from '../../shares.js'
 import type { Balance } from '../../../state/balance.js'
 import type { Target } from './data-path.js'
 
