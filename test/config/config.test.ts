@@ -1,7 +1,6 @@
 import t from 'tap'
 import type { LoadedConfig } from '../../lib/config/load.js'
 import { configWith, defaultConfig, loadConfig } from '../../lib/config/load.js'
-import { isEnabled } from '../../lib/config/feature-gates.js'
 import {
   durationKind,
   floatKind,
@@ -28,7 +27,7 @@ import { nftablesSettings } from '../../lib/modes/nftables/settings.js'
 import { userspaceSettings } from '../../lib/modes/userspace/settings.js'
 import { configObject, configYaml } from '../../lib/config/write.js'
 import { startWarnings } from '../../lib/config/start-check.js'
-import type { ModeName } from '../../lib/config/config.js'
+import { type ModeName, isEnabled } from '../../lib/config/config.js'
 import { type IpFamily, parseHostPort, parsePortRange } from '../../lib/state/ip.js'
 import { ConfigError } from '../../lib/errors.js'
 

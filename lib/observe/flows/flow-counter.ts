@@ -2,7 +2,7 @@ import type { FlowCounters, FlowMessage } from '../../kernel/flow-message.js'
 import type { FlowReader } from '../../kernel/flow-events.js'
 import type { Protocol } from '../../state/names.js'
 import { addTo, EndpointCounts, type CountedService } from './endpoint-counts.js'
-import { outcomeOf, type FlowLine } from './line.js'
+import { outcomeOf, type FlowLine, type Sampler } from './line.js'
 import { ServiceTable } from './service-table.js'
 import type {
   CarriedGrowth,
@@ -15,7 +15,6 @@ import type {
 } from './messages.js'
 import type { Refusal } from './refusals.js'
 import { RecentIds } from './recent-ids.js'
-import type { Sampler } from './sampler.js'
 import type { SavedCounts } from './saved-counts.js'
 
 interface FlowCounterOptions {

@@ -3,10 +3,9 @@ import type { DesiredState } from '../../state/desired-state.js'
 import { aborted } from '../../async.js'
 import { FlowLog } from './flow-log.js'
 import { FlowThread, type FlowReport } from './flow-thread.js'
-import type { FlowLine } from './line.js'
+import { type FlowLine, Sampler } from './line.js'
 import type { FlowNumbers } from './messages.js'
 import { LastingMeter } from './lasting-meter.js'
-import { Sampler } from './sampler.js'
 import { ServedPorts } from './served-ports.js'
 
 interface FlowsOptions {

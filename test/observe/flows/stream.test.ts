@@ -2,9 +2,8 @@ import t from 'tap'
 import { FlowLog } from '../../../lib/observe/flows/flow-log.js'
 import { flowsAnswer } from '../../../lib/observe/flows/answer.js'
 import { RecentIds } from '../../../lib/observe/flows/recent-ids.js'
-import { Sampler } from '../../../lib/observe/flows/sampler.js'
 import { flowText } from '../../../lib/observe/flows/text.js'
-import type { FlowLine } from '../../../lib/observe/flows/line.js'
+import { type FlowLine, Sampler } from '../../../lib/observe/flows/line.js'
 
 const line = (more: Partial<FlowLine> = {}): FlowLine => ({
   ...{ at: 0, event: 'opened', verdict: 'forwarded', why: '', protocol: 'TCP' },
