@@ -30,8 +30,7 @@ const scripts = [
   ...[
     'traffic-panel',
     'flows-panel',
-    'rules-panel',
-    'timeline-panel',
+    'change-panel',
     'lessons-panel',
     'compare-panel',
     'chapters',
