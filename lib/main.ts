@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /** Everything in this package: what a node runs, and the laboratory. */
-import { setUpEngine } from './daemon/engine.js'
+import { setUpEngine } from './engine.js'
 
 setUpEngine()
 const { runCommandLine } = await import('./cli/program.js')

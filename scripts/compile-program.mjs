@@ -4,7 +4,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setFlagsFromString } from 'node:v8'
 import { compiledFile, compileProgram } from '../build/lib/cli/one-file.js'
-import { setUpEngine } from '../build/lib/daemon/engine.js'
+import { setUpEngine } from '../build/lib/engine.js'
 
 const [folder] = process.argv.slice(2)
 // V8 accepts only code that was compiled with the same flags.

@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize, relative, sep } from 'node:path'
 
 /** Small files that any room may import. */
-const everywhere = ['errors.ts', 'async.ts', 'platform.ts', 'yaml-levels.ts']
+const everywhere = ['errors.ts', 'async.ts', 'engine.ts', 'platform.ts', 'yaml-levels.ts']
 
 /** `imports` names rooms, or single files of a room where that is all that is needed. */
 export const rooms = {

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /** The program on a node: the proxy, and the commands about it. */
-import { setUpEngine } from '../daemon/engine.js'
+import { setUpEngine } from '../engine.js'
 
 setUpEngine()
 const { runCommandLine } = await import('./program.js')

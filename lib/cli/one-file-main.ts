@@ -2,7 +2,7 @@
 /** The program of main.ts as one file for nodes, which scripts/bundle.mjs makes. */
 import { dirname } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { setUpEngine } from '../daemon/engine.js'
+import { setUpEngine } from '../engine.js'
 import { loadProgram } from './one-file.js'
 
 setUpEngine()

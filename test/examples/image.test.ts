@@ -216,7 +216,7 @@ function looksAtCompiled(t: Test, programs: string): void {
   const script = `
     import { readFileSync } from 'node:fs'
     import { compileProgram } from '${lib}/cli/one-file.js'
-    import { setUpEngine } from '${lib}/daemon/engine.js'
+    import { setUpEngine } from '${lib}/engine.js'
     setUpEngine()
     const compiled = readFileSync('${compiled}')
     console.log(compileProgram('${programs}', compiled).cachedDataRejected)`

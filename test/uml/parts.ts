@@ -1,5 +1,5 @@
 import { fileURLToPath } from 'node:url'
-import { flagsToOptimizeLater } from '../../lib/daemon/engine.js'
+import { flagsToOptimizeLater } from '../../lib/engine.js'
 import { quoted } from '../support/guest.js'
 import { program } from '../support/program.js'
 import { umlPatience } from '../support/uml.js'

@@ -1,5 +1,6 @@
 /** The thread that reads connections from the kernel. Messages tell it what the Services are. */
 import { parentPort, workerData } from 'node:worker_threads'
+import { setUpEngine } from '../../engine.js'
 import { messageOf } from '../../errors.js'
 import { ipFamilies } from '../../state/ip.js'
 import { FlowEvents } from '../../kernel/flow-events.js'
@@ -10,6 +11,8 @@ import { Refusals } from './refusals.js'
 import type { FlowThreadSettings, FromFlowThread, ToFlowThread } from './messages.js'
 import { loadCounts, saveCounts, type SavedCounts } from './saved-counts.js'
 import { SharedCounts } from './shared-counts.js'
+
+setUpEngine()
 
 /** The pause between two looks, so that a burst of connections is read in one look. */
 const lookEveryMs = 50

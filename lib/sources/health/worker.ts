@@ -2,6 +2,7 @@
  * The thread that checks endpoints. Messages tell it what to check; it reports what has changed.
  */
 import { parentPort } from 'node:worker_threads'
+import { setUpEngine } from '../../engine.js'
 import { PolledProbes } from './polled-probes.js'
 import { probe } from './probe.js'
 import { mostAtATime, Schedule } from './schedule.js'
@@ -9,6 +10,8 @@ import { Turns, turnMs } from './turns.js'
 import type { CheckReport, CheckTarget, TargetChanges, Turn } from './messages.js'
 import type { Libc } from '../../kernel/sockets/libc.js'
 import type { Outcome } from './outcome.js'
+
+setUpEngine()
 
 /** Endpoints that fail together, such as those of a dead node, are reported together. */
 const tellAfterMs = 20

@@ -1,5 +1,6 @@
 /** A thread that copies bytes. It has one data path, and messages tell it what to listen on. */
 import { parentPort, workerData } from 'node:worker_threads'
+import { setUpEngine } from '../../../engine.js'
 import { messageOf } from '../../../errors.js'
 import { createDataPath } from '../datapath/create-data-path.js'
 import type { AccessEntry, DataPath } from '../datapath/data-path.js'
@@ -7,6 +8,8 @@ import { DescriptorBudget } from '../datapath/descriptors.js'
 import { OwnFrontends } from '../datapath/own-frontends.js'
 import { SourceKeeper } from '../datapath/source-keeper.js'
 import type { OpenFailure, ToWorker, WorkerAnswer, WorkerReport, WorkerData } from './messages.js'
+
+setUpEngine()
 
 const countsEveryMs = 1000
 const accessLogEveryMs = 100
