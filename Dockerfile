@@ -1,5 +1,5 @@
 # Build: everything. Image: only what runs, assembled by scripts/rootfs, which a test runs as well.
-FROM node:20.20.2-bookworm-slim AS build
+FROM node:24.21.0-bookworm-slim AS build
 RUN apt-get update \
  && apt-get install -y --no-install-recommends iptables nftables ipset kmod \
  && rm -rf /var/lib/apt/lists/*

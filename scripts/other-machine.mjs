@@ -5,7 +5,8 @@ import { homedir, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { run } from '../build/test/support/debian-packages.js'
 
-export const nodeVersion = '20.20.2'
+/** The Node of the image. */
+export const nodeVersion = /^FROM node:([\d.]+)/m.exec(readFileSync('Dockerfile', 'utf8'))[1]
 export const koffiVersion = JSON.parse(
   readFileSync('node_modules/koffi/package.json', 'utf8'),
 ).version
