@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { createSecureContext, type SecureContextOptions } from 'node:tls'
 import { ConfigError, messageOf, SourceError } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
+import { ExecPlugin } from './exec-plugin.js'
 import { readKubeconfig, type AccessSpec, type TextOrFile } from './kubeconfig-file.js'
 
 interface AccessOptions {
@@ -29,7 +30,7 @@ export async function openCluster(
 ): Promise<ClusterAccess> {
   const { kubeconfig, master } = options
   if (kubeconfig === '') {
-    return new FileAccess(master === '' ? inClusterSpec(deps.env) : bareSpec(master), deps.now)
+    return new PlainAccess(master === '' ? inClusterSpec(deps.env) : bareSpec(master), deps.now)
   }
   // The configuration of kubeadm names a kubeconfig that only kube-proxy's own pod has.
   if (deps.env['KUBERNETES_SERVICE_HOST'] !== undefined && !existsSync(kubeconfig)) {
@@ -40,10 +41,11 @@ export async function openCluster(
   }
   const { spec, needsLibrary } = readKubeconfig(kubeconfig)
   const server = master === '' ? spec.server : serverUrl(master)
-  if (!needsLibrary) return new FileAccess({ ...spec, server }, deps.now)
-  // The library costs 77 MB and 0.4 s. It is loaded only for exec, OIDC and proxies.
+  const plain = new PlainAccess({ ...spec, server }, deps.now)
+  if (!needsLibrary) return plain
+  // The library costs 77 MB and 0.4 s. It is loaded only for OIDC and proxies.
   const { libraryAccess } = await import('./library-access.js')
-  return libraryAccess(kubeconfig, server, spec.impersonation)
+  return libraryAccess(kubeconfig, plain)
 }
 
 function bareSpec(master: string): AccessSpec {
@@ -56,6 +58,7 @@ function bareSpec(master: string): AccessSpec {
     key: undefined,
     token: undefined,
     basicAuth: undefined,
+    exec: undefined,
     impersonation: {},
   }
 }
@@ -85,30 +88,39 @@ function serverUrl(master: string): string {
   return text
 }
 
-/** Credentials from texts and files. */
-class FileAccess implements ClusterAccess {
+/** Credentials from texts, files and a program. */
+class PlainAccess implements ClusterAccess {
   readonly server: string
   readonly #spec: AccessSpec
   readonly #now: () => number
+  readonly #plugin: ExecPlugin | undefined
   #read: { readonly at: number; readonly credentials: Promise<Credentials> } | undefined
 
   constructor(spec: AccessSpec, now: () => number) {
     this.server = spec.server
     this.#spec = spec
     this.#now = now
+    this.#plugin = spec.exec && new ExecPlugin(spec.exec)
   }
 
-  credentials(): Promise<Credentials> {
+  async credentials(): Promise<Credentials> {
+    const read = await this.#files()
+    const given = await this.#plugin?.credentials()
+    return { ...read, ...given, headers: { ...read.headers, ...given?.headers } }
+  }
+
+  #files(): Promise<Credentials> {
     if (this.#read === undefined || this.#now() - this.#read.at >= rereadMs) {
       this.#read = { at: this.#now(), credentials: readCredentials(this.#spec) }
       // A file that cannot be read now may exist soon, so the failure is not kept.
-      this.#read.credentials.catch(() => this.forget())
+      this.#read.credentials.catch(() => (this.#read = undefined))
     }
     return this.#read.credentials
   }
 
   forget(): void {
     this.#read = undefined
+    this.#plugin?.forget()
   }
 }
 

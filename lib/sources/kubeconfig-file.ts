@@ -1,15 +1,16 @@
 import { readFileSync } from 'node:fs'
-import { dirname, resolve } from 'node:path'
+import { dirname, resolve, sep } from 'node:path'
 import { parse } from 'yaml'
 import { ConfigError, messageOf } from '../errors.js'
 import { tooDeep } from '../yaml-levels.js'
+import type { ExecSpec } from './exec-plugin.js'
 import { impersonation, type Headers } from './impersonation.js'
-import { asArray, asObject, asString, show, type Json } from '../state/json.js'
+import { asArray, asObject, asString, show, strings, type Json } from '../state/json.js'
 
 /** A secret or certificate: as text, or in a file that is read again because it may change. */
 export type TextOrFile = { readonly text: string } | { readonly file: string }
 
-/** How to reach the current cluster of a kubeconfig without a helper program. */
+/** How to reach the current cluster of a kubeconfig without the client library. */
 export interface AccessSpec {
   readonly server: string
   readonly isInsecure: boolean
@@ -19,13 +20,15 @@ export interface AccessSpec {
   readonly key: TextOrFile | undefined
   readonly token: TextOrFile | undefined
   readonly basicAuth: string | undefined
+  /** A program that gives more credentials. */
+  readonly exec: ExecSpec | undefined
   /** To act as another user. */
   readonly impersonation: Headers
 }
 
 interface Kubeconfig {
   readonly spec: AccessSpec
-  /** The user needs a program (`exec`, `auth-provider`), or the cluster is behind a proxy. */
+  /** The user has an `auth-provider`, or the cluster is behind a proxy. */
   readonly needsLibrary: boolean
 }
 
@@ -48,6 +51,7 @@ export function readKubeconfig(path: string): Kubeconfig {
   }
   const directory = dirname(path)
   const username = asString(user['username'])
+  const where = `read kubeconfig ${path}: user ${show(userName)}`
   return {
     spec: {
       server,
@@ -59,12 +63,11 @@ export function readKubeconfig(path: string): Kubeconfig {
       token: tokenOf(user, directory),
       basicAuth:
         username === undefined ? undefined : `${username}:${asString(user['password']) ?? ''}`,
-      impersonation: impersonation(user, `read kubeconfig ${path}: user ${show(userName)}`),
+      exec: execOf(asObject(user['exec']), directory, where),
+      impersonation: impersonation(user, where),
     },
     needsLibrary:
-      user['exec'] !== undefined ||
-      user['auth-provider'] !== undefined ||
-      asString(cluster['proxy-url']) !== undefined,
+      user['auth-provider'] !== undefined || asString(cluster['proxy-url']) !== undefined,
   }
 }
 
@@ -110,4 +113,20 @@ function tokenOf(user: Json, directory: string): TextOrFile | undefined {
   if (file !== undefined && file !== '') return { file: resolve(directory, file) }
   const text = asString(user['token'])
   return text === undefined || text === '' ? undefined : { text }
+}
+
+/** A command that is a path is relative to the kubeconfig, as in other clients. */
+function execOf(exec: Json | undefined, directory: string, where: string): ExecSpec | undefined {
+  if (exec === undefined) return undefined
+  const command = asString(exec['command']) ?? ''
+  if (command === '') throw new ConfigError(`${where}: exec has no command`)
+  const variables = (asArray(exec['env']) ?? []).map(asObject)
+  return {
+    apiVersion: asString(exec['apiVersion']) ?? 'client.authentication.k8s.io/v1',
+    command: command.includes(sep) ? resolve(directory, command) : command,
+    args: strings(exec['args']),
+    env: Object.fromEntries(
+      variables.map((item) => [asString(item?.['name']) ?? '', asString(item?.['value']) ?? '']),
+    ),
+  }
 }

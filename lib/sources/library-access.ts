@@ -2,50 +2,42 @@ import type { RequestOptions } from 'node:https'
 import { KubeConfig } from '@kubernetes/client-node'
 import { ConfigError, messageOf, SourceError } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
-import type { Headers } from './impersonation.js'
 
 /** A proxy that has not connected to the server after this time loses its connection. */
 const longestConnectMs = 30_000
 
 /**
- * Access by the official client library, which runs exec plugins and refreshes OIDC tokens. It
- * knows no groups of another user, so all headers to act as another user are given to it.
+ * Adds what the official client library knows to credentials that need no library: ways through
+ * proxies, and tokens of an `auth-provider`.
  */
-export function libraryAccess(
-  kubeconfig: string,
-  server: string,
-  impersonation: Headers,
-): ClusterAccess {
+export function libraryAccess(kubeconfig: string, plain: ClusterAccess): ClusterAccess {
+  const { server } = plain
   let config = load(kubeconfig, server)
   let asking: Promise<Credentials> | undefined
   const ask = async (): Promise<Credentials> => {
-    const options: RequestOptions = { timeout: longestConnectMs }
+    const credentials = await plain.credentials()
+    const options: RequestOptions = { ...credentials, headers: {}, timeout: longestConnectMs }
     try {
       await config.applyToHTTPSOptions(options)
-      const hasPlugin = Boolean(config.getCurrentUser()?.exec)
-      if (hasPlugin && options.cert === undefined && !('Authorization' in textHeaders(options))) {
-        throw new Error('the exec plugin gave neither a token nor a certificate')
-      }
     } catch (cause) {
-      // The library keeps what a plugin printed, also when it cannot use it.
       forget()
-      const why = messageOf(cause).trim() || 'the exec plugin failed and gave no reason'
-      throw new SourceError(`get credentials for ${server}: ${why}`, { cause })
+      throw new SourceError(`get credentials for ${server}: ${messageOf(cause)}`, { cause })
     }
-    return { ...options, headers: { ...textHeaders(options), ...impersonation } }
+    return { ...options, headers: { ...credentials.headers, ...textHeaders(options) } }
   }
   const forget = () => {
+    plain.forget()
     // A new instance has no cached tokens and reads the kubeconfig again.
     config = load(kubeconfig, server)
   }
   return {
     server,
-    // All requests wait for the same plugin, so one that hangs is not started again and again.
     credentials: () => (asking ??= ask().finally(() => (asking = undefined))),
     forget,
   }
 }
 
+/** The library sees of cluster and user only what it is needed for. */
 function load(kubeconfig: string, server: string): KubeConfig {
   const config = new KubeConfig()
   try {
@@ -53,13 +45,17 @@ function load(kubeconfig: string, server: string): KubeConfig {
   } catch (cause) {
     throw new ConfigError(`read kubeconfig ${kubeconfig}: ${messageOf(cause)}`, { cause })
   }
-  const current = config.getCurrentCluster()
-  config.clusters = config.clusters.map((cluster) =>
-    cluster === current
-      ? // The library accepts plain HTTP only with skipTLSVerify.
-        { ...cluster, server, skipTLSVerify: cluster.skipTLSVerify || server.startsWith('http:') }
-      : cluster,
-  )
+  config.clusters = config.clusters.map(({ name, proxyUrl, skipTLSVerify }) => ({
+    name,
+    server,
+    // The library accepts plain HTTP only with skipTLSVerify.
+    skipTLSVerify: skipTLSVerify || server.startsWith('http:'),
+    ...(proxyUrl === undefined ? {} : { proxyUrl }),
+  }))
+  config.users = config.users.map(({ name, authProvider }) => ({
+    name,
+    authProvider: authProvider as unknown,
+  }))
   return config
 }
 

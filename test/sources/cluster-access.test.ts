@@ -1,13 +1,13 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
-import { createServer as createTcpServer, type AddressInfo } from 'node:net'
+import { connect, createServer as createTcpServer, type AddressInfo, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import t, { type Test } from 'tap'
 import { stringify } from 'yaml'
-import { ConfigError, SourceError } from '../../lib/errors.js'
+import { ConfigError, messageOf, SourceError } from '../../lib/errors.js'
 import { selfSigned } from '../../lib/lab/apiserver/certificate.js'
 import { createApiServer } from '../../lib/lab/apiserver/server.js'
 import { ApiClient, readJson } from '../../lib/sources/api-client.js'
@@ -292,6 +292,50 @@ void t.test('an exec plugin gives the token, and runs again after a refusal', as
   t.equal(await get(), 200)
 })
 
+void t.test('what an exec plugin gave is kept until its end or a refusal', async (t) => {
+  const directory = await folder(t)
+  let valid = 'good'
+  const { server, ask } = await serve(t, { accepts: (token) => token === valid })
+  const [plugin, runs] = [join(directory, 'plugin'), join(directory, 'runs')]
+  const client = async (status: object) => {
+    const answer = JSON.stringify({ status })
+    await writeFile(plugin, `#!/bin/sh\necho "$KUBERNETES_EXEC_INFO" >>${runs}\necho '${answer}'\n`)
+    await writeFile(runs, '')
+    await chmod(plugin, 0o755)
+    const exec = { apiVersion: 'client.authentication.k8s.io/v1beta1', command: './plugin' }
+    const path = await kubeconfig(directory, { server }, { exec })
+    const access = await openCluster({ kubeconfig: path, master: '' })
+    return new ApiClient(access, 'test')
+  }
+  const started = () => readFileSync(runs, 'utf8').trim().split('\n')
+  const forever = await client({ token: 'good' })
+  for (let number = 0; number < 3; number++) t.ok((await ask(forever)).ok)
+  t.same(
+    started().map((text) => JSON.parse(text) as unknown),
+    [
+      {
+        apiVersion: 'client.authentication.k8s.io/v1beta1',
+        kind: 'ExecCredential',
+        spec: { interactive: false },
+      },
+    ],
+  )
+  valid = 'other'
+  t.notOk((await ask(forever)).ok)
+  t.notOk((await ask(forever)).ok)
+  t.equal(started().length, 2, 'the refused token was not kept')
+  valid = 'good'
+  for (const [expirationTimestamp, count] of [
+    ['2999-01-01T00:00:00Z', 1],
+    ['2020-01-01T00:00:00Z', 3],
+    ['soon', 3],
+  ] as const) {
+    const limited = await client({ token: 'good', expirationTimestamp })
+    for (let number = 0; number < 3; number++) t.ok((await ask(limited)).ok)
+    t.equal(started().length, count, expirationTimestamp)
+  }
+})
+
 void t.test('an exec plugin that gave nothing usable runs again', async (t) => {
   const directory = await folder(t)
   const { server, ask } = await serve(t, { accepts: (token) => token === 'good' })
@@ -299,28 +343,32 @@ void t.test('an exec plugin that gave nothing usable runs again', async (t) => {
   await writeFile(plugin, '')
   await chmod(plugin, 0o755)
   const prints = (text: string) => writeFile(plugin, `#!/bin/sh\n${text}\n`)
-  const exec = { apiVersion: 'client.authentication.k8s.io/v1', command: plugin }
+  const exec = { apiVersion: 'client.authentication.k8s.io/v1', command: plugin, args: ['secret'] }
   const path = await kubeconfig(directory, { server }, { exec })
   const client = new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test')
-  const expirationTimestamp = '2999-01-01T00:00:00Z'
+  const pair = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
+  const status = (fields: object) => `printf %s '${JSON.stringify({ status: fields })}'`
   for (const [bad, why] of [
-    ['echo "{}"', /get credentials for http:.*: Cannot read/],
-    [`echo '{"status":null}'`, /get credentials for http:.*: Cannot read/],
-    ['echo null', /get credentials for http:.*: the exec plugin gave neither/],
-    [
-      `echo '${JSON.stringify({ status: { expirationTimestamp } })}'`,
-      /get credentials for http:.*: the exec plugin gave neither a token nor a certificate$/,
-    ],
-    ['echo hello', /get credentials for http:[^]*not valid JSON/],
-    ['exit 1', /get credentials for http:.*: the exec plugin failed and gave no reason$/],
-    ['echo no network >&2; exit 1', /get credentials for http:.*: no network$/],
+    ['echo "{}"', /no ExecCredential with a status; run it by hand/],
+    [`echo '{"status":null}'`, /no ExecCredential with a status/],
+    ['echo secret', /no ExecCredential with a status/],
+    [status({ expirationTimestamp: '2999-01-01T00:00:00Z' }), /neither a token nor a certificate/],
+    [status({ clientCertificateData: pair.certificate }), /neither a token nor a certificate/],
+    [status({ clientCertificateData: 'secret', clientKeyData: pair.key }), /no start line/i],
+    ['exit 1', /exit code 1, and it gave no reason$/],
+    ['kill -9 $$', /signal SIGKILL, and it gave no reason$/],
+    ['echo no network >&2; exit 1', /no network$/],
+    ['read answer || { echo nobody answers >&2; exit 1; }', /nobody answers$/],
   ] as const) {
     await prints(bad)
-    await t.rejects(ask(client), why)
-    await t.rejects(ask(client), SourceError)
-    await prints(`echo '{"status":{"token":"good"}}'`)
-    t.ok((await ask(client)).ok, bad)
+    const error = await ask(client).catch((cause: unknown) => cause)
+    t.type(error, SourceError)
+    t.match(messageOf(error), why)
+    t.ok(messageOf(error).startsWith(`run the exec plugin ${plugin}: `), messageOf(error))
+    t.notMatch(messageOf(error), /secret/)
   }
+  await prints(status({ token: 'good' }))
+  t.ok((await ask(client)).ok, 'no failure was kept')
 })
 
 void t.test('an exec plugin that hangs holds up neither requests nor the end', async (t) => {
@@ -365,6 +413,33 @@ void t.test('a proxy that hangs holds up neither requests nor the end', async (t
   await until(() => asked === 2)
   stop.abort()
   await waiting
+})
+
+void t.test('behind a proxy all credentials are sent that are sent without one', async (t) => {
+  const directory = await folder(t)
+  const tls = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
+  const { server, ask } = await serve(t, { tls, accepts: (token) => token === 'good' })
+  const proxy = createServer().on('connect', (_request, near: Socket) => {
+    const far = connect(Number(new URL(server).port), '127.0.0.1')
+    for (const socket of [near, far]) socket.on('error', () => undefined)
+    near.write('HTTP/1.1 200 OK\r\n\r\n')
+    near.pipe(far).pipe(near)
+  })
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => proxy.close().closeAllConnections())
+  const cluster = {
+    server,
+    'proxy-url': `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`,
+    'certificate-authority': 'ca',
+  }
+  await writeFile(join(directory, 'ca'), tls.certificate)
+  await writeFile(join(directory, 'token'), 'good\n')
+  const plugin = { command: 'echo', args: ['{"status":{"token":"good"}}'] }
+  for (const user of [{ token: 'good' }, { tokenFile: 'token' }, { exec: plugin }]) {
+    const path = await kubeconfig(directory, cluster, user)
+    const client = new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test')
+    t.ok((await ask(client)).ok, Object.keys(user).join())
+  }
 })
 
 void t.test('TLS: only the certificate authority of the kubeconfig is trusted', async (t) => {
