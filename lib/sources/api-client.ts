@@ -15,6 +15,8 @@ export interface Credentials extends TlsRequestOptions {
 /** One API server, and the credentials for it. */
 export interface ClusterAccess {
   readonly server: string
+  /** Where the trusted certificate authority is, for errors; undefined: nobody named one. */
+  readonly authority: string | undefined
   credentials(): Promise<Credentials>
   /** The credentials were refused, or fit no TLS. They are read again for the next request. */
   forget(): void
@@ -68,6 +70,10 @@ export const longestSignOfLifeMs = 15_000
  * again after a second. Node gives up after 250 ms, which is less than some ways are long.
  */
 const longestConnectMs = 2000
+
+/** Codes of a certificate that no trusted authority has signed. */
+const untrustedServer =
+  /^(UNABLE_TO_(GET_ISSUER|VERIFY_LEAF)|SELF_SIGNED|DEPTH_ZERO|CERT_SIGNATURE_FAILURE|INVALID_CA)/
 
 type ConnectOptions = Pick<TcpSocketConnectOpts, 'autoSelectFamilyAttemptTimeout'>
 
@@ -169,7 +175,10 @@ export class ApiClient {
     } catch (error) {
       // The files may have been read in the middle of a rotation.
       if (isTlsError(error)) this.#access.forget()
-      throw error
+      if (!untrustedServer.test(codeOf(error))) throw error
+      const { authority = 'not given, so Node decides' } = this.#access
+      const text = `${messageOf(error)}; the trusted certificate authority is ${authority}`
+      throw new SourceError(text, { cause: error })
     }
   }
 
@@ -247,9 +256,15 @@ function urlOf(server: string, request: ApiRequest): URL {
 
 /** Whether this side or the server refused a certificate or key. Some codes have no prefix. */
 function isTlsError(error: unknown): boolean {
+  return /^(ERR_(OSSL|SSL|TLS)_|EPROTO$)|CERT|ISSUER|CRL|LEAF_SIGNATURE|^INVALID_CA$/.test(
+    codeOf(error),
+  )
+}
+
+/** The code of an error, or of what caused it; empty: none. */
+function codeOf(error: unknown): string {
   const { cause = error } = error instanceof SourceError ? error : {}
-  const code = cause instanceof Error && 'code' in cause ? String(cause.code) : ''
-  return /^(ERR_(OSSL|SSL|TLS)_|EPROTO$)|CERT|ISSUER|CRL|LEAF_SIGNATURE|^INVALID_CA$/.test(code)
+  return cause instanceof Error && 'code' in cause ? String(cause.code) : ''
 }
 
 /** When a name has several addresses and all refuse, the error has no message of its own. */

@@ -91,6 +91,7 @@ function serverUrl(master: string): string {
 /** Credentials from texts, files and a program. */
 class PlainAccess implements ClusterAccess {
   readonly server: string
+  readonly authority: string | undefined
   readonly #spec: AccessSpec
   readonly #now: () => number
   readonly #plugin: ExecPlugin | undefined
@@ -98,6 +99,7 @@ class PlainAccess implements ClusterAccess {
 
   constructor(spec: AccessSpec, now: () => number) {
     this.server = spec.server
+    this.authority = spec.authority && nameOf(spec.authority)
     this.#spec = spec
     this.#now = now
     this.#plugin = spec.exec && new ExecPlugin(spec.exec)
@@ -129,6 +131,12 @@ async function readCredentials(spec: AccessSpec): Promise<Credentials> {
     [spec.authority, spec.certificate, spec.key, spec.token].map(readTextOrFile),
   )
   if (cert !== undefined) checkPair(spec, { ca, cert, key })
+  if (token !== undefined && /[^ -~]/.test(token.trim())) {
+    const what = `the token ${nameOf(spec.token)}`
+    throw new SourceError(
+      `read credentials: ${what} has a line break, or another character that no token has`,
+    )
+  }
   const authorization =
     token !== undefined
       ? `Bearer ${token.trim()}`

@@ -11,7 +11,7 @@ const longestConnectMs = 30_000
  * proxies, and tokens of an `auth-provider`.
  */
 export function libraryAccess(kubeconfig: string, plain: ClusterAccess): ClusterAccess {
-  const { server } = plain
+  const { server, authority } = plain
   let config = load(kubeconfig, server)
   let asking: Promise<Credentials> | undefined
   const ask = async (): Promise<Credentials> => {
@@ -32,6 +32,7 @@ export function libraryAccess(kubeconfig: string, plain: ClusterAccess): Cluster
   }
   return {
     server,
+    authority,
     credentials: () => (asking ??= ask().finally(() => (asking = undefined))),
     forget,
   }

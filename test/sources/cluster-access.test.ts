@@ -206,6 +206,8 @@ void t.test('a file of credentials that is half written is named, and read again
   for (const [bad, why] of [
     [{ ca: '' }, /ca is empty/],
     [{ token: '\n' }, /token is empty/],
+    [{ token: 'one\ntwo\n' }, /the token .*token has a line break/],
+    [{ token: Buffer.from('one', 'utf16le').toString() }, /the token .*token has a line break/],
     [{ cert: '' }, /cert is empty/],
     [{ key: '' }, /key is empty/],
     [{ cert: good.cert.slice(0, 99) }, pair],
@@ -455,9 +457,13 @@ void t.test('TLS: only the certificate authority of the kubeconfig is trusted', 
   }
   t.ok(await get({ 'certificate-authority-data': base64(tls.certificate) }))
   t.ok(await get({ 'insecure-skip-tls-verify': true }))
-  await t.rejects(get({}), /self-signed certificate/)
+  await t.rejects(get({}), /self-signed certificate.* authority is not given, so Node decides$/)
   const other = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
-  await t.rejects(get({ 'certificate-authority-data': base64(other.certificate) }), SourceError)
+  const data = { 'certificate-authority-data': base64(other.certificate) }
+  await t.rejects(get(data), SourceError)
+  await t.rejects(get(data), /authority is in the kubeconfig$/)
+  await writeFile(join(directory, 'ca'), 'no certificate')
+  await t.rejects(get({ 'certificate-authority': 'ca' }), /self-signed .*authority is \/.*\/ca$/)
 })
 
 void t.test('TLS: what is read in the middle of a rotation is read again at once', async (t) => {

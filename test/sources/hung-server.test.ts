@@ -284,6 +284,7 @@ void t.test('a slow address of a name is not given up for one where nobody answe
     }
     const access = {
       server: `http://api.test:${port}`,
+      authority: undefined,
       credentials: () => Promise.resolve({ headers: {}, lookup }),
       forget: () => undefined,
     }
