@@ -4,7 +4,7 @@ import type { TcpSocketConnectOpts } from 'node:net'
 import { Bell, pause } from '../async.js'
 import { messageOf, SourceError } from '../errors.js'
 import type { Headers } from './impersonation.js'
-import { limitSilence, limitTotal, Silence, type SilenceLimits } from './silence.js'
+import { explainEnd, limitSilence, limitTotal, Silence, type SilenceLimits } from './silence.js'
 import { parseRetryAfter, passingStatuses } from './backoff.js'
 
 /** The headers and TLS options that a request needs besides its URL. */
@@ -235,6 +235,7 @@ export class ApiClient {
         answered.ring()
         // Without keep-alive a dead peer is noticed only when the kernel closes the connection.
         response.socket.setKeepAlive(true, 15_000)
+        explainEnd(response, what)
         const { idleTimeoutMs, askAfterMs = idleTimeoutMs } = request
         const ask = () => this.#signOfLife(askAfterMs, signal)
         limitSilence(response, what, { idleTimeoutMs, askAfterMs, ask })

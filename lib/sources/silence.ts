@@ -80,3 +80,15 @@ export function limitTotal(response: IncomingMessage, what: string, ms: number):
   const timer = setTimeout(() => response.destroy(late), ms)
   response.once('close', () => clearTimeout(timer))
 }
+
+/** Node says only "aborted" of a body whose connection ended, whatever the reason. */
+export function explainEnd(response: IncomingMessage, what: string): void {
+  const { socket } = response
+  const ended = () => {
+    if (response.complete) return
+    const why = socket.errored?.message ?? 'the connection was closed in the middle of the answer'
+    response.destroy(new SourceError(`${what}: ${why}`, { cause: socket.errored }))
+  }
+  socket.prependOnceListener('close', ended)
+  response.once('close', () => socket.off('close', ended))
+}

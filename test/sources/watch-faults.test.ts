@@ -125,6 +125,27 @@ void t.test('a redirect is told with its target', async (t) => {
   t.match(seen.failures[0], '307 Temporary Redirect to https://other:6443/, which is not followed')
 })
 
+void t.test(
+  'a connection that ends in the middle of a watch is told with the reason',
+  async (t) => {
+    const seen = await follow(t, {
+      list: () => listOf('5', 'a'),
+      watch(answer, _version, number) {
+        answer.write(event('ADDED', 'b', '6'))
+        if (number === 1) answer.socket?.resetAndDestroy()
+        if (number === 2) answer.socket?.destroySoon()
+      },
+    })
+    await until(() => seen.watches.length >= 3)
+    const what = /^GET http:\/\/127.0.0.1:\d+\/api\/v1\/services: /
+    t.match(seen.failures, [what, what])
+    t.match(
+      seen.failures.join('\n'),
+      /: read ECONNRESET\n.*: the connection was closed in the middle/,
+    )
+  },
+)
+
 void t.test('a server that returns with an older state is listed again', async (t) => {
   // The server accepts a watch from a future version and sends nothing, as the real one does.
   let isRestored = false
