@@ -14,6 +14,7 @@ import {
 import { clientLimit } from '../kernel/this-process.js'
 import { clientsMax } from '../observe/client-connections.js'
 import { freeStartMemory, memoryWatch } from './memory.js'
+import { ownServerWatch } from './own-server.js'
 import { loggedSink } from '../observe/object-observer.js'
 import { Metrics } from '../observe/metrics.js'
 import { Observation } from '../observe/observation.js'
@@ -25,7 +26,7 @@ import { together } from '../async.js'
 import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
 import type { FlowCounting } from './flow-counting.js'
-import type { Mode } from '../modes/mode.js'
+import type { Log, Mode } from '../modes/mode.js'
 import type { ObjectSink } from '../sources/source.js'
 import type { SyncListener } from '../sync/sync-round.js'
 import type { Config } from '../config/config.js'
@@ -66,7 +67,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     ...{ tracker, mode, requests, flows, allApplied },
     listeners: [
       observer,
-      memoryWatch({ mode: setup.mode, log, limit: process.constrainedMemory() }),
+      ...clusterWarnings(setup, log),
       observation,
       ...(config.dryRun ? [] : [checks, ...listenersOf(dashboard, counting)]),
     ],
@@ -94,6 +95,15 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   log.info({}, 'stopping')
   await mode.close()
   await Promise.all([counting?.end(), flows?.idle()])
+}
+
+/** What the Services of the cluster tell of the setup. */
+function clusterWarnings({ mode, objects, config }: Setup, log: Log): readonly SyncListener[] {
+  const server = config.dryRun ? undefined : objects.client?.server
+  return [
+    memoryWatch({ mode, log, limit: process.constrainedMemory() }),
+    ...(server === undefined ? [] : [ownServerWatch(server, log)]),
+  ]
 }
 
 /** A dry run changes nothing, and an open port is a change. The real proxy may hold the ports. */
