@@ -1,4 +1,5 @@
 import type { RequestOptions } from 'node:https'
+import { checkServerIdentity } from 'node:tls'
 import { KubeConfig } from '@kubernetes/client-node'
 import { ConfigError, messageOf, SourceError } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
@@ -16,7 +17,14 @@ export function libraryAccess(kubeconfig: string, plain: ClusterAccess): Cluster
   let asking: Promise<Credentials> | undefined
   const ask = async (): Promise<Credentials> => {
     const credentials = await plain.credentials()
-    const options: RequestOptions = { ...credentials, headers: {}, timeout: longestConnectMs }
+    const name = credentials.servername ?? new URL(server).hostname.replace(/^\[|\]$/g, '')
+    const options: RequestOptions = {
+      ...credentials,
+      headers: {},
+      timeout: longestConnectMs,
+      // By itself the way through SOCKS takes a server without a name for `localhost`.
+      checkServerIdentity: (_host, certificate) => checkServerIdentity(name, certificate),
+    }
     try {
       await config.applyToHTTPSOptions(options)
     } catch (cause) {

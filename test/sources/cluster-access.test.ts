@@ -444,6 +444,41 @@ void t.test('behind a proxy all credentials are sent that are sent without one',
   }
 })
 
+void t.test(
+  'TLS through SOCKS: the certificate must be for the address of the server',
+  async (t) => {
+    const directory = await folder(t)
+    const proxy = createTcpServer((near) => {
+      near
+        .on('error', () => undefined)
+        .once('data', () => {
+          near.write(Buffer.from([5, 0]))
+          near.once('data', (asked) => {
+            const far = connect(asked.readUInt16BE(8), '127.0.0.1').on('error', () => undefined)
+            near.write(Buffer.from([5, 0, 0, 1, 0, 0, 0, 0, 0, 0]))
+            near.pipe(far).pipe(near)
+          })
+        })
+    })
+    await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
+    t.teardown(() => proxy.close())
+    const proxyUrl = `socks5://127.0.0.1:${(proxy.address() as AddressInfo).port}`
+    for (const [host, isRight] of [
+      ['127.0.0.1', true],
+      ['localhost', false],
+    ] as const) {
+      const tls = selfSigned({ hosts: [host], now: Date.now(), validDays: 1 })
+      const { server, ask } = await serve(t, { tls })
+      const authority = { 'certificate-authority-data': base64(tls.certificate) }
+      const cluster = { server, 'proxy-url': proxyUrl, ...authority }
+      const path = await kubeconfig(directory, cluster, { token: 'any' })
+      const asking = ask(new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test'))
+      if (isRight) t.ok((await asking).ok)
+      else await t.rejects(asking, /does not match certificate's altnames/)
+    }
+  },
+)
+
 void t.test('TLS: only the certificate authority of the kubeconfig is trusted', async (t) => {
   const directory = await folder(t)
   const tls = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
