@@ -21,7 +21,8 @@ export function libraryAccess(kubeconfig: string, plain: ClusterAccess): Cluster
     const options: RequestOptions = {
       ...credentials,
       headers: {},
-      timeout: longestConnectMs,
+      // The agent for SOCKS has such a limit by itself, and takes this for the time of a connection.
+      ...(isSocks(config) ? {} : { timeout: longestConnectMs }),
       // By itself the way through SOCKS takes a server without a name for `localhost`.
       checkServerIdentity: (_host, certificate) => checkServerIdentity(name, certificate),
     }
@@ -66,6 +67,10 @@ function load(kubeconfig: string, server: string): KubeConfig {
     authProvider: authProvider as unknown,
   }))
   return config
+}
+
+function isSocks(config: KubeConfig): boolean {
+  return config.getCurrentCluster()?.proxyUrl?.startsWith('socks') ?? false
 }
 
 function textHeaders(options: RequestOptions): Record<string, string> {

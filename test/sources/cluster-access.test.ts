@@ -472,7 +472,9 @@ void t.test(
       const authority = { 'certificate-authority-data': base64(tls.certificate) }
       const cluster = { server, 'proxy-url': proxyUrl, ...authority }
       const path = await kubeconfig(directory, cluster, { token: 'any' })
-      const asking = ask(new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test'))
+      const access = await openCluster({ kubeconfig: path, master: '' })
+      t.equal((await access.credentials()).timeout, undefined, 'a watch has no time limit')
+      const asking = ask(new ApiClient(access, 'test'))
       if (isRight) t.ok((await asking).ok)
       else await t.rejects(asking, /does not match certificate's altnames/)
     }
