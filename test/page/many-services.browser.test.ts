@@ -17,9 +17,10 @@ import type { SyncReport } from '../../lib/sync/syncer.js'
 
 const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
 const silent = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} }
+/** The name of one is the beginning of a thousand others, behind which it sorts. */
 const numbered = (index: number, endpoints = 2) =>
   service({
-    name: `s${String(index).padStart(4, '0')}`,
+    name: index === 4_999 ? 's4' : `s${String(index).padStart(4, '0')}`,
     clusterIp: `10.96.${index >> 8}.${index & 255}`,
     endpoints,
   })
@@ -56,6 +57,17 @@ t.test('a real browser follows 5,000 Services by what changes', { skip }, async 
   await see('#services-count', '5000')
   await see('#services', 'and 4800 more; the filter finds them')
   await see('#title', 'kube-proxy')
+  await page.setViewportSize({ width: 640, height: 450 })
+  const over = 'document.documentElement.scrollWidth - innerWidth'
+  t.equal(await page.evaluate(over), 0, 'nothing sticks out at 200 %')
+  await page.setViewportSize({ width: 1280, height: 900 })
+  await page.getByLabel('Filter Services').press('Tab')
+  await page.keyboard.press('Enter')
+  await page.keyboard.press('Tab')
+  await page.locator('#services-card :focus').waitFor({ state: 'detached' })
+  t.equal(await page.locator('main section.path :focus').count(), 1, 'the list can be skipped')
+  await page.getByLabel('Filter Services').fill('s4')
+  await see('#services li:first-child', /^s4:http/)
   await page.getByLabel('Filter Services').fill('s4321')
   await page.locator('#services button[data-key="default/s4321:http"]').click()
   await see('#picture', 'Service s4321:http')

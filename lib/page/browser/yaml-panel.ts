@@ -79,16 +79,28 @@ function filterText(): string {
 
 function drawServices({ services, service }: View, wanted: string): void {
   byId('services-count').textContent = String(services.length)
-  byId('filter').hidden = services.length < 8
+  for (const id of ['filter', 'skip-services']) byId(id).hidden = services.length < 8
   const found = services.filter(({ key, clusterIp, note = '' }) =>
     `${key} ${clusterIp} ${note}`.toLowerCase().includes(wanted),
   )
-  // Services that the kernel lacks come first, so that a long list shows them.
-  const lines = [...found.filter(({ note }) => note), ...found.filter(({ note }) => !note)]
+  const ranks: ServiceLine[][] = [[], [], [], []]
+  for (const line of found) ranks[rankOf(line, wanted)]?.push(line)
+  const lines = ranks.flat()
   const rows = lines.slice(0, rowsMax).map((line) => serviceRow(line, line.key === service.name))
   const left = lines.length - rows.length
   const more = left > 0 ? [element('li', 'hint', `and ${left} more; the filter finds them`)] : []
   updateChildren(byId('services'), ...rows, ...more)
+}
+
+/**
+ * A long list shows what comes first: the very name or address that is looked for, Services that
+ * the kernel lacks, and names that begin so.
+ */
+function rankOf({ key, clusterIp, note }: ServiceLine, wanted: string): number {
+  const names = [key, key.slice(key.indexOf('/') + 1), ...clusterIp.split(', ')]
+  if (names.some((name) => name === wanted || name.startsWith(`${wanted}:`))) return 0
+  if (note !== undefined) return 1
+  return names.some((name) => name.startsWith(wanted)) ? 2 : 3
 }
 
 function serviceRow({ key, type, clusterIp, ports, note }: ServiceLine, isShown: boolean): Node {
@@ -120,6 +132,7 @@ export function connectObjects(latest: () => View | undefined): void {
       byId('yaml-said').textContent = isFine ? 'applied' : 'refused, see the top of the page'
     })
   })
+  byId('skip-services').addEventListener('click', () => byId('services-end').focus())
   byId('filter').addEventListener('input', () => {
     const view = latest()
     if (view) showObjects(view)
