@@ -37,7 +37,7 @@ t.test('an open page shows what a restarted proxy has seen, and no more', { skip
   await before.close()
   await page.locator('#status', { hasText: 'waiting for it' }).waitFor()
   await page.getByRole('button', { name: 'outside', exact: true }).click()
-  await page.locator('#error', { hasText: 'has ended or does not answer' }).waitFor()
+  await page.locator('#error', { hasText: 'did not answer; try it again' }).waitFor()
   const after = await PageServer.listen(
     proxyThatSaw('10.0.0.8', '10.0.0.9'),
     Number(new URL(before.url).port),

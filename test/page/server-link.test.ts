@@ -31,8 +31,8 @@ t.test('the YAML of an object is what the server says', async (t) => {
 t.test('without a server the page says so, in words for playgrounds and nodes', async (t) => {
   answering(t, () => Promise.reject(new TypeError('fetch failed')))
   t.equal(await serverLink.yaml(line), undefined)
-  const gone = 'the server of this page has ended or does not answer'
-  t.equal(await serverLink.perform({ do: 'clear' }), gone)
+  const unanswered = 'the server of this page did not answer; try it again'
+  t.equal(await serverLink.perform({ do: 'clear' }), unanswered, 'it may be followed all the while')
   let sources: EventTarget[] = []
   class Source extends EventTarget {
     static readonly CLOSED = 2
@@ -51,5 +51,5 @@ t.test('without a server the page says so, in words for playgrounds and nodes', 
     (words) => told.push(words),
   )
   sources[0]?.dispatchEvent(new Event('error'))
-  t.same(told, [`${gone}; waiting for it …`])
+  t.same(told, ['the server of this page has ended or does not answer; waiting for it …'])
 })

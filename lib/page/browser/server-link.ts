@@ -1,9 +1,6 @@
 import type { Changes, FlowView, Frame, ServiceLine, View } from '../view.js'
 import type { PageLink } from './link.js'
 
-/** The server is that of a playground, or of a node's proxy. */
-const gone = 'the server of this page has ended or does not answer'
-
 /** The link to the server that this page was loaded from. */
 export const serverLink: PageLink = {
   perform: async (command) => {
@@ -13,7 +10,8 @@ export const serverLink: PageLink = {
       body: JSON.stringify(command),
     }).catch(() => undefined)
     if (response?.ok) return undefined
-    return response ? response.text() : gone
+    // Words that stay true when the page is followed all the while.
+    return response?.text() ?? 'the server of this page did not answer; try it again'
   },
   yaml: async (line) => {
     const query = new URLSearchParams({ ...line })
@@ -60,7 +58,7 @@ function followNow(show: (view: View) => void, lost: (words: string) => void): E
     lost(
       events.readyState === EventSource.CLOSED
         ? 'the server refuses this page: too many pages are open, or it needs a token; close one and load it again'
-        : `${gone}; waiting for it …`,
+        : 'the server of this page has ended or does not answer; waiting for it …',
     ),
   )
   return events
