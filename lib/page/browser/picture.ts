@@ -129,7 +129,7 @@ function share(pod: Point, isFar: boolean, way: WayView, layout: Layout): SVGEle
   const isAbove = isFar || layout.isNarrow
   const x = isAbove ? pod.x : pod.x - layout.box.width / 2 - 34
   const y = isAbove ? pod.y - layout.box.height / 2 - 15 : pod.y
-  const width = document.documentElement.classList.contains('present') ? 62 : 52
+  const width = document.documentElement.matches('.present, .embed') ? 62 : 52
   const plate = { x: x - width / 2, y: y - 10, width, height: 20, rx: 10, class: 'plate' }
   const words = percent(way.probability)
   return [
