@@ -216,15 +216,14 @@ export class PageServer {
     response.writeHead(200, { ...headers, 'content-type': type }).end(content)
   }
 
+  /** The port is not compared, because a tunnel (ssh, kubectl port-forward) may begin at any. */
   #isOurs(name = ''): boolean {
     const { host } = this.#access
-    const isLocal = host === '127.0.0.1' || host === '::1'
+    if (/^localhost(:\d+)?$/.test(name)) return host === '127.0.0.1' || host === '::1'
     // A page on all addresses accepts only addresses, because any name may resolve to this one.
     const [, address = ''] = /^\[?([0-9a-fA-F.:]+?)\]?(?::\d+)?$/.exec(name) ?? []
-    if (host === '0.0.0.0' || host === '::') return parseIp(address) !== undefined
-    // Clients leave out the usual port.
-    const whole = /:\d+$/.test(name) ? name : `${name}:${this.#access.tls ? 443 : 80}`
-    return whole === hostPort(host, this.#port) || (isLocal && whole === `localhost:${this.#port}`)
+    const ip = parseIp(address)
+    return host === '0.0.0.0' || host === '::' ? ip !== undefined : ip?.text === host
   }
 
   async #command(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -232,8 +231,8 @@ export class PageServer {
       reply(response, 405, 'this page is read-only and accepts no commands')
       return
     }
-    const { origin } = request.headers
-    if (origin !== undefined && !this.#isOurs(origin.replace(/^https?:\/\//, ''))) {
+    const { origin, host } = request.headers
+    if (origin !== undefined && origin.replace(/^https?:\/\//, '') !== host) {
       reply(response, 403, 'foreign Origin header')
       return
     }

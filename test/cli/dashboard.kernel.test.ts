@@ -158,26 +158,26 @@ t.test(
   },
 )
 
-t.test('the page has an address without its port if that is the usual one', { skip }, async (t) => {
-  const { certificate, key } = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
-  const folder = t.testdir({ 'cert.pem': certificate, 'key.pem': key })
+t.test('a tunnel to the page may begin at any port, and no other page may use it', async (t) => {
   const none = { tokenFile: '', tlsCertFile: '', tlsKeyFile: '' }
-  const [tlsCertFile, tlsKeyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
-  const source = { view: () => ({}) as never, subscribe: () => () => undefined }
-  for (const [port, tls, usual] of [
-    [80, false, true],
-    [443, true, true],
-    [443, false, false],
-  ] as const) {
-    const files = { ...none, ...(tls ? { tlsCertFile, tlsKeyFile } : {}) }
-    const access = await dashboardAccess({ host: '127.0.0.1', port }, files)
-    const page = await PageServer.listen(source, port, access)
-    const statusAt = async (host: string) => (await ask({ port, tls, headers: { host } })).status
-    for (const host of ['127.0.0.1', 'localhost']) {
-      t.equal(await statusAt(host), usual ? 200 : 403, `${page.url} as ${host}`)
-      t.equal(await statusAt(`${host}:${port}`), 200, `${page.url} as ${host}:${port}`)
-    }
-    t.equal(await statusAt('evil.example'), 403)
-    await page.close()
+  const access = await dashboardAccess({ host: '127.0.0.1', port: 0 }, none)
+  const perform = () => Promise.resolve()
+  const source = { view: () => ({}) as never, subscribe: () => () => undefined, perform }
+  const page = await PageServer.listen(source, 0, access)
+  t.teardown(() => page.close())
+  const port = Number(new URL(page.url).port)
+  const statusAt = async (host: string, origin = `http://${host}`) => {
+    const headers = { host, origin }
+    const { status } = await ask({ port, headers, command: { do: 'select', service: 'x' } })
+    t.equal((await ask({ port, headers: { host } })).status === 403, host.includes('evil'))
+    return status
   }
+  for (const host of ['127.0.0.1', 'localhost']) {
+    for (const shown of [host, `${host}:${port}`, `${host}:9090`]) {
+      t.equal(await statusAt(shown), 200, `${page.url} as ${shown}`)
+    }
+  }
+  t.equal(await statusAt('evil.example:9090'), 403)
+  t.equal(await statusAt('127.0.0.1:9090', 'http://127.0.0.1:9091'), 403)
+  t.equal(await statusAt('127.0.0.1:9090', 'null'), 403)
 })
