@@ -1,5 +1,5 @@
 import { link } from './link.js'
-import { button, byId, element, drawIfChanged, updateChildren, shortName } from './element.js'
+import { button, byId, element, drawIfChanged, setText, updateChildren, shortName } from './element.js'
 import type { PageCommand, PodAction } from '../page-command.js'
 import type { PodView, ServiceType, View } from '../view.js'
 
@@ -95,7 +95,7 @@ export function showControls(view: View): void {
     scheduler,
   }))
   byId('continuous').setAttribute('aria-pressed', String(view.continuous))
-  byId('replicas').textContent = String(view.replicas)
+  setText('replicas', String(view.replicas))
   byId('fewer').ariaDisabled = String(view.replicas <= 0)
   byId('more').ariaDisabled = String(view.replicas >= view.mostReplicas)
   setChecked('affinity', service.affinity)

@@ -5,6 +5,12 @@ export function byId(id: string): HTMLElement {
   return found
 }
 
+/** Sets another text only: what is set again is read out again by a screen reader. */
+export function setText(id: string, text: string): void {
+  const place = byId(id)
+  if (place.textContent !== text) place.textContent = text
+}
+
 /** An element with text; names of objects become text nodes, never markup. */
 export function element(tag: string, className = '', ...content: (string | Node)[]): HTMLElement {
   const made = document.createElement(tag)

@@ -1,5 +1,5 @@
 import { animatePackets, connectMotion } from './packets.js'
-import { byId, element, drawIfChanged } from './element.js'
+import { byId, element, drawIfChanged, setText } from './element.js'
 import { connectControls, showControls, showRefusal } from './controls.js'
 import { connectComparison, showComparison } from './compare-panel.js'
 import { connectObjects, showObjects } from './yaml-panel.js'
@@ -24,9 +24,9 @@ let latest: View | undefined
 function show(view: View): void {
   const { busy, mode, pending } = view
   const layout = narrowScreen.matches ? narrow : asked.has('embed') ? low : wide
-  byId('status').textContent = busy === '' ? `running in ${mode} mode` : `${busy} …`
+  setText('status', busy === '' ? `running in ${mode} mode` : `${busy} …`)
   byId('status').className = busy === '' ? '' : 'busy'
-  byId('pending').textContent = pending
+  setText('pending', pending)
   byId('where').textContent = view.where
   document.body.dataset['mode'] = mode
   document.body.classList.toggle('read-only', view.isReadOnly)
@@ -124,7 +124,7 @@ export function openPage(link: PageLink): void {
     },
     (words) => {
       isLost = true
-      byId('status').textContent = words
+      setText('status', words)
       byId('status').className = 'busy'
     },
   )

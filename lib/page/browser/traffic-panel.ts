@@ -6,7 +6,8 @@ export function showTraffic(view: View): void {
   drawIfChanged('answers', [view.answers, view.asked], () => showAnswers(view))
   drawIfChanged('log', [view.log[0] ?? null, view.log.length], () => {
     showLog(view)
-    byId('said').textContent = saidOf(view.log[0])
+    // Nobody could hear anything else if each of those that go on were read out.
+    if (!view.continuous) byId('said').textContent = saidOf(view.log[0])
   })
 }
 

@@ -44,8 +44,15 @@ t.test('at most one thing moves, and it says for how many requests', { skip }, a
       await still()
       const many = await seen()
       t.ok(many.dots <= 5, `${many.dots} dots for 201 requests`)
+      await page.evaluate(`(() => {
+        globalThis.read = []
+        const note = (changes) => read.push(...changes.map(({ target }) => target.textContent))
+        for (const place of document.querySelectorAll('[role=status], [role=alert], output'))
+          new MutationObserver(note).observe(place, { childList: true, characterData: true, subtree: true })
+      })()`)
       await press('Keep sending')
       await page.waitForFunction(`seen.dots >= ${many.dots + 4}`)
+      t.same(await page.evaluate('read'), [], 'a screen reader reads none of them out')
       await press('Keep sending')
       await still()
       const all = await seen()
