@@ -1,5 +1,6 @@
 import { parseIp } from '../state/ip.js'
 import { asArray, asObject, asString, strings } from '../state/json.js'
+import { printable } from '../state/names.js'
 import type { ObjectKind, ObjectSink } from './source.js'
 
 /** The name that a slice gives to an address. */
@@ -97,7 +98,8 @@ function namesIn(endpoints: unknown): ReadonlyMap<string, string> {
     if (target?.['kind'] !== 'Pod' || name === '') continue
     for (const address of strings(asObject(endpoint)?.['addresses'])) {
       const ip = parseIp(address)
-      if (ip) names.set(ip.text, name)
+      // The API takes any text as a name here, and one could turn the text around it.
+      if (ip) names.set(ip.text, printable(name))
     }
   }
   return names

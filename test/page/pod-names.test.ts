@@ -82,3 +82,10 @@ t.test('an endpoint that is no pod, or has no slice, has no name', async (t) => 
   }
   t.equal(names.of('default/web').size, 0)
 })
+
+t.test('a name cannot reorder the text around it', async (t) => {
+  const { names, along } = reading()
+  along.upsert('EndpointSlice', slice('a', 'web', ['10.0.0.1', pod('a\u202eb\u001b[31m')]))
+  t.equal(names.at('10.0.0.1'), 'default/a\\u202eb\\u001b[31m')
+  t.same([...names.of('default/web').values()], ['a\\u202eb\\u001b[31m'])
+})
