@@ -5,6 +5,7 @@ import t, { type Test } from 'tap'
 import { installPlugin, putProxy } from './support/plugin.js'
 import { Kubectl } from '../../lib/cli/kubectl/kubectl.js'
 import { runCommand } from '../../lib/kernel/command.js'
+import { programSkip } from '../support/netns.js'
 import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
 
 /** `kubectl svcproxy` with proxies of several nodes. The test makes their answers. */
@@ -100,6 +101,27 @@ void t.test('top sums over the nodes, in the namespace that is asked for', { ski
   t.match(JSON.parse(one.stdout), { nodes: ['node-2'], services: [{ total: 2, open: 1 }] })
   t.match((await run('top', '-o', 'yaml')).stdout, /^nodes:\n {2}- node-1\n/)
 })
+
+void t.test(
+  'top --watch leaves the busiest Services on the screen',
+  { skip: skip || programSkip('script') },
+  async (t) => {
+    await twoNodes(t)
+    const top = `kubectl svcproxy top -A --watch --port=${port}`
+    const terminal = spawn('script', ['-qec', `stty rows 4 cols 80; exec ${top}`, '/dev/null'])
+    let shown = ''
+    let isStopped = false
+    terminal.stdout.setEncoding('utf8').on('data', (text: string) => {
+      shown += text
+      if (isStopped || !/ERRORS\r\n.+\r\n/.test(shown)) return
+      isStopped = true
+      // Ctrl-C.
+      terminal.stdin.write('\u0003')
+    })
+    await once(terminal, 'close')
+    t.match(shown, /^2 service ports on 2 nodes\r\nSERVICE.*\r\n… and 2 more; a taller terminal/)
+  },
+)
 
 void t.test('flows of all nodes stand in the order of time', { skip }, async (t) => {
   const { run } = await twoNodes(t)

@@ -22,7 +22,8 @@ interface TopFlags extends NamedFlags {
 const usage = `
 The numbers are the sums over the nodes that are asked. In iptables, nftables and ebpf mode a proxy
 counts with --flows only; ebpf mode without it counts what was translated at sockets.
-A Service that nobody has connected to has no line.`
+A Service that nobody has connected to may have no line. With --watch a terminal shows of each table
+what fits, the busiest Services first.`
 
 /** Adds `kubectl svcproxy top`: Services by connections, summed over nodes. */
 export function addTopCommand(program: Command): void {
@@ -73,10 +74,12 @@ function print(now: ClusterLook, before: Look | undefined, flags: TopFlags): voi
   const ports = `${rows.length} service port${rows.length === 1 ? '' : 's'}`
   const nodes = `${now.nodes.length} node${now.nodes.length === 1 ? '' : 's'}`
   for (const note of now.notes) process.stderr.write(`${printable(note)}\n`)
+  const { columns, rows: lines } = process.stdout
   const text = topText(rows, {
     title: `${ports} on ${nodes}`,
-    columns: process.stdout.columns || 80,
-    lines: undefined,
+    columns: columns || 80,
+    // The cursor has the last line. A file has no size, and a terminal may not know its own (0).
+    lines: flags.watch === true && lines > 0 ? lines - 1 : undefined,
     hasRates: before !== undefined,
     isWide,
   })

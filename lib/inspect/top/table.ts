@@ -75,7 +75,7 @@ export function topText(rows: readonly TopRow[], options: TableOptions): string 
   // The last line of a full screen says what does not fit.
   const shown = rows.length <= room ? rows : rows.slice(0, room - 1)
   const rest = rows.length - shown.length
-  const more = rest > 0 ? [`… and ${rest} more; a taller terminal or --once shows them`] : []
+  const more = rest > 0 ? [`… and ${rest} more; a taller terminal shows them`] : []
   const body = shown.map((row) => {
     const cells = cellsOf(row, hasRates, isWide).map((cell) => cell.padStart(width))
     return cut(nameOf(row), nameWidth).padEnd(nameWidth) + cells.join('')
