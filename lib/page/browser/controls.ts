@@ -1,5 +1,13 @@
 import { link } from './link.js'
-import { button, byId, element, drawIfChanged, setText, updateChildren, shortName } from './element.js'
+import {
+  button,
+  byId,
+  element,
+  drawIfChanged,
+  setText,
+  updateChildren,
+  shortName,
+} from './element.js'
 import type { PageCommand, PodAction } from '../page-command.js'
 import type { PodView, ServiceType, View } from '../view.js'
 
