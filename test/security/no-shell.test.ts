@@ -40,6 +40,8 @@ t.test('processes are started in few places, by a list of arguments', (t) => {
     'lib/kernel/iptables/start.ts',
     'lib/kernel/posix-spawn.ts',
     'lib/kernel/nftables/monitor.ts',
+    // What the operator's kubeconfig names, and nothing of an object.
+    'lib/sources/exec-plugin.ts',
     reaper,
     'lib/lab/world/world.ts',
     // `kube-proxy trace` and a playground without root start constant programs, without object
@@ -83,6 +85,7 @@ t.test('the program of a node contains no laboratory and no shell', (t) => {
     // `nft monitor`, if netlink cannot be used.
     'lib/kernel/nftables/monitor.ts',
     'lib/kernel/posix-spawn.ts',
+    'lib/sources/exec-plugin.ts',
   ])
   t.end()
 })
