@@ -85,19 +85,19 @@ async function follow(flags: TopFlags, first: NodeLook, intervalMs: number): Pro
     const options = { title, columns: columns || 80, lines, hasRates: before !== undefined }
     process.stdout.write(`${clear}${topText(withRates(now, before), options)}`)
   }
-  const show = () => {
-    process.stdout.write(enter)
-    draw()
-  }
-  // Ctrl-Z: the shell needs its own screen, and the cursor.
+  // Ctrl-Z: the shell needs its own screen, and the cursor. The kernel ignores SIGTSTP, but not
+  // SIGSTOP, where no shell can let the program go on, as in `kubectl exec`.
   const rest = () => {
     process.stdout.write(leave)
-    process.kill(process.pid, 'SIGSTOP')
+    process.off('SIGTSTP', rest)
+    process.kill(process.pid, 'SIGTSTP')
+    process.on('SIGTSTP', rest)
+    process.stdout.write(enter)
+    draw()
   }
   process.stdout.write(enter)
   process.stdout.on('resize', draw)
   process.on('SIGTSTP', rest)
-  process.on('SIGCONT', show)
   try {
     for (;;) {
       draw()
@@ -116,7 +116,6 @@ async function follow(flags: TopFlags, first: NodeLook, intervalMs: number): Pro
   } finally {
     process.stdout.off('resize', draw)
     process.off('SIGTSTP', rest)
-    process.off('SIGCONT', show)
     process.stdout.write(leave)
   }
 }

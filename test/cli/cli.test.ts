@@ -137,7 +137,7 @@ t.test('flows --watch goes on with a proxy that was restarted', async (t) => {
 })
 
 t.test(
-  'top gives the terminal back while it is stopped',
+  'top gives the terminal back while it is stopped, and stops only under a shell',
   { skip: programSkip('script') },
   async (t) => {
     const server = createServer((_, reply) => reply.end('')).listen(0, '127.0.0.1')
@@ -149,35 +149,35 @@ t.test(
     })
     const daemon = `127.0.0.1:${(server.address() as AddressInfo).port}`
     const top = `${process.execPath} ${main} top --mode userspace --manifests ${folder} --daemon ${daemon}`
-    const terminal = spawn('script', ['-qec', `echo "pid $$"; exec ${top}`, '/dev/null'], {
-      stdio: ['pipe', 'pipe', 'inherit'],
-    })
-    let shown = ''
-    terminal.stdout.on('data', (data: Buffer) => (shown += data.toString()))
-    const until = async (wanted: RegExp, meanwhile: () => unknown = () => undefined) => {
-      while (!wanted.test(shown) && terminal.exitCode === null) {
-        meanwhile()
-        await delay(50)
-      }
-      t.match(shown, wanted)
-    }
     const [enter, leave] = [
       '\\u001b\\[\\?1049h\\u001b\\[\\?25l',
       '\\u001b\\[\\?25h\\u001b\\[\\?1049l',
     ]
-    await until(new RegExp(`${enter}.*default/web`, 's'))
-    const pid = Number(/pid (\d+)/.exec(shown)?.[1])
-    process.kill(pid, 'SIGTSTP')
-    await until(new RegExp(`${leave}.*${enter}.*default/web`, 's'), () => {
-      // A signal to go on that comes before it has stopped would be lost. `script` stops, too.
-      if (!readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') T ')) return
-      process.kill(pid, 'SIGCONT')
-      terminal.kill('SIGCONT')
-    })
-    process.kill(pid, 'SIGINT')
-    await once(terminal, 'close')
-    t.match(shown, new RegExp(`${leave}$`))
-    t.equal(terminal.exitCode, 0)
+    const [ctrlZ, ctrlC] = ['\u001A', '\u0003']
+    for (const [command, meanwhile] of [
+      [`set -m; ${top}; echo 'the shell'; fg`, 'the shell.*'],
+      [`exec ${top}`, ''],
+    ] as const) {
+      const terminal = spawn('script', ['-qec', command, '/dev/null'], {
+        env: { ...process.env, SHELL: '/bin/sh' },
+        stdio: ['pipe', 'pipe', 'inherit'],
+      })
+      // A program that is stopped ends with its terminal.
+      t.teardown(() => terminal.kill('SIGKILL'))
+      let shown = ''
+      terminal.stdout.on('data', (data: Buffer) => (shown += data.toString()))
+      const until = async (wanted: string) => {
+        while (!new RegExp(wanted, 's').test(shown) && terminal.exitCode === null) await delay(50)
+        t.match(shown, new RegExp(wanted, 's'))
+      }
+      await until(`${enter}.*default/web`)
+      terminal.stdin.write(ctrlZ)
+      await until(`${leave}.*${meanwhile}${enter}.*default/web`)
+      terminal.stdin.write(ctrlC)
+      await once(terminal, 'close')
+      t.match(shown, new RegExp(`${leave}\\s*$`))
+      t.equal(terminal.exitCode, 0)
+    }
   },
 )
 
