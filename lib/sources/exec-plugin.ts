@@ -90,6 +90,10 @@ function parse(printed: string): Given {
       'its status has neither a token nor a certificate with a key; run it by hand to see why',
     )
   }
+  // No request could be sent with it, and so no refusal would make the plugin run again.
+  if (token && /[^ -~]/.test(token)) {
+    throw new Error('its token has a line break, or another character that no token has')
+  }
   if (hasPair) createSecureContext({ cert, key })
   const end = asString(status['expirationTimestamp'])
   return {

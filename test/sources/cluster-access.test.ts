@@ -357,6 +357,7 @@ void t.test('an exec plugin that gave nothing usable runs again', async (t) => {
     [status({ expirationTimestamp: '2999-01-01T00:00:00Z' }), /neither a token nor a certificate/],
     [status({ clientCertificateData: pair.certificate }), /neither a token nor a certificate/],
     [status({ clientCertificateData: 'secret', clientKeyData: pair.key }), /no start line/i],
+    [status({ token: 'secret\n' }), /its token has a line break/],
     ['exit 1', /exit code 1, and it gave no reason$/],
     ['kill -9 $$', /signal SIGKILL, and it gave no reason$/],
     ['echo no network >&2; exit 1', /no network$/],
