@@ -13,6 +13,9 @@ export interface ExecSpec {
   readonly env: Readonly<Record<string, string>>
 }
 
+/** Characters of a complaint that the error repeats. The reason is mostly at its end. */
+const longestComplaint = 4096
+
 interface Given {
   readonly credentials: Credentials
   /** Milliseconds since 1970; Infinity where the plugin names no end. */
@@ -72,7 +75,7 @@ function run({ apiVersion, command, args, env }: ExecSpec): Promise<string> {
 function whyFailed({ code, signal, message }: ExecFileException, complaint: string): string {
   if (typeof code === 'string') return message
   const end = signal ? `signal ${signal}` : `exit code ${code}`
-  return complaint.trim() || `${end}, and it gave no reason`
+  return complaint.trim().slice(-longestComplaint) || `${end}, and it gave no reason`
 }
 
 /** What was printed may hold secrets, so no error repeats it. */

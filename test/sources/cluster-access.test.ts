@@ -361,6 +361,7 @@ void t.test('an exec plugin that gave nothing usable runs again', async (t) => {
     ['exit 1', /exit code 1, and it gave no reason$/],
     ['kill -9 $$', /signal SIGKILL, and it gave no reason$/],
     ['echo no network >&2; exit 1', /no network$/],
+    ['printf "secret%9000s" "no network" >&2; exit 1', / no network$/],
     ['read answer || { echo nobody answers >&2; exit 1; }', /nobody answers$/],
   ] as const) {
     await prints(bad)
