@@ -41,7 +41,8 @@ export class HiddenCounts {
     const shown = Object.entries(counts).map(([key, count]) => {
       const fresh = this.#fresh.get(key) ?? 0
       const isNew = count < (this.#last[key] ?? 0) + fresh
-      const hidden = fresh + (isNew ? 0 : (this.#hidden.get(key) ?? 0))
+      // What passed before the rule was written anew is not in its number.
+      const hidden = Math.min(count, fresh + (isNew ? 0 : (this.#hidden.get(key) ?? 0)))
       this.#hidden.set(key, hidden)
       this.#fresh.delete(key)
       return [key, Math.max(0, count - hidden)] as const

@@ -45,6 +45,10 @@ t.test('counters show what was sent, without the connections of the page', { ski
       await player.do({ do: 'replicas', count: 4 })
       await player.see('four ways', (view) => waysTo(view).length === 4)
       await timelineEnds(player)
+      if (mode === 'iptables') {
+        const isRead = ({ counters }: PageView) => Object.keys(counters.endpoints).length === 4
+        await player.see('the new rules are read', isRead)
+      }
       await player.do({ do: 'clear' }, { do: 'send', count: 100 })
       const counted = await player.see(`${mode}: a hundred`, ({ counters, path }) => {
         const sum = Object.values(counters.endpoints).reduce((total, each) => total + each, 0)

@@ -96,4 +96,7 @@ t.test('own connections are taken out of counters, also of rules that are new', 
     'the second was written anew before',
   )
   t.same(hidden.without({ first: 22, second: 3, third: 2 }), { first: 19, second: 2, third: 1 })
+  hidden.passed(['third'])
+  t.equal(hidden.without({ third: 0 })['third'], 0)
+  t.equal(hidden.without({ third: 9 })['third'], 9, 'it was written anew after they had passed')
 })
