@@ -4,12 +4,14 @@
 // kernel is told of the interpreter in a user namespace of its own, which ends with the script.
 // qemu-user 7.2 hands on no messages to netfilter and no bpf(), so of the modes only userspace can run.
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { run, Suite } from '../build/test/support/debian-packages.js'
-import { cached, koffiVersion, nodeVersion, unpackNpm } from './other-machine.mjs'
+import { cached, koffiVersion, unpackNpm } from './other-machine.mjs'
 
 const release = 'bookworm'
+/** The Node of the image. */
+const nodeVersion = /^FROM node:([\d.]+)/m.exec(readFileSync('Dockerfile', 'utf8'))[1]
 /** The packages of the Dockerfile, what Node.js links to, and the tools of scripts/rootfs. */
 const programs = [
   ...['iptables', 'nftables', 'ipset', 'kmod', 'libstdc++6'],
@@ -24,7 +26,7 @@ if (!existsSync(interpreter)) {
   console.error(`${interpreter} is missing: apt-get install qemu-user-static`)
   process.exit(2)
 }
-const cache = cached('arm64', { release, programs }, fetchAll)
+const cache = cached('arm64', { release, programs, nodeVersion }, fetchAll)
 rmSync(layout, { recursive: true, force: true })
 mkdirSync(layout, { recursive: true })
 const alone = ['--user', '--map-root-user', '--mount', '--net', '--pid', '--fork', '--kill-child']

@@ -5,8 +5,6 @@ import { homedir, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { run } from '../build/test/support/debian-packages.js'
 
-/** The Node of the image. */
-export const nodeVersion = /^FROM node:([\d.]+)/m.exec(readFileSync('Dockerfile', 'utf8'))[1]
 export const koffiVersion = JSON.parse(
   readFileSync('node_modules/koffi/package.json', 'utf8'),
 ).version
@@ -19,7 +17,7 @@ export function cached(name, wanted, fill) {
   const home = process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache')
   const cache = join(home, 'kube-proxy-ts', name)
   const proof = join(cache, 'complete.json')
-  const words = JSON.stringify({ ...wanted, nodeVersion, koffiVersion })
+  const words = JSON.stringify({ ...wanted, koffiVersion })
   if (existsSync(proof) && readFileSync(proof, 'utf8') === words) return cache
   rmSync(cache, { recursive: true, force: true })
   mkdirSync(cache, { recursive: true })
