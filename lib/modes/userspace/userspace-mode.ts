@@ -18,8 +18,7 @@ import {
   openForeignCommits,
   openIptables,
   openPortals,
-  removeAddressesOf,
-  removeRules,
+  removeOtherPortals,
   type PortalMeans,
   type PortalsByFamily,
 } from './portals/open-portals.js'
@@ -154,7 +153,9 @@ export class UserspaceMode implements Mode<UserspacePlan> {
           .apply(plan, previous)
           .catch((error: unknown) => this.#giveBack(error))
         if (this.#starting.has(plan.family)) {
-          await this.#removeOtherPortals(plan.family, family.portals)
+          const { log } = this.#context
+          const parts = { means: this.#means, flows: this.#flows, run: this.#run, log }
+          await removeOtherPortals(plan.family, family.portals, parts)
         }
         if (this.#starting.delete(plan.family) && this.#starting.size === 0) await this.#started()
         return { now: plan, result }
@@ -231,18 +232,6 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       } catch (error) {
         this.#context.log.warn({ err: error, family }, 'remove the rules of userspace mode')
       }
-    }
-  }
-
-  /** Removes rules or addresses of an earlier process that used the other kind of portals. */
-  async #removeOtherPortals(family: IpFamily, { listensDirectly }: Portals): Promise<void> {
-    if (!this.#means.hasRules) return
-    try {
-      if (listensDirectly) await removeRules(family, this.#flows, this.#run)
-      else await removeAddressesOf([family], this.#context.log)
-    } catch (error) {
-      const fields = { family, reason: messageOf(error) }
-      this.#context.log.info(fields, 'rules or addresses of an earlier run cannot be removed')
     }
   }
 

@@ -121,6 +121,29 @@ export async function removeAddressesOf(
   })
 }
 
+interface OtherParts {
+  readonly means: PortalMeans
+  readonly flows: UdpFlowCleaner
+  readonly run: Run | undefined
+  readonly log: Log
+}
+
+/** Removes rules or addresses of an earlier process that used the other kind of portals. */
+export async function removeOtherPortals(
+  family: IpFamily,
+  { listensDirectly }: Portals,
+  { means, flows, run, log }: OtherParts,
+): Promise<void> {
+  if (!means.hasRules) return
+  try {
+    if (listensDirectly) await removeRules(family, flows, run)
+    else await removeAddressesOf([family], log)
+  } catch (error) {
+    const fields = { family, reason: messageOf(error) }
+    log.info(fields, 'rules or addresses of an earlier run cannot be removed')
+  }
+}
+
 export async function withLink<T>(
   means: PortalMeans,
   log: Log,
