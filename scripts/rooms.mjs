@@ -45,6 +45,7 @@ export const rooms = {
       'kernel',
       'modes/mode.ts',
       'sync/syncer.ts',
+      'sources/answer-body.ts',
       'sources/api-client.ts',
       'sources/backoff.ts',
       'sources/health/health-checks.ts',

@@ -1,7 +1,7 @@
 import { messageOf, SourceError } from '../errors.js'
 import { asArray, asObject, asString } from '../state/json.js'
 import { identityOf } from '../state/parse-object.js'
-import { readJson } from './api-client.js'
+import { readJson } from './answer-body.js'
 import { Backoff } from './backoff.js'
 import { Silence } from './silence.js'
 import { ObjectRequests, type RequestDeps, type Selection } from './object-requests.js'

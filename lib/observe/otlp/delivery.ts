@@ -2,7 +2,7 @@ import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import { messageOf } from '../../errors.js'
 import { asObject, asString, parseJson } from '../../state/json.js'
-import { beginningOf } from '../../sources/api-client.js'
+import { beginningOf } from '../../sources/answer-body.js'
 import { Backoff, parseRetryAfter, passingStatuses } from '../../sources/backoff.js'
 import type { Log, Meter } from '../../modes/mode.js'
 

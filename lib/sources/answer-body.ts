@@ -1,0 +1,48 @@
+import type { IncomingMessage } from 'node:http'
+import { SourceError } from '../errors.js'
+
+/** Reads bodies of answers. Each has a limit, because a server may send without an end. */
+
+const longestErrorText = 4096
+
+/** A page has 250 objects and a few MB; a server that ignores pages sends all objects at once. */
+const longestAnswer = 256 * 1024 * 1024
+
+/** The message of the Status object, or else the HTTP status. */
+export async function errorText(response: IncomingMessage, status: number): Promise<string> {
+  try {
+    const parsed: unknown = JSON.parse(await beginningOf(response, longestErrorText))
+    if (typeof parsed === 'object' && parsed !== null && 'message' in parsed) {
+      if (typeof parsed.message === 'string' && parsed.message !== '') return parsed.message
+    }
+  } catch {
+    // The body is no complete Status object, so the HTTP status is the message.
+  }
+  const { location } = response.headers
+  const to = location === undefined ? '' : ` to ${location}, which is not followed`
+  return `${response.statusMessage || `status ${status}`}${to}`
+}
+
+/** The text of a body, up to a little more than so many characters. The rest is never read. */
+export async function beginningOf(body: IncomingMessage, characters: number): Promise<string> {
+  let text = ''
+  for await (const piece of body.setEncoding('utf8')) {
+    text += String(piece)
+    if (text.length > characters) break
+  }
+  return text
+}
+
+/** Reads the whole body as JSON. A body without an end would take all memory. */
+export async function readJson(body: AsyncIterable<Buffer>): Promise<unknown> {
+  const chunks: Buffer[] = []
+  let length = 0
+  for await (const chunk of body) {
+    length += chunk.length
+    if (length > longestAnswer) {
+      throw new SourceError(`read an answer: it is longer than ${longestAnswer} bytes`)
+    }
+    chunks.push(chunk)
+  }
+  return JSON.parse(Buffer.concat(chunks).toString('utf8')) as unknown
+}
