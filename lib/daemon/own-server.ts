@@ -1,3 +1,4 @@
+import { withoutBrackets } from '../state/ip.js'
 import type { Log } from '../modes/mode.js'
 import type { StateUpdate } from '../state/tracker.js'
 import type { SyncListener } from '../sync/sync-round.js'
@@ -9,7 +10,7 @@ import type { SyncListener } from '../sync/sync-round.js'
  */
 export function ownServerWatch(server: string, log: Log): SyncListener {
   const { hostname, port, protocol } = new URL(server)
-  const ip = hostname.replace(/^\[|\]$/g, '')
+  const ip = withoutBrackets(hostname)
   const number = Number(port || (protocol === 'https:' ? 443 : 80))
   let hasLooked = false
   return {

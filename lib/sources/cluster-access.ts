@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { createSecureContext, type SecureContextOptions } from 'node:tls'
 import { ConfigError, messageOf, SourceError } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
-import { ExecPlugin } from './exec-plugin.js'
+import { checkToken, ExecPlugin } from './exec-plugin.js'
 import { readKubeconfig, type AccessSpec, type TextOrFile } from './kubeconfig-file.js'
 
 interface AccessOptions {
@@ -131,11 +131,8 @@ async function readCredentials(spec: AccessSpec): Promise<Credentials> {
     [spec.authority, spec.certificate, spec.key, spec.token].map(readTextOrFile),
   )
   if (cert !== undefined) checkPair(spec, { ca, cert, key })
-  if (token !== undefined && /[^ -~]/.test(token.trim())) {
-    const what = `the token ${nameOf(spec.token)}`
-    throw new SourceError(
-      `read credentials: ${what} has a line break, or another character that no token has`,
-    )
+  if (token !== undefined) {
+    checkToken(token.trim(), `read credentials: the token ${nameOf(spec.token)}`)
   }
   const authorization =
     token !== undefined

@@ -94,9 +94,7 @@ function parse(printed: string): Given {
     )
   }
   // No request could be sent with it, and so no refusal would make the plugin run again.
-  if (token && /[^ -~]/.test(token)) {
-    throw new Error('its token has a line break, or another character that no token has')
-  }
+  if (token) checkToken(token, 'its token')
   if (hasPair) createSecureContext({ cert, key })
   const end = asString(status['expirationTimestamp'])
   return {
@@ -107,4 +105,10 @@ function parse(printed: string): Given {
     // An end that is no time is always over.
     until: end === undefined ? Infinity : Date.parse(end),
   }
+}
+
+/** Node refuses such a header and names no file. */
+export function checkToken(token: string, what: string): void {
+  if (!/[^ -~]/.test(token)) return
+  throw new SourceError(`${what} has a line break, or another character that no token has`)
 }

@@ -2,6 +2,7 @@ import type { RequestOptions } from 'node:https'
 import { checkServerIdentity } from 'node:tls'
 import { KubeConfig } from '@kubernetes/client-node'
 import { ConfigError, messageOf, SourceError } from '../errors.js'
+import { withoutBrackets } from '../state/ip.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
 
 /** A proxy that has not connected to the server after this time loses its connection. */
@@ -17,7 +18,7 @@ export function libraryAccess(kubeconfig: string, plain: ClusterAccess): Cluster
   let asking: Promise<Credentials> | undefined
   const ask = async (): Promise<Credentials> => {
     const credentials = await plain.credentials()
-    const name = credentials.servername ?? new URL(server).hostname.replace(/^\[|\]$/g, '')
+    const name = credentials.servername ?? withoutBrackets(new URL(server).hostname)
     const options: RequestOptions = {
       ...credentials,
       headers: {},

@@ -96,7 +96,12 @@ export function hostPort(ip: string, port: number): string {
 
 /** The address in `ip:port` or `[ip]:port`; empty if the text has none. */
 export function addressOf(place: string): string {
-  return place.slice(0, Math.max(0, place.lastIndexOf(':'))).replace(/^\[|\]$/g, '')
+  return withoutBrackets(place.slice(0, Math.max(0, place.lastIndexOf(':'))))
+}
+
+/** The host of a URL or of `[ip]:port` has an IPv6 address in brackets. */
+export function withoutBrackets(host: string): string {
+  return host.replace(/^\[|\]$/g, '')
 }
 
 export interface HostPort {

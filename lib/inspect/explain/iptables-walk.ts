@@ -3,6 +3,7 @@ import { chainIn, placeId, type Place } from '../../kernel/place.js'
 import { isLocal, walkedRule, type PlannedRule, type WalkedRule } from './iptables-rule.js'
 import { compared, entering, finish, start, through, withHop, type Branch } from './ways.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
+import { addressOf } from '../../state/ip.js'
 
 /** The chains of a plan by `placeId`, built-in chains included. */
 export type IptablesRuleset = ReadonlyMap<string, PlannedChain>
@@ -149,10 +150,9 @@ function changedMark(mark: number, [option, value]: readonly string[]): number {
 
 /** `10.0.0.1:80`, `[fd00::1]:80`, or `:80` where only the port changes. */
 function redirected(packet: Packet, to: string): Packet {
-  const colon = to.lastIndexOf(':')
-  const address = to.slice(0, colon).replace(/^\[|\]$/g, '')
+  const address = addressOf(to)
   const destination = address === '' ? packet.destination : address
-  return { ...packet, destination, port: Number(to.slice(colon + 1)), isDnated: true }
+  return { ...packet, destination, port: Number(to.slice(to.lastIndexOf(':') + 1)), isDnated: true }
 }
 
 const targetWords: Readonly<Record<string, string>> = {
