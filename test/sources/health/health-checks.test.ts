@@ -59,8 +59,15 @@ function node() {
   return { tracker, checks, put, used, turns, followed, sync, reasons, counted: () => counted }
 }
 
-/** Reads, so that a connection that a check ends with a FIN ends here too. */
-const takeConnection = (socket: Socket) => socket.on('error', () => undefined).resume()
+/**
+ * Reads, so that a connection that a check ends with a FIN ends here too. A check that runs when its
+ * thread ends leaves its socket to the end of the process, so the process does not wait for it.
+ */
+const takeConnection = (socket: Socket) =>
+  socket
+    .on('error', () => undefined)
+    .resume()
+    .unref()
 
 async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await new Promise((resolve) => setTimeout(resolve, 20))
@@ -105,7 +112,10 @@ t.test(
   'an endpoint that fails for another reason shows that one, and turns no second time',
   async (t) => {
     let status = 500
-    const server = createHttpServer((_request, response) => response.writeHead(status).end())
+    let holdsAnswers = false
+    const server = createHttpServer((_request, response) => {
+      if (!holdsAnswers) response.writeHead(status).end()
+    })
     server.listen(0, '127.0.0.1')
     await once(server, 'listening')
     const address = server.address()
@@ -119,8 +129,11 @@ t.test(
     status = 404
     await until(() => reasons()[0] === 'answers with status 404')
     t.equal(turns.length, 1)
+    // The next check is still running when its thread ends.
+    holdsAnswers = true
+    await once(server, 'request')
     stop.abort()
     await running
-    server.close()
+    server.close().closeAllConnections()
   },
 )
