@@ -158,6 +158,34 @@ t.test(
   },
 )
 
+t.test('dashboards of several nodes can be open through tunnels to one host', async (t) => {
+  const perform = () => Promise.resolve()
+  const source = { view: () => ({}) as never, subscribe: () => () => undefined, perform }
+  const openPage = async (token: string) => {
+    const tokenFile = join(t.testdir({ token }), 'token')
+    const files = { tokenFile, tlsCertFile: '', tlsKeyFile: '' }
+    const access = await dashboardAccess({ host: '127.0.0.1', port: 0 }, files)
+    const page = await PageServer.listen(source, 0, access)
+    t.teardown(() => page.close())
+    return Number(new URL(page.url).port)
+  }
+  const tokens = ['correct-horse-battery', 'wrong-horse-batteries', 'correct-horse-battery']
+  // A browser keeps one cookie for each name, whatever the port.
+  const jar = new Map<string, string>()
+  const cookie = () => [...jar].map((pair) => pair.join('=')).join('; ')
+  const ports = []
+  for (const token of tokens) {
+    const port = await openPage(token)
+    ports.push(port)
+    const { headers } = await ask({ port, path: `/?token=${token}` })
+    const [name = '', value = ''] = (headers['set-cookie']?.[0] ?? '').split(/[=;]/)
+    jar.set(name, value)
+  }
+  for (const port of ports)
+    t.equal((await ask({ port, headers: { cookie: cookie() } })).status, 200)
+  t.equal(jar.size, 2, 'one cookie is enough for nodes with the same token')
+})
+
 t.test('a tunnel to the page may begin at any port, and no other page may use it', async (t) => {
   const none = { tokenFile: '', tlsCertFile: '', tlsKeyFile: '' }
   const access = await dashboardAccess({ host: '127.0.0.1', port: 0 }, none)

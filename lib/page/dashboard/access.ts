@@ -39,7 +39,15 @@ export async function dashboardAccess(
 }
 
 const shortestToken = 16
-const cookieName = 'kube-proxy-dashboard'
+
+/**
+ * Cookies belong to a host, whatever the port. Dashboards with tokens of their own that are open
+ * through tunnels to one host keep one each, because the name depends on the token.
+ */
+function cookieOf(secret: string): { readonly name: string; readonly value: string } {
+  const value = digestOf(secret).toString('hex')
+  return { name: `kube-proxy-dashboard-${value.slice(0, 8)}`, value }
+}
 
 /**
  * Accepts the token as a bearer token, as a cookie, or in the URL; the URL only sets the cookie.
@@ -48,16 +56,17 @@ function refusalOf(request: IncomingMessage, secret: string, isTls: boolean): Re
   const { authorization = '', cookie = '' } = request.headers
   if (isSame(authorization.replace(/^Bearer /, ''), secret)) return undefined
   const cookies = cookie.split(/; */).map((pair) => pair.split('='))
-  const [, kept = ''] = cookies.find(([name]) => name === cookieName) ?? []
-  if (isSame(kept, digestOf(secret).toString('hex'))) return undefined
+  const { name, value } = cookieOf(secret)
+  const [, kept = ''] = cookies.find(([its]) => its === name) ?? []
+  if (isSame(kept, value)) return undefined
   const { searchParams } = new URL(request.url ?? '/', 'http://page')
   if (!isSame(searchParams.get('token') ?? '', secret)) {
     const text = 'give the token: /?token=…, or Authorization: Bearer …'
     return { status: 401, text, headers: { 'www-authenticate': 'Bearer' } }
   }
   const flags = `HttpOnly; SameSite=Strict; Path=/${isTls ? '; Secure' : ''}`
-  const value = `${cookieName}=${digestOf(secret).toString('hex')}; ${flags}`
-  return { status: 303, text: '', headers: { location: '/', 'set-cookie': value } }
+  const headers = { location: '/', 'set-cookie': `${name}=${value}; ${flags}` }
+  return { status: 303, text: '', headers }
 }
 
 const digestOf = (text: string) => createHash('sha256').update(text).digest()
