@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { createSecureContext, type SecureContextOptions } from 'node:tls'
+import { isDeepStrictEqual } from 'node:util'
 import { ConfigError, messageOf, SourceError } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
 import { checkToken, ExecPlugin } from './exec-plugin.js'
@@ -39,9 +40,13 @@ export async function openCluster(
         '(--kubeconfig) empty, which means its ServiceAccount',
     )
   }
-  const { spec, needsLibrary } = readKubeconfig(kubeconfig)
-  const server = master === '' ? spec.server : serverUrl(master)
-  const plain = new PlainAccess({ ...spec, server }, deps.now)
+  const read = () => {
+    const { spec, needsLibrary } = readKubeconfig(kubeconfig)
+    const server = master === '' ? spec.server : serverUrl(master)
+    return { spec: { ...spec, server }, needsLibrary }
+  }
+  const { spec, needsLibrary } = read()
+  const plain = new PlainAccess(spec, deps.now, () => read().spec)
   if (!needsLibrary) return plain
   // The library costs 77 MB and 0.4 s. It is loaded only for OIDC and proxies.
   const { libraryAccess } = await import('./library-access.js')
@@ -92,16 +97,18 @@ function serverUrl(master: string): string {
 class PlainAccess implements ClusterAccess {
   readonly server: string
   readonly authority: string | undefined
-  readonly #spec: AccessSpec
   readonly #now: () => number
-  readonly #plugin: ExecPlugin | undefined
+  readonly #newest: () => AccessSpec
+  #spec: AccessSpec
+  #plugin: ExecPlugin | undefined
   #read: { readonly at: number; readonly credentials: Promise<Credentials> } | undefined
 
-  constructor(spec: AccessSpec, now: () => number) {
+  constructor(spec: AccessSpec, now: () => number, newest: () => AccessSpec = () => spec) {
     this.server = spec.server
     this.authority = spec.authority && nameOf(spec.authority)
     this.#spec = spec
     this.#now = now
+    this.#newest = newest
     this.#plugin = spec.exec && new ExecPlugin(spec.exec)
   }
 
@@ -123,6 +130,23 @@ class PlainAccess implements ClusterAccess {
   forget(): void {
     this.#read = undefined
     this.#plugin?.forget()
+    const last = this.#spec
+    this.#spec = this.#writtenNow()
+    if (isDeepStrictEqual(this.#spec.exec, last.exec)) return
+    this.#plugin = this.#spec.exec && new ExecPlugin(this.#spec.exec)
+  }
+
+  /**
+   * What the kubeconfig says now, because it is rotated, too. Until it can be read, and when it names
+   * another server, to which this client does not talk, what it said last counts.
+   */
+  #writtenNow(): AccessSpec {
+    try {
+      const spec = this.#newest()
+      return spec.server === this.server ? spec : this.#spec
+    } catch {
+      return this.#spec
+    }
   }
 }
 

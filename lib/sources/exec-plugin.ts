@@ -1,7 +1,7 @@
 import { execFile, type ExecFileException } from 'node:child_process'
 import { createSecureContext } from 'node:tls'
 import { messageOf, SourceError } from '../errors.js'
-import { asObject, asString, parseJson } from '../state/json.js'
+import { asObject, asString, parseJson, type Json } from '../state/json.js'
 import type { Credentials } from './api-client.js'
 
 /** The program that gives the credentials of a user, as a kubeconfig names it. */
@@ -11,7 +11,12 @@ export interface ExecSpec {
   readonly command: string
   readonly args: readonly string[]
   readonly env: Readonly<Record<string, string>>
+  /** What the plugin is told of the cluster; undefined: it does not ask. */
+  readonly cluster: Json | undefined
 }
+
+/** A plugin that is not ready by then is ended, so that the next request starts a new one. */
+const longestRunMs = 60_000
 
 /** Characters of a complaint that the error repeats. The reason is mostly at its end. */
 const longestComplaint = 4096
@@ -25,11 +30,13 @@ interface Given {
 /** Asks the program for credentials, and keeps them until their end or a refusal, as client-go. */
 export class ExecPlugin {
   readonly #spec: ExecSpec
+  readonly #longestMs: number
   #given: Given | undefined
   #asking: Promise<Credentials> | undefined
 
-  constructor(spec: ExecSpec) {
+  constructor(spec: ExecSpec, longestMs = longestRunMs) {
     this.#spec = spec
+    this.#longestMs = longestMs
   }
 
   async credentials(): Promise<Credentials> {
@@ -44,7 +51,7 @@ export class ExecPlugin {
 
   async #ask(): Promise<Credentials> {
     try {
-      this.#given = parse(await run(this.#spec))
+      this.#given = parse(await run(this.#spec, this.#longestMs))
       return this.#given.credentials
     } catch (cause) {
       const text = `run the exec plugin ${this.#spec.command}: ${messageOf(cause)}`
@@ -54,16 +61,18 @@ export class ExecPlugin {
 }
 
 /** Resolves to what the program printed. It cannot ask anybody: there may be no terminal. */
-function run({ apiVersion, command, args, env }: ExecSpec): Promise<string> {
-  const about = { apiVersion, kind: 'ExecCredential', spec: { interactive: false } }
+function run(spec: ExecSpec, timeout: number): Promise<string> {
+  const { apiVersion, command, args, env, cluster } = spec
+  const about = { apiVersion, kind: 'ExecCredential', spec: { interactive: false, cluster } }
   const info = { KUBERNETES_EXEC_INFO: JSON.stringify(about) }
   return new Promise((resolve, reject) => {
     const program = execFile(
       command,
       args,
-      { env: { ...process.env, ...info, ...env } },
+      { env: { ...process.env, ...info, ...env }, timeout, killSignal: 'SIGKILL' },
       (error, printed, complaint) => {
         if (error === null) resolve(printed)
+        else if (error.killed) reject(new Error(`it did not end within ${timeout / 1000} s`))
         else reject(new Error(whyFailed(error, complaint), { cause: error }))
       },
     )

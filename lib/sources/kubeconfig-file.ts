@@ -26,6 +26,9 @@ export interface AccessSpec {
   readonly impersonation: Headers
 }
 
+/** The entry of a cluster that is handed to plugins as it is. */
+const extensionForPlugins = 'client.authentication.k8s.io/exec'
+
 interface Kubeconfig {
   readonly spec: AccessSpec
   /** The user has an `auth-provider`, or the cluster is behind a proxy. */
@@ -63,7 +66,7 @@ export function readKubeconfig(path: string): Kubeconfig {
       token: tokenOf(user, directory),
       basicAuth:
         username === undefined ? undefined : `${username}:${asString(user['password']) ?? ''}`,
-      exec: execOf(asObject(user['exec']), directory, where),
+      exec: execOf(asObject(user['exec']), { directory, where, cluster }),
       impersonation: impersonation(user, where),
     },
     needsLibrary:
@@ -116,17 +119,48 @@ function tokenOf(user: Json, directory: string): TextOrFile | undefined {
 }
 
 /** A command that is a path is relative to the kubeconfig, as in other clients. */
-function execOf(exec: Json | undefined, directory: string, where: string): ExecSpec | undefined {
+function execOf(exec: Json | undefined, by: ClusterBeside): ExecSpec | undefined {
   if (exec === undefined) return undefined
   const command = asString(exec['command']) ?? ''
-  if (command === '') throw new ConfigError(`${where}: exec has no command`)
+  if (command === '') throw new ConfigError(`${by.where}: exec has no command`)
   const variables = (asArray(exec['env']) ?? []).map(asObject)
   return {
     apiVersion: asString(exec['apiVersion']) ?? 'client.authentication.k8s.io/v1',
-    command: command.includes(sep) ? resolve(directory, command) : command,
+    command: command.includes(sep) ? resolve(by.directory, command) : command,
     args: strings(exec['args']),
     env: Object.fromEntries(
       variables.map((item) => [asString(item?.['name']) ?? '', asString(item?.['value']) ?? '']),
     ),
+    cluster: exec['provideClusterInfo'] === true ? clusterFor(by) : undefined,
+  }
+}
+
+interface ClusterBeside {
+  readonly cluster: Json
+  readonly directory: string
+  /** For errors. */
+  readonly where: string
+}
+
+/** The cluster as the protocol of plugins has it: its authority as data, and what it says to them. */
+function clusterFor({ cluster, directory, where }: ClusterBeside): Json {
+  const names = ['server', 'tls-server-name', 'insecure-skip-tls-verify', 'proxy-url']
+  const authority = textOrFile(cluster, 'certificate-authority', directory)
+  const extensions = (asArray(cluster['extensions']) ?? []).map(asObject)
+  const forPlugins = extensions.find((item) => item?.['name'] === extensionForPlugins)
+  return {
+    ...Object.fromEntries(names.map((name) => [name, cluster[name]])),
+    'certificate-authority-data':
+      authority && Buffer.from(textNow(authority, where)).toString('base64'),
+    config: forPlugins?.['extension'],
+  }
+}
+
+function textNow(source: TextOrFile, where: string): string {
+  if ('text' in source) return source.text
+  try {
+    return readFileSync(source.file, 'utf8')
+  } catch (cause) {
+    throw new ConfigError(`${where}: ${messageOf(cause)}`, { cause })
   }
 }

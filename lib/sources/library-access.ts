@@ -37,8 +37,12 @@ export function libraryAccess(kubeconfig: string, plain: ClusterAccess): Cluster
   }
   const forget = () => {
     plain.forget()
-    // A new instance has no cached tokens and reads the kubeconfig again.
-    config = load(kubeconfig, server)
+    try {
+      // A new instance has no cached tokens and reads the kubeconfig again.
+      config = load(kubeconfig, server)
+    } catch {
+      // It may be half written. What it said last counts.
+    }
   }
   return {
     server,

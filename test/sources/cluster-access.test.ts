@@ -13,6 +13,7 @@ import { createApiServer } from '../../lib/lab/apiserver/server.js'
 import { readJson } from '../../lib/sources/answer-body.js'
 import { ApiClient } from '../../lib/sources/api-client.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
+import { ExecPlugin } from '../../lib/sources/exec-plugin.js'
 import { readJsonLines } from '../../lib/sources/json-lines.js'
 import { until } from './support/scripted-server.js'
 
@@ -36,6 +37,19 @@ async function serve(t: Test, options: Parameters<typeof createApiServer>[0]) {
   const request = { path: '/api/v1/services', headTimeoutMs: 5000, idleTimeoutMs: 5000 }
   const ask = (client: ApiClient) => client.send(request, controller.signal)
   return { server: await api.listening(), ask }
+}
+
+/** An HTTP proxy, and its URL. */
+async function tunnel(t: Test, server: string): Promise<string> {
+  const proxy = createServer().on('connect', (_request, near: Socket) => {
+    const far = connect(Number(new URL(server).port), '127.0.0.1')
+    for (const socket of [near, far]) socket.on('error', () => undefined)
+    near.write('HTTP/1.1 200 OK\r\n\r\n')
+    near.pipe(far).pipe(near)
+  })
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => proxy.close().closeAllConnections())
+  return `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`
 }
 
 async function kubeconfig(directory: string, cluster: object, user: object): Promise<string> {
@@ -397,6 +411,100 @@ void t.test('an exec plugin that hangs holds up neither requests nor the end', a
   process.kill(Number(started))
 })
 
+void t.test('an exec plugin that hangs for good is ended, and the next one is asked', async (t) => {
+  const directory = await folder(t)
+  const [plugin, pid] = [join(directory, 'plugin'), join(directory, 'pid')]
+  await writeFile(plugin, `#!/bin/sh\necho $$ >${pid}\nexec sleep 600\n`)
+  await chmod(plugin, 0o755)
+  const spec = { apiVersion: 'v1', command: plugin, args: [], env: {}, cluster: undefined }
+  const asked = new ExecPlugin(spec, 3000)
+  await t.rejects(asked.credentials(), { message: /plugin: it did not end within 3 s$/ })
+  const ended = Number(readFileSync(pid, 'utf8'))
+  t.throws(() => process.kill(ended, 0), { code: 'ESRCH' })
+  await writeFile(plugin, `#!/bin/sh\necho '{"status":{"token":"good"}}'\n`)
+  t.same((await asked.credentials()).headers, { Authorization: 'Bearer good' })
+})
+
+void t.test('an exec plugin that asks for it is told about the cluster', async (t) => {
+  const directory = await folder(t)
+  const [plugin, told] = [join(directory, 'plugin'), join(directory, 'told')]
+  await writeFile(
+    plugin,
+    `#!/bin/sh\necho "$KUBERNETES_EXEC_INFO" >${told}\necho '{"status":{"token":"good"}}'\n`,
+  )
+  await chmod(plugin, 0o755)
+  await writeFile(join(directory, 'ca'), 'an authority')
+  const config = { audience: 'web' }
+  const cluster = {
+    server: 'https://10.0.0.1:6443',
+    'tls-server-name': 'api',
+    'certificate-authority': 'ca',
+    extensions: [
+      { name: 'other', extension: {} },
+      { name: 'client.authentication.k8s.io/exec', extension: config },
+    ],
+  }
+  for (const provideClusterInfo of [true, false]) {
+    const exec = { apiVersion: 'v1', command: plugin, provideClusterInfo }
+    const path = await kubeconfig(directory, cluster, { exec })
+    await (await openCluster({ kubeconfig: path, master: '' })).credentials()
+    const { spec } = JSON.parse(readFileSync(told, 'utf8')) as { spec: unknown }
+    const { extensions: _, 'certificate-authority': __, ...same } = cluster
+    const info = { ...same, 'certificate-authority-data': base64('an authority'), config }
+    t.strictSame(spec, { interactive: false, ...(provideClusterInfo ? { cluster: info } : {}) })
+  }
+  const path = await kubeconfig(
+    directory,
+    { 'certificate-authority': 'nothing' },
+    { exec: { command: plugin, provideClusterInfo: true } },
+  )
+  await t.rejects(openCluster({ kubeconfig: path, master: '' }), {
+    message: /user "u": ENOENT.*nothing/,
+  })
+})
+
+void t.test('after a refusal the kubeconfig is read again', async (t) => {
+  const directory = await folder(t)
+  const tls = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
+  let valid = 'good'
+  const { server, ask } = await serve(t, { tls, accepts: (token) => token === valid })
+  const authority = { 'certificate-authority-data': base64(tls.certificate) }
+  const plugin = (token: string) => ({ command: 'echo', args: [`{"status":{"token":"${token}"}}`] })
+  const behindProxy = { 'proxy-url': await tunnel(t, server) }
+  for (const way of [{}, behindProxy]) {
+    valid = 'good'
+    const cluster = { server, ...authority, ...way }
+    const path = await kubeconfig(directory, cluster, { token: 'good' })
+    const client = new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test')
+    const get = async () => (await ask(client)).ok
+    t.ok(await get())
+    for (const [index, user] of [
+      { token: 'token-1' },
+      { exec: plugin('token-2') },
+      { exec: plugin('token-3') },
+      { token: 'token-4' },
+    ].entries()) {
+      valid = `token-${index + 1}`
+      await kubeconfig(directory, cluster, user)
+      t.notOk(await get(), 'nothing is read before a refusal')
+      t.ok(await get(), JSON.stringify(user))
+    }
+    valid = 'later'
+    await writeFile(path, '')
+    t.notOk(await get())
+    t.notOk(await get(), 'half written, so what it said last is sent')
+    valid = 'token-4'
+    t.ok(await get())
+    valid = 'later'
+    await kubeconfig(directory, { ...cluster, server: 'https://10.0.0.1' }, { token: 'later' })
+    t.notOk(await get())
+    t.notOk(await get(), 'a token for another server is not sent to this one')
+    await kubeconfig(directory, cluster, { token: 'later' })
+    t.notOk(await get())
+    t.ok(await get())
+  }
+})
+
 void t.test('a proxy that hangs holds up neither requests nor the end', async (t) => {
   let asked = 0
   const proxy = createTcpServer((socket) => {
@@ -424,17 +532,9 @@ void t.test('behind a proxy all credentials are sent that are sent without one',
   const directory = await folder(t)
   const tls = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
   const { server, ask } = await serve(t, { tls, accepts: (token) => token === 'good' })
-  const proxy = createServer().on('connect', (_request, near: Socket) => {
-    const far = connect(Number(new URL(server).port), '127.0.0.1')
-    for (const socket of [near, far]) socket.on('error', () => undefined)
-    near.write('HTTP/1.1 200 OK\r\n\r\n')
-    near.pipe(far).pipe(near)
-  })
-  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
-  t.teardown(() => proxy.close().closeAllConnections())
   const cluster = {
     server,
-    'proxy-url': `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`,
+    'proxy-url': await tunnel(t, server),
     'certificate-authority': 'ca',
   }
   await writeFile(join(directory, 'ca'), tls.certificate)
