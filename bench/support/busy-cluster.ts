@@ -41,7 +41,8 @@ export async function busy(
   { services, perSecond, seconds, restMs }: BusyTask,
 ): Promise<BusyCosts | string> {
   const stop = new AbortController()
-  const others = keepChanging(cluster.api, { services, endpoints: 10 }, perSecond, stop.signal)
+  const load = { services, endpoints: 10 }
+  const others = keepChanging(cluster.api, load, { perSecond }, stop.signal)
   const began = performance.now()
   const cpuBefore = cpuMilliseconds(pid)
   const times: number[] = []
@@ -60,8 +61,14 @@ export async function busy(
       times.push(performance.now() - changed)
     }
     const cpu = cpuMilliseconds(pid) - cpuBefore
-    const cpuShare = (cpu / (performance.now() - began)) * 100
-    const cpuMs = cpu / (perSecond * elapsed() + times.length)
+    const took = elapsed()
+    const cpuShare = cpu / took / 10
+    stop.abort()
+    const made = await others
+    if (made < 0.95 * perSecond * took) {
+      console.log(`# only ${Math.round(made / took)} of ${perSecond} changes a second were made`)
+    }
+    const cpuMs = cpu / (made + times.length)
     const growth = residentMib(pid) / (memory[0] ?? NaN)
     const longestMs = Math.max(...times)
     const { p50, p99 } = summarize(times)

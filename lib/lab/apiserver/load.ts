@@ -41,27 +41,52 @@ export function fill(target: LoadTarget, load: Load): void {
   }
 }
 
+/** Work for longer would keep requests waiting. */
+const longestTurnMs = 20
+/** Changes that are owed for longer are left out. */
+const longestOwedSeconds = 2
+
+export interface Rolling {
+  /** The slices that change in a second. */
+  readonly perSecond: number
+  /** Is told, once, that changes are left out, because this machine cannot make so many. */
+  readonly late?: () => void
+}
+
 /**
- * Changes `perSecond` slices a second until the signal, as rolling updates do: each change replaces
- * one in ten endpoints of a Service.
+ * Changes slices until the signal, as rolling updates do: each change replaces one in ten endpoints
+ * of a Service. Half of the time stays for requests. Resolves to the number of changes.
  */
 export async function keepChanging(
   target: LoadTarget,
   load: Load,
-  perSecond: number,
+  { perSecond, late }: Rolling,
   signal: AbortSignal,
-): Promise<void> {
-  const began = performance.now()
+): Promise<number> {
   const width = Math.min(load.services, rollingServices)
-  for (let count = 0; !signal.aborted;) {
-    const due = ((performance.now() - began) * perSecond) / 1000
-    for (; count < due; count++) {
-      const generation = 1 + Math.floor(count / width)
-      const [slice] = slicesOf(load, count % width, generation)
+  const mostOwed = Math.max(1, perSecond * longestOwedSeconds)
+  let made = 0
+  let isLate = false
+  let owed = 0
+  let last = performance.now()
+  while (!signal.aborted) {
+    const began = performance.now()
+    owed += ((began - last) * perSecond) / 1000
+    last = began
+    if (owed > mostOwed) {
+      owed = mostOwed
+      if (!isLate) late?.()
+      isLate = true
+    }
+    for (; owed >= 1 && performance.now() - began < longestTurnMs; owed--, made++) {
+      const generation = 1 + Math.floor(made / width)
+      const [slice] = slicesOf(load, made % width, generation)
       if (slice) target.put(slice)
     }
-    await delay(Math.min(5, 500 / perSecond), undefined, { signal }).catch(() => undefined)
+    const pauseMs = Math.max(performance.now() - began, Math.min(5, 500 / perSecond))
+    await delay(pauseMs, undefined, { signal }).catch(() => undefined)
   }
+  return made
 }
 
 function serviceOf(index: number): NewObject {

@@ -54,7 +54,11 @@ async function serveUntilSignal(flags: ApiServerFlags): Promise<void> {
   // A server that cannot listen is never announced. Its promise rejects with the reason.
   await Promise.race([running, announce(api, flags.writeKubeconfig)])
   const { load, changes = 0 } = flags
-  if (load && changes > 0) await keepChanging(api, load, changes, signal)
+  if (load && changes > 0) {
+    const late = () =>
+      say(`this machine cannot make ${changes} changes a second; it makes as many as it can`)
+    await keepChanging(api, load, { perSecond: changes, late }, signal)
+  }
   await running
 }
 

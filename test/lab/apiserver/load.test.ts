@@ -68,7 +68,29 @@ t.test('each change replaces one endpoint of a slice', async (t) => {
     },
   }
   fill(target, load)
-  await keepChanging(target, load, 10_000, stop.signal)
+  const made = await keepChanging(target, load, { perSecond: 10_000 }, stop.signal)
+  t.equal(made, replaced.length)
   t.ok(replaced.length >= 70)
   t.ok(replaced.every((count) => count === 1))
+})
+
+t.test('more changes than the machine can make leave time for requests', async (t) => {
+  const stop = new AbortController()
+  let isLate = false
+  let turns = 0
+  const timer = setInterval(() => {
+    if (isLate && ++turns === 5) stop.abort()
+  }, 1)
+  const target = {
+    put() {
+      const began = performance.now()
+      while (performance.now() - began < 2);
+    },
+  }
+  const late = () => (isLate = true)
+  const changing = { perSecond: 100_000, late }
+  const made = await keepChanging(target, { services: 3, endpoints: 10 }, changing, stop.signal)
+  clearInterval(timer)
+  t.equal(turns, 5, 'others have turns')
+  t.ok(made > 0)
 })
