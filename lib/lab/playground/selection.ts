@@ -129,9 +129,9 @@ export class Selection {
       countersTo: (pod, endpoint) => {
         const before = waysIn(has)
         const fitting = (ways: readonly Way[]) => {
-          const silentOrOwn = ways.filter((way) => answering(way) === pod)
-          const taken = silentOrOwn.filter((way) => endOf(way) === endpoint)
-          return taken.length > 0 ? taken : silentOrOwn
+          // A pod that did not answer may do so by now, so where it was sent comes first.
+          const taken = ways.filter((way) => endOf(way) === endpoint)
+          return taken.length > 0 ? taken : ways.filter((way) => answering(way) === pod)
         }
         const known = fitting(before)
         // Without such a way, the kernel had newer rules before the log said so.

@@ -98,6 +98,7 @@ t.test('the page knows which counters its own connection has moved', async (t) =
   t.same(endpoints(sent()), [], 'two are silent, and nothing tells which of them was asked')
   t.same(endpoints(sent(`${workerIp}:8080`)), [`${workerIp}:8080`])
   t.same(endpoints(sent('10.244.1.23:8080')), ['10.244.1.23:8080'])
+  t.same(endpoints(sent(`${podIp}:8080`)), [`${podIp}:8080`], 'it answers only now')
 
   const probe = selection.probe(running, { has: without, wanted: () => withBoth })
   t.ok(probe.mayReach('web-1'))
