@@ -92,11 +92,18 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
       const text = `${flowText(flow, look)}\n`
       process.stdout.write(printedOfMany(flags, { data: flow, text }))
     }
+    if (isFirst && limit !== '0' && answer.flows.length === 0) noteNone(service)
     noteLeftOut(follower.take(answer))
     if (follow !== true) return
     await pause(followEveryMs, stop)
     if (stop.aborted) return
   }
+}
+
+/** Says on standard error why the table is empty: perhaps the name is wrong. */
+export function noteNone(service: string | undefined): void {
+  const hint = service === undefined ? '' : `; is the name ${JSON.stringify(service)} right?`
+  process.stderr.write(`no such connection so far${hint}\n`)
 }
 
 /** Prints on standard error, so that every line on standard output is a connection. */

@@ -134,6 +134,8 @@ void t.test('flows of all nodes stand in the order of time', { skip }, async (t)
   t.equal(stderr, '… and 1 lines that were left out under load\n')
   t.equal((await run('flows', '-A', '-o', 'json')).stdout.trim().split('\n').length, 4)
   t.equal((await run('flows', '-A', '-o', 'name')).stdout, 'service/web\nservice/db\n')
+  const none = await run('flows', '-n', 'nowhere')
+  t.match(none, { code: 0, stdout: /^TIME.*\n$/, stderr: 'no such connection so far\n' })
   const wide = (await run('flows', '-o', 'wide', '--node', 'node-1')).stdout
   t.match(wide, /^NODE +TIME .*\nnode-1 +2026-01-01T00:00:02\.000Z .*web-0 \(10\.244\.1\.1:8080\)/)
 })

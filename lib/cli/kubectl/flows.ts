@@ -2,7 +2,7 @@ import { Option, type Command } from 'commander'
 import { addNamedOptions, clientOf, namespaceOf, outputOf, targetOf } from './names.js'
 import { answersOf, findProxies } from './proxies.js'
 import { byTime, FlowReader, type RemoteFlow } from './flow-reader.js'
-import { flowsQuery, noteLeftOut } from '../flows.js'
+import { flowsQuery, noteLeftOut, noteNone } from '../flows.js'
 import { flowHead, flowText } from '../../observe/flows/text.js'
 import { Kubectl } from './kubectl.js'
 import { pause } from '../../async.js'
@@ -55,9 +55,11 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
     const asked = await unlessStopped(stop, asking)
     if (!asked) return
     const answers = answersOf(asked)
+    const flows = answers.flatMap(({ answer }) => answer.flows.filter(isOurs))
+    const isFirst = print === undefined
+    if (isFirst && flags.limit !== '0' && flows.length === 0) noteNone(service)
     print ??= printer(flags)
-    const all = answers.flatMap(({ answer }) => answer.flows)
-    for (const flow of all.filter(isOurs).sort(byTime)) print(flow)
+    for (const flow of flows.sort(byTime)) print(flow)
     noteLeftOut(answers.reduce((sum, { answer }) => sum + answer.leftOut, 0))
     if (flags.watch !== true) return
     await pause(followEveryMs, stop)

@@ -251,6 +251,11 @@ t.test('the stream tells of every connection what its client saw', { skip }, asy
     t.equal(endpointPod, `default/web-${endpoint === '10.244.1.1:8080' ? 0 : 1}`)
   }
   t.same(await flowsOf('default/empty'), [])
+  t.match(await kubeProxy('flows', 'default/emty'), {
+    code: 0,
+    stdout: /^TIME.*\n$/,
+    stderr: 'no such connection so far; is the name "default/emty" right?\n',
+  })
   t.same(await flowsOf('--verdict', 'dropped'), [])
   t.equal((await opened('--from', '0.0.0.0/0')).length, 3)
   t.same(await flowsOf('--from', '198.51.100.1'), [])
