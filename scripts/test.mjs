@@ -29,7 +29,7 @@ const { values: options, positionals: chosen } = withUsage(usage, () =>
   parseArgs({ options: { times: { type: 'boolean', default: false } }, allowPositionals: true }),
 )
 /** Seconds until a file counts as stuck. A busy machine is only slow. */
-const patience = { short: 600, long: 900 }
+const patience = { short: 1200, long: 1800 }
 const files = listTests('build/test')
 /** The jobs of each tier. They do not depend on each other; the longest begin first. */
 const tiers = {

@@ -165,7 +165,9 @@ export class Stage {
 
   /** Runs a command of the program beside the daemon. */
   kubeProxy(...args: readonly string[]): Promise<CommandResult> {
-    return this.world.exec('node', [process.execPath, program, ...args])
+    // In User Mode Linux on a busy machine a comparison has taken more than two minutes.
+    const options = { timeoutMs: 600_000 }
+    return this.world.exec('node', [process.execPath, program, ...args], options)
   }
 
   /**

@@ -52,6 +52,14 @@ await t.test('the page in ipvs mode shows way, counters, schedulers and the less
     try {
       await see('three pods', (view) => view.busy === '' && hasReady(3)(view))
       await command({ do: 'lesson', id: 'ipvs' })
+      /** What a busy kernel answers after more than a second counts as dropped, so all go again. */
+      const sent = async (count: 1 | 100, times = 1, triesLeft = 10): Promise<View> => {
+        await command({ do: 'clear' })
+        for (let number = 0; number < times; number++) await command({ do: 'send', count })
+        const view = await see('all requests', ({ asked }) => asked === count * times)
+        const isWhole = view.answers.every(({ name }) => !name.startsWith('dropped'))
+        return isWhole || triesLeft === 0 ? view : sent(count, times, triesLeft - 1)
+      }
       const lesson = ({ lessons }: View) => lessons.find(({ isActive }) => isActive)
       const done = (view: View) => lesson(view)?.tasks.filter(({ isDone }) => isDone).length ?? 0
       const begun = await see('the lesson', (view) => lesson(view)?.id === 'ipvs')
@@ -70,13 +78,13 @@ await t.test('the page in ipvs mode shows way, counters, schedulers and the less
         'the way leads through it',
       )
       t.equal(running.path.ways.length, 3, 'to every pod')
-      for (let count = 0; count < 6; count++) await command({ do: 'send', count: 1 })
-      const finished = await see('the whole lesson', (view) => done(view) === 3)
-      t.equal(finished.answers.length, 1, 'source hashing: one pod got them all')
+      const hashed = await sent(1, 6)
+      t.equal(hashed.answers.length, 1, 'source hashing: one pod got them all')
       t.ok(
-        finished.log.every(({ isSourceKept }) => isSourceKept),
+        hashed.log.every(({ isSourceKept }) => isSourceKept),
         'and saw who asked',
       )
+      await see('the whole lesson', (view) => done(view) === 3)
       const sum = ({ counters }: View) =>
         Object.values(counters.endpoints).reduce((total, count) => total + count, 0)
       const counted = await see('counters of IPVS', (view) => sum(view) >= 6)
@@ -84,18 +92,14 @@ await t.test('the page in ipvs mode shows way, counters, schedulers and the less
 
       await command({ do: 'scheduler', scheduler: 'rr' })
       await see('ipvs again', ({ scheduler, busy }) => scheduler === 'rr' && busy === '')
-      await command({ do: 'clear' })
-      await command({ do: 'send', count: 100 })
-      const shares = await see('a hundred answers', ({ asked }) => asked === 100)
+      const shares = await sent(100)
       const counts = shares.answers.map(({ count }) => count).sort()
       t.same(counts, [33, 33, 34], 'round robin: exactly in turn')
       await command({ do: 'policy', side: 'internal', value: 'Local' })
       await see('two ways', ({ path }) => path.ways.length === 2)
       const here = shares.pods.filter(({ node }) => node === 'node-1').map(({ name }) => name)
       const local = async (): Promise<readonly string[]> => {
-        await command({ do: 'clear' })
-        await command({ do: 'send', count: 100 })
-        const view = await see('a hundred answers', ({ asked }) => asked === 100)
+        const view = await sent(100)
         return view.answers.map(({ name }) => name).sort()
       }
       let names = await local()
