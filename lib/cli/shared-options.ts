@@ -1,5 +1,6 @@
 import { Option, type Command } from 'commander'
-import { stringify } from 'yaml'
+import { Document, visit } from 'yaml'
+import { printableJson } from '../state/names.js'
 
 /** Options that several commands have, so that they have one name and one meaning everywhere. */
 
@@ -39,18 +40,26 @@ interface Printed {
 
 /** The output of a command that prints once, in the wanted format. */
 export function printed({ output }: OutputFlags, { data, text }: Printed): string {
-  if (output === 'json') return `${JSON.stringify(data, undefined, 2)}\n`
+  if (output === 'json') return `${printableJson(JSON.stringify(data, undefined, 2))}\n`
   return output === 'yaml' ? yamlOf(data) : text
 }
 
 /** One of many documents that a command prints: a line of JSON, a document of YAML, or text. */
 export function printedOfMany({ output }: OutputFlags, { data, text }: Printed): string {
-  if (output === 'json') return `${JSON.stringify(data)}\n`
+  if (output === 'json') return `${printableJson(JSON.stringify(data))}\n`
   return output === 'yaml' ? `---\n${yamlOf(data)}` : text
 }
 
 /** Exactly the data of the JSON: without undefined values, and without anchors for equal values. */
 function yamlOf(data: unknown): string {
   const plain: unknown = JSON.parse(JSON.stringify(data))
-  return stringify(plain, { lineWidth: 0, aliasDuplicateObjects: false })
+  const document = new Document(plain, { aliasDuplicateObjects: false })
+  // Only a text in double quotes can have escapes.
+  visit(document, {
+    Scalar: (_key, scalar) => {
+      const { value } = scalar
+      if (typeof value === 'string' && printableJson(value) !== value) scalar.type = 'QUOTE_DOUBLE'
+    },
+  })
+  return printableJson(document.toString({ lineWidth: 0 }))
 }

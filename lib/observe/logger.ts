@@ -1,5 +1,6 @@
 import { pino } from 'pino'
 import type { Log } from '../modes/mode.js'
+import { printableJson } from '../state/names.js'
 import { formatLine } from './log-text.js'
 
 /** The log of the program. Its level can change while it runs. */
@@ -26,7 +27,10 @@ export function createLogger(options: LoggerOptions): Logger {
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (level) => ({ level }) },
     },
-    { write: format === 'json' ? write : (line) => write(formatLine(line, isTerminal)) },
+    {
+      write: (line: string) =>
+        write(format === 'json' ? printableJson(line) : formatLine(line, isTerminal)),
+    },
   )
   return {
     debug: (fields, message) => logger.debug(fields, message),

@@ -56,13 +56,25 @@ function editDistance(left: string, right: string, limit: number): number {
   return row[right.length] ?? limit
 }
 
+/** Control characters, and characters that end lines or reorder text. */
+const unprintable = /[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu
+
 /**
  * An untrusted text that is safe to print. Control characters and characters that reorder text are
  * written as escapes, so that the text stays on one line and looks as it is.
  */
 export function printable(text: string): string {
-  return text.replace(/[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu, (character) => {
-    const code = character.codePointAt(0) ?? 0
-    return character === '\n' ? '\\n' : `\\u${code.toString(16).padStart(4, '0')}`
-  })
+  return text.replace(unprintable, escaped)
+}
+
+/** The same JSON, and safe to print: JSON itself escapes only some of these characters. */
+export function printableJson(json: string): string {
+  return json.replace(unprintable, (character) =>
+    character === '\n' || character === '\t' ? character : escaped(character),
+  )
+}
+
+function escaped(character: string): string {
+  const code = character.codePointAt(0) ?? 0
+  return character === '\n' ? '\\n' : `\\u${code.toString(16).padStart(4, '0')}`
 }

@@ -1,12 +1,15 @@
 import { spawnSync } from 'node:child_process'
 import fc from 'fast-check'
 import t from 'tap'
+import { parse } from 'yaml'
+import { printed, printedOfMany } from '../../lib/cli/shared-options.js'
 import { explainPacket } from '../../lib/inspect/explain/explain.js'
 import { understand } from '../../lib/inspect/explain/question.js'
 import { explanationText } from '../../lib/inspect/explain/text.js'
 import { modeLoaders, modeNames } from '../../lib/modes/registry.js'
 import type { ModeName } from '../../lib/config/config.js'
 import { ApiEvents } from '../../lib/observe/events.js'
+import { createLogger } from '../../lib/observe/logger.js'
 import { formatLine } from '../../lib/observe/log-text.js'
 import { Metrics } from '../../lib/observe/metrics.js'
 import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
@@ -289,6 +292,34 @@ t.test('a hostile text is part of one line of the log, as JSON and as text', (t)
       const line = formatLine(json, false)
       t.equal(line.indexOf('\n'), line.length - 1)
       t.notMatch(line.slice(0, -1), unprintable)
+    }),
+  )
+  t.end()
+})
+
+t.test('JSON and YAML with hostile texts are clean, and say what they said', (t) => {
+  const lines: string[] = []
+  const write = (line: string) => void lines.push(line)
+  const logger = createLogger({ format: 'json', verbosity: 0, isTerminal: false, write })
+  fc.assert(
+    fc.property(hostile, hostile, (text, key) => {
+      const data = { text, fields: { [key]: [text] }, rules: `a\n\t${text}\n` }
+      const json = JSON.stringify(data)
+      logger.warn(data, text)
+      const logged = lines.pop() ?? ''
+      const { text: told, fields, rules, msg } = JSON.parse(logged) as Record<string, unknown>
+      const outputs = [
+        printed({ output: 'json' }, { data, text: '' }),
+        printedOfMany({ output: 'json' }, { data, text: '' }),
+        printed({ output: 'yaml' }, { data, text: '' }),
+      ]
+      const read = outputs.map((output) => JSON.stringify(parse(output)))
+      const isSame = read.every((each) => each === JSON.stringify(JSON.parse(json)))
+      const isLogged = msg === text && JSON.stringify({ text: told, fields, rules }) === json
+      const isClean = [logged, ...outputs].every(
+        (output) => !unprintable.test(output.replace(/[\n\t]/g, '')),
+      )
+      return isSame && isLogged && isClean
     }),
   )
   t.end()
