@@ -22,8 +22,8 @@ interface ListWatchDeps extends RequestDeps {
 
 const [badRequest, gone, invalid, tooManyRequests] = [400, 410, 422, 429]
 
-/** After this many refused watches in a row without an event, there is a new list. */
-const refusalsOfOneVersion = 5
+/** After this many refused watches in a row without an event, all objects come in another way. */
+const mostRefusals = 5
 
 const reportedTypes = 8
 
@@ -57,7 +57,7 @@ export class ListWatch {
   #isStreamed: boolean
   /** The objects of a watch that has not sent all of them yet, as `namespace/name`. */
   #arriving: Set<string> | undefined
-  /** Watches that the server has refused since an event came or a list ended. */
+  /** Requests that the server has refused since an event came or a list began. */
   #refusals = 0
   /** Whether a watch failed, so that the server may have come back with an older state. */
   #isDoubted = false
@@ -84,7 +84,7 @@ export class ListWatch {
         if (this.#version !== undefined) {
           if (this.#isDoubted) await this.#compareVersion(this.#version, signal)
           await this.#watch({ resourceVersion: this.#version }, signal)
-        } else if (this.#isStreamed) await this.#stream(signal)
+        } else if (this.#isStreamed && this.#refusals < mostRefusals) await this.#stream(signal)
         else await this.#list(signal)
       } catch (error) {
         if (isAborted(signal)) return
@@ -109,6 +109,7 @@ export class ListWatch {
       // A list in pages took too long for the server, so the next list is one page.
       if (status === gone && this.#version === undefined) this.#pageSize = 0
       this.#version = undefined
+      this.#refusals = 0
       // A version expires now and then. Only one that expires at once is a failure.
       if (status !== gone || this.#isExpired) this.#fail(error)
       this.#isExpired = status === gone
@@ -124,10 +125,10 @@ export class ListWatch {
 
   /** Whether the server cannot go on from this version, for any reason. A newer one may work. */
   #isStuck(error: unknown): boolean {
-    if (this.#version === undefined || !(error instanceof Refusal)) return false
-    if (error.status === tooManyRequests || isVersionTooNew(error)) return false
-    this.#refusals++
-    return error.status === badRequest || this.#refusals >= refusalsOfOneVersion
+    if (!(error instanceof Refusal) || error.status === tooManyRequests) return false
+    if (isVersionTooNew(error)) return false
+    const isTooMuch = ++this.#refusals >= mostRefusals || error.status === badRequest
+    return isTooMuch && this.#version !== undefined
   }
 
   /** One watch brings all objects, and then the changes. */
@@ -156,6 +157,7 @@ export class ListWatch {
 
   async #list(signal: AbortSignal): Promise<void> {
     const seen = new Set<string>()
+    this.#refusals = 0
     let next: string | undefined
     let version: string | undefined
     do {
@@ -188,7 +190,6 @@ export class ListWatch {
     this.#version = version
     this.#completeAt = this.#deps.now()
     this.#isDoubted = false
-    this.#refusals = 0
     this.#pageSize = this.#deps.timing.pageSize
     this.#sink.synced(this.#selection.kind)
   }
@@ -295,6 +296,4 @@ function keyOf(raw: unknown): string {
 }
 
 /** A function, because the compiler takes `signal.aborted` for unchanged within the loop. */
-function isAborted(signal: AbortSignal): boolean {
-  return signal.aborted
-}
+const isAborted = (signal: AbortSignal): boolean => signal.aborted

@@ -280,6 +280,27 @@ for (const [what, answerWith] of [
   )
 }
 
+void t.test('where all watches are refused, lists bring the objects', async (t) => {
+  const begins: string[] = []
+  const seen = await follow(
+    t,
+    {
+      list: (number) => listOf(String(number), 'a', ...(number > 1 ? ['b'] : [])),
+      watch(answer, version) {
+        begins.push(version)
+        answer.statusCode = 403
+        answer.end('{"message":"watch is forbidden"}')
+      },
+    },
+    {},
+    true,
+  )
+  await until(() => seen.synced() === 2)
+  t.strictSame(begins.slice(0, 5), ['', '', '', '', ''], 'a watch costs the server less')
+  t.strictSame(begins.slice(5, 15), ['1', '1', '1', '1', '1', '', '', '', '', ''])
+  t.equal(seen.names.size, 2)
+})
+
 const expired = '{"type":"ERROR","object":{"code":410,"message":"too old"}}\n'
 const ofServices = (failures: readonly string[]) =>
   failures.filter((text) => text.includes('/api/v1/services'))
