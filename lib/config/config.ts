@@ -76,7 +76,7 @@ export interface Config {
   readonly detectLocal: DetectLocal
   /** One CIDR, or two of different families with a comma. */
   readonly clusterCIDR: string
-  /** CIDRs, or the single word `primary`. Empty means every address, in nftables and ebpf mode `primary`. */
+  /** CIDRs, and the words `primary`, `localhost` and `all`. Empty means every address, in nftables and ebpf mode `primary`. */
   readonly nodePortAddresses: readonly string[]
   readonly oomScoreAdj: number
   readonly conntrack: ConntrackConfig

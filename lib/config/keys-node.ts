@@ -73,7 +73,7 @@ export const nodeKeys = {
     { flags: ['bind-address'], zeroIsDefault: true },
   ),
   nodePortAddresses: node.list(
-    'CIDRs of the addresses that serve node ports, or "primary"; empty: all (nftables, ebpf: primary)',
+    'CIDRs of the addresses that serve node ports, or "primary", "localhost", "all"; empty: all (nftables, ebpf: primary)',
     { flags: ['nodeport-addresses'], live: true },
   ),
 

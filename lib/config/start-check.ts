@@ -1,5 +1,6 @@
 import { ConfigError } from '../errors.js'
 import { familyOf, parseCidr, type IpFamily } from '../state/ip.js'
+import { nodePortWords } from '../state/node-view.js'
 import type { Config, ProxyMode } from './config.js'
 import { nodePortAddresses } from './tracker-settings.js'
 
@@ -49,7 +50,7 @@ function nodePortWarnings(addresses: readonly string[], families: readonly IpFam
         'consider --nodeport-addresses=primary',
     ]
   }
-  if (addresses.includes('primary')) return []
+  if (addresses.some((text) => nodePortWords.includes(text))) return []
   const present = cidrFamilies(addresses)
   return families
     .filter((family) => !present.has(family))

@@ -31,7 +31,7 @@ export function trackerSettings(
   }
 }
 
-/** CIDRs or `primary`. The meaning of an empty setting depends on the mode (section 11). */
+/** CIDRs, and words such as `primary`. The meaning of an empty setting depends on the mode (section 11). */
 export function nodePortAddresses(config: Config, mode: ProxyMode): readonly string[] {
   const unset = config.nodePortAddresses.length === 0
   return unset && (mode === 'nftables' || mode === 'ebpf') ? ['primary'] : config.nodePortAddresses

@@ -1,4 +1,5 @@
 import { isLoopback, parseCidr, parseIp, parseHostPort, parsePortRange } from '../state/ip.js'
+import { nodePortWords } from '../state/node-view.js'
 import { isProxyMode, type Config, type ProxyMode } from './config.js'
 import { formatDuration } from './duration.js'
 import { quote } from './settings.js'
@@ -70,13 +71,9 @@ function checkAddresses(config: Config, check: Check): void {
   checkDashboard(config, check)
   checkCollector(config, check)
   for (const item of nodePortAddresses) {
-    if (item === 'primary') {
-      const alone = nodePortAddresses.length === 1
-      check(alone, 'nodePortAddresses', nodePortAddresses, 'primary must stand alone')
-    } else {
-      const ok = parseCidr(item) !== undefined
-      check(ok, 'nodePortAddresses', item, 'is not a CIDR such as 192.168.0.0/16, nor primary')
-    }
+    const ok = nodePortWords.includes(item) || parseCidr(item) !== undefined
+    const wanted = 'is not a CIDR such as 192.168.0.0/16, nor primary, localhost or all'
+    check(ok, 'nodePortAddresses', item, wanted)
   }
 }
 

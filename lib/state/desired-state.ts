@@ -143,7 +143,7 @@ export interface NodeView {
 export interface NodePortAddresses {
   /** Every local address answers; `addresses` lists those that exist now. */
   readonly matchesAll: boolean
-  /** The configured CIDRs, with `primary` resolved; empty when all addresses match. */
+  /** The configured CIDRs, with words such as `primary` resolved; empty when all addresses match. */
   readonly cidrs: readonly Cidr[]
   /** Local addresses that match now, sorted. Loopback is among them only if it matches. */
   readonly addresses: readonly string[]

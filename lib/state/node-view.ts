@@ -24,7 +24,7 @@ export interface NodeSettings {
   readonly nodeName: string
   /** Overrides the address in the Node object, for the family of this address (L05). */
   readonly bindAddress: string
-  /** CIDRs, or the single word `primary`; empty means every address. */
+  /** CIDRs and words of `nodePortWords`; empty means every address. */
   readonly nodePortAddresses: readonly string[]
   readonly detectLocal: DetectLocal
 }
@@ -68,6 +68,9 @@ function primaryIp(
   return declared ?? local.find((ip) => !isLoopback(ip) && !isLinkLocal(ip))
 }
 
+/** What may stand in `nodePortAddresses` beside CIDRs, as in kube-proxy 1.37. */
+export const nodePortWords: readonly string[] = ['primary', 'localhost', 'all']
+
 /** The addresses on which node ports answer (S23, L06, L07). */
 function nodePortAddresses(
   family: IpFamily,
@@ -75,18 +78,34 @@ function nodePortAddresses(
   primary: Ip | undefined,
   local: readonly Ip[],
 ): NodePortAddresses {
-  if (settings.nodePortAddresses.includes('primary')) {
-    const cidrs = primary && !isLoopback(primary) ? [cidrOf(primary, bitsOf(family))] : []
-    return chosen(cidrs, local)
-  }
-  const cidrs = settings.nodePortAddresses
-    .map(parseCidr)
+  const asked = settings.nodePortAddresses
+  const cidrs = asked
+    .flatMap((text) => rangesOf(text, family, primary))
     .filter((cidr) => cidr !== undefined)
     .filter((cidr) => cidr.family === family)
-  if (cidrs.length === 0 || cidrs.some(({ prefix }) => prefix === 0)) {
+  // A word is about both families, so a family without its address has no node ports.
+  const isLeftOut = cidrs.length === 0 && !asked.some((text) => nodePortWords.includes(text))
+  if (isLeftOut || cidrs.some(({ prefix }) => prefix === 0)) {
     return { matchesAll: true, cidrs: [], addresses: texts(local) }
   }
   return chosen(cidrs, local)
+}
+
+function rangesOf(
+  text: string,
+  family: IpFamily,
+  primary: Ip | undefined,
+): readonly (Cidr | undefined)[] {
+  switch (text) {
+    case 'primary':
+      return primary && !isLoopback(primary) ? [cidrOf(primary, bitsOf(family))] : []
+    case 'localhost':
+      return [parseCidr('127.0.0.0/8'), parseCidr('::1/128')]
+    case 'all':
+      return [parseCidr('0.0.0.0/0'), parseCidr('::/0')]
+    default:
+      return [parseCidr(text)]
+  }
 }
 
 function chosen(cidrs: readonly Cidr[], local: readonly Ip[]): NodePortAddresses {

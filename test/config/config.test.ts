@@ -402,7 +402,7 @@ t.test('section 13: each rule of validation refuses wrong values', (t) => {
       ['clientConnection: {burst: -1}\n', /clientConnection\.burst/],
     ],
     VA05: [
-      ['nodePortAddresses: [primary, 10.0.0.0/8]\n', /primary must stand alone/],
+      ['nodePortAddresses: [primary, Localhost]\n', /"Localhost" is not a CIDR .*nor primary/],
       ['nodePortAddresses: [10.0.0.1]\n', /"10\.0\.0\.1" is not a CIDR/],
     ],
     VA06: [
@@ -631,6 +631,7 @@ t.test('section 13: values at their limits are accepted', async (t) => {
     'oomScoreAdj: 1000\n',
     'conntrack: {maxPerCore: 0, min: 0, udpTimeout: 0s}\n',
     'nodePortAddresses: [primary]\n',
+    'nodePortAddresses: [primary, localhost, all, 10.0.0.0/8]\n',
     'nodePortAddresses: [0.0.0.0/0, "::/0"]\n',
     'userspace: {drainTimeout: 0s, workers: 256}\n',
   ]) {
@@ -715,6 +716,7 @@ t.test('L11, L12, R08: warnings at the start depend on mode and IP families', as
   })
   t.match(warnings({ nodePortAddresses: [] }, both), /^nodePortAddresses is not set/, 'L12')
   t.equal(warnings({ nodePortAddresses: [] }, both, 'nftables'), '', 'primary by default')
+  t.equal(warnings({ nodePortAddresses: ['localhost', '10.0.0.0/8'] }, both), '')
   const folder = { nodePortAddresses: [], manifests: '/etc/services' }
   t.match(warnings(folder, both, 'nftables'), /^nodePortAddresses is not set, .* the first of its/)
   t.equal(warnings({ ...folder, nodePortAddresses: ['primary'] }, both, 'nftables'), '')

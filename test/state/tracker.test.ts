@@ -337,39 +337,48 @@ t.test(
   },
 )
 
-t.test('S23, L06, L07: node port addresses are all, those of CIDRs, or primary', async (t) => {
-  const view = (nodePortAddresses: string[], family: IpFamily = 'IPv4') => {
-    const feed = new Feed({ nodePortAddresses }).node(
-      undefined,
-      {},
-      { addresses: [{ type: 'InternalIP', address: '192.168.0.1' }] },
+t.test(
+  'S23, L06, L07: node port addresses are all, those of CIDRs, or those of words',
+  async (t) => {
+    const view = (nodePortAddresses: string[], family: IpFamily = 'IPv4') => {
+      const feed = new Feed({ nodePortAddresses }).node(
+        undefined,
+        {},
+        { addresses: [{ type: 'InternalIP', address: '192.168.0.1' }] },
+      )
+      feed.tracker.setLocalAddresses(['127.0.0.1', '192.168.0.1', '10.0.0.1', '::1', 'fd00::1'])
+      return feed.state(family).node
+    }
+    t.match(view([]).nodePorts, {
+      matchesAll: true,
+      addresses: ['10.0.0.1', '127.0.0.1', '192.168.0.1'],
+    })
+    t.match(view(['10.0.0.0/8', '127.0.0.0/8']).nodePorts, {
+      matchesAll: false,
+      addresses: ['10.0.0.1', '127.0.0.1'],
+    })
+    t.match(view(['0.0.0.0/0']).nodePorts, { matchesAll: true })
+    t.match(view(['192.0.2.0/24', '0.0.0.0/0']).nodePorts, { matchesAll: true }, 'one is enough')
+    t.match(
+      view(['10.0.0.0/8'], 'IPv6').nodePorts,
+      { matchesAll: true },
+      'no CIDR of the family means all',
     )
-    feed.tracker.setLocalAddresses(['127.0.0.1', '192.168.0.1', '10.0.0.1', '::1', 'fd00::1'])
-    return feed.state(family).node
-  }
-  t.match(view([]).nodePorts, {
-    matchesAll: true,
-    addresses: ['10.0.0.1', '127.0.0.1', '192.168.0.1'],
-  })
-  t.match(view(['10.0.0.0/8', '127.0.0.0/8']).nodePorts, {
-    matchesAll: false,
-    addresses: ['10.0.0.1', '127.0.0.1'],
-  })
-  t.match(view(['0.0.0.0/0']).nodePorts, { matchesAll: true })
-  t.match(view(['192.0.2.0/24', '0.0.0.0/0']).nodePorts, { matchesAll: true }, 'one is enough')
-  t.match(
-    view(['10.0.0.0/8'], 'IPv6').nodePorts,
-    { matchesAll: true },
-    'no CIDR of the family means all',
-  )
-  t.match(view(['primary']).nodePorts, { matchesAll: false, addresses: ['192.168.0.1'] })
-  t.equal(
-    view([], 'IPv6').primaryIp,
-    'fd00::1',
-    'without an address in the Node object the interfaces decide',
-  )
-  t.equal(view([]).primaryIp, '192.168.0.1')
-})
+    t.match(view(['primary']).nodePorts, { matchesAll: false, addresses: ['192.168.0.1'] })
+    const withLocalhost = ['primary', 'localhost']
+    t.same(view(withLocalhost).nodePorts.addresses, ['127.0.0.1', '192.168.0.1'])
+    t.same(view(withLocalhost, 'IPv6').nodePorts.addresses, ['::1', 'fd00::1'])
+    t.same(view(['primary', '10.0.0.0/8'], 'IPv6').nodePorts.addresses, ['fd00::1'])
+    t.match(view(['localhost'], 'IPv6').nodePorts, { matchesAll: false, addresses: ['::1'] })
+    t.match(view(['all', 'localhost'], 'IPv6').nodePorts, { matchesAll: true })
+    t.equal(
+      view([], 'IPv6').primaryIp,
+      'fd00::1',
+      'without an address in the Node object the interfaces decide',
+    )
+    t.equal(view([]).primaryIp, '192.168.0.1')
+  },
+)
 
 t.test(
   'R07, R08: pods are recognised by cluster CIDR, node CIDR, bridge, prefix or not at all',
