@@ -64,7 +64,7 @@ const kinds: Readonly<Record<string, () => Promise<unknown>>> = {
     const admission = new Admission({ log, now: () => performance.now() })
     const cluster = states('IPv4', { nodePortAddresses: ['127.0.0.0/8'] })
     cluster.put(service({ nodePort: port, endpoints: [{ ip: host, port: endpointPort }] }))
-    const ports = new LocalhostPorts({ log, random: () => 0, admission })
+    const ports = new LocalhostPorts({ log, random: () => 0, now: () => 0, admission })
     return ports.update(nftablesPlanner(testSettings)(cluster.take()))
   },
   health: async () => {

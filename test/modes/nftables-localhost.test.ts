@@ -12,14 +12,17 @@ const log = { debug: silent, info: silent, warn: silent, error: silent }
 const admission = (limit = 1000) => new Admission({ log, now: () => 0, limit })
 
 /** A server that answers with its name and the received text when the client closes its side. */
-async function namedServer(name: string): Promise<{ server: Server; port: number }> {
+async function namedServer(
+  name: string,
+  { host = '127.0.0.1', port = 0 } = {},
+): Promise<{ server: Server; port: number }> {
   const server = createServer({ allowHalfOpen: true }, (socket) => {
     let got = ''
     socket.on('data', (data) => (got += data.toString()))
     socket.on('end', () => socket.end(`${name} ${got}`))
     socket.on('error', silent)
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  await new Promise<void>((resolve) => server.listen(port, host, resolve))
   return { server, port: (server.address() as AddressInfo).port }
 }
 
@@ -40,7 +43,7 @@ void t.test('S23, NF25: TCP node ports answer on localhost where loopback is cho
   const free = await namedServer('free')
   const nodePort = free.port
   await new Promise((resolve) => free.server.close(resolve))
-  const ports = new LocalhostPorts({ log, random: () => 0, admission: admission() })
+  const ports = new LocalhostPorts({ log, random: () => 0, now: () => 0, admission: admission() })
   t.teardown(() => {
     server.close()
     ports.close()
@@ -88,8 +91,49 @@ void t.test('S23, NF25: TCP node ports answer on localhost where loopback is cho
   t.equal(await ask('127.0.0.1', port, ''), 'ECONNREFUSED')
 })
 
+void t.test('session affinity keeps clients of localhost with one endpoint', async (t) => {
+  const { server, port } = await namedServer('a')
+  const other = await namedServer('b', { host: '127.0.0.2', port })
+  const free = await namedServer('free')
+  const nodePort = free.port
+  await new Promise((resolve) => free.server.close(resolve))
+  let [drawn, time] = [0, 0]
+  const random = () => drawn
+  const ports = new LocalhostPorts({ log, random, now: () => time, admission: admission() })
+  t.teardown(() => {
+    server.close()
+    other.server.close()
+    ports.close()
+  })
+  const cluster = states('IPv4', { nodePortAddresses: ['127.0.0.0/8'] })
+  const plan = nftablesPlanner(testSettings)
+  const update = () => ports.update(plan(cluster.take()))
+  const endpoints = ['127.0.0.1', '127.0.0.2'].map((ip) => ({ ip, port }))
+  const first = async () => (await ask('127.0.0.1', nodePort, '')).trim()
+
+  cluster.put(service({ nodePort, affinitySeconds: 10, endpoints }))
+  await update()
+  t.equal(await first(), 'a')
+  drawn = 0.99
+  time = 9_000
+  t.equal(await first(), 'a', 'chance would draw the other')
+  time = 18_000
+  t.equal(await first(), 'a', 'each connection starts the time anew')
+  time = 28_000
+  t.equal(await first(), 'b', 'the time is over')
+
+  drawn = 0
+  cluster.put(service({ nodePort, affinitySeconds: 10, endpoints: endpoints.slice(0, 1) }))
+  await update()
+  t.equal(await first(), 'a', 'its endpoint is gone')
+  cluster.put(service({ nodePort, affinitySeconds: 10, endpoints }))
+  await update()
+  drawn = 0.99
+  t.equal(await first(), 'a', 'the next one is stayed with')
+})
+
 void t.test('L06: without loopback in nodePortAddresses nothing listens', async (t) => {
-  const ports = new LocalhostPorts({ log, random: () => 0, admission: admission() })
+  const ports = new LocalhostPorts({ log, random: () => 0, now: () => 0, admission: admission() })
   const free = await namedServer('free')
   await new Promise((resolve) => free.server.close(resolve))
   const cluster = states('IPv4', { nodePortAddresses: ['primary'] })
@@ -106,7 +150,12 @@ void t.test(
     const free = await namedServer('free')
     const nodePort = free.port
     await new Promise((resolve) => free.server.close(resolve))
-    const ports = new LocalhostPorts({ log, random: () => 0, admission: admission(2) })
+    const ports = new LocalhostPorts({
+      log,
+      random: () => 0,
+      now: () => 0,
+      admission: admission(2),
+    })
     t.teardown(() => {
       server.close()
       ports.close()
@@ -137,7 +186,7 @@ void t.test('a node port that goes while an endpoint is dialled keeps no connect
     return 0
   }
   const door = new Admission({ log, now, limit: 2 })
-  const ports = new LocalhostPorts({ log, random: () => 0, admission: door })
+  const ports = new LocalhostPorts({ log, random: () => 0, now: () => 0, admission: door })
   const cluster = states('IPv4', { nodePortAddresses: ['127.0.0.0/8'] })
   cluster.put(service({ nodePort, endpoints: [{ ip: '127.0.0.1', port }] }))
   await ports.update(nftablesPlanner(testSettings)(cluster.take()))

@@ -197,6 +197,7 @@ function localhostPorts(
   { log }: ModeContext,
 ): LocalhostPorts | undefined {
   if (!localhostNodePorts) return undefined
-  const admission = new Admission({ log, now: () => performance.now() })
-  return new LocalhostPorts({ log, random: Math.random, admission })
+  const now = () => performance.now()
+  const admission = new Admission({ log, now })
+  return new LocalhostPorts({ log, random: Math.random, now, admission })
 }

@@ -15,12 +15,16 @@ const attempts = 4
 interface LocalhostPortsDeps {
   readonly log: Log
   readonly random: () => number
+  /** Milliseconds. */
+  readonly now: () => number
   readonly admission: Admission
 }
 
 interface Listener {
   readonly server: Server
   readonly connections: Set<Socket>
+  /** With session affinity: the endpoint that clients stay with. All of them have one address. */
+  stays: { readonly endpoint: string; readonly until: number } | undefined
 }
 
 /**
@@ -71,10 +75,10 @@ export class LocalhostPorts {
     id: string,
     { host, port, owner, plan }: { host: string; port: number; owner: string; plan: NftablesPlan },
   ): Promise<void> {
-    const connections = new Set<Socket>()
     const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (client) =>
-      this.#serve(client, connections, plan.family, port),
+      this.#serve(client, listener, plan.family, port),
     )
+    const listener: Listener = { server, connections: new Set(), stays: undefined }
     try {
       await once(server.listen({ host, port, ipv6Only: true }), 'listening')
     } catch (error) {
@@ -88,7 +92,7 @@ export class LocalhostPorts {
     })
     this.#failed.delete(id)
     if (this.#isClosed) server.close()
-    else this.#listeners.set(id, { server, connections })
+    else this.#listeners.set(id, listener)
   }
 
   #closeOne(id: string): void {
@@ -100,7 +104,7 @@ export class LocalhostPorts {
     for (const socket of listener.connections) socket.destroy()
   }
 
-  #serve(client: Socket, connections: Set<Socket>, family: IpFamily, port: number): void {
+  #serve(client: Socket, listener: Listener, family: IpFamily, port: number): void {
     const { admission } = this.#deps
     if (!admission.tryEnter()) {
       client.on('error', () => undefined)
@@ -110,14 +114,14 @@ export class LocalhostPorts {
     const plan = this.#plans.get(family)
     const owner = plan && ownerOf(plan, port)
     const service = owner === undefined ? undefined : plan?.state.services.get(owner)
-    connections.add(client)
+    listener.connections.add(client)
     client.on('close', () => {
-      connections.delete(client)
+      listener.connections.delete(client)
       admission.leave()
     })
     // An error of one side ends the other, see `join`.
     client.on('error', () => undefined)
-    const order = service ? this.#shuffled(service) : []
+    const order = service ? this.#orderFor(service, listener) : []
     const tryNext = (left: readonly Endpoint[]) => {
       const [endpoint, ...rest] = left
       if (!endpoint || client.destroyed) {
@@ -131,20 +135,36 @@ export class LocalhostPorts {
         upstream.removeAllListeners('error')
         // The node port may have gone meanwhile. Then nothing else would end this connection.
         if (client.destroyed) upstream.destroy()
-        else join(client, upstream)
+        else {
+          this.#remember(listener, service, endpoint)
+          join(client, upstream)
+        }
       })
     }
     tryNext(order)
   }
 
-  /** Endpoints to try, in random order. */
-  #shuffled({ clusterEndpoints }: DesiredService): readonly Endpoint[] {
-    const left = [...clusterEndpoints]
-    const order: Endpoint[] = []
+  /** Endpoints to try, in random order after the one that clients stay with. */
+  #orderFor(
+    { clusterEndpoints, affinitySeconds }: DesiredService,
+    { stays }: Listener,
+  ): readonly Endpoint[] {
+    const stayed = affinitySeconds !== undefined && stays && this.#deps.now() < stays.until
+    const isFirst = ({ key }: Endpoint) => stayed === true && key === stays.endpoint
+    const order = clusterEndpoints.filter(isFirst)
+    const left = clusterEndpoints.filter((endpoint) => !isFirst(endpoint))
     while (left.length > 0 && order.length < attempts) {
       order.push(...left.splice(Math.floor(this.#deps.random() * left.length), 1))
     }
     return order
+  }
+
+  #remember(listener: Listener, service: DesiredService | undefined, { key }: Endpoint): void {
+    const seconds = service?.affinitySeconds
+    listener.stays =
+      seconds === undefined
+        ? undefined
+        : { endpoint: key, until: this.#deps.now() + seconds * 1000 }
   }
 }
 
