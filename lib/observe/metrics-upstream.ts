@@ -168,6 +168,20 @@ export const kernelModeMetrics: readonly MetricSpec[] = [
     help: 'Failed removals of unused chains',
   },
   {
+    name: 'nftables_localhost_nodeport_listeners',
+    type: 'gauge',
+    labels: family,
+    modes: withTables,
+    help: 'Node ports that listen on 127.0.0.1 or ::1; as in kube-proxy 1.37',
+  },
+  {
+    name: 'nftables_localhost_nodeport_listener_creation_failures_total',
+    type: 'counter',
+    labels: family,
+    modes: withTables,
+    help: 'Failed attempts to listen on 127.0.0.1 or ::1 for a node port; as in kube-proxy 1.37',
+  },
+  {
     name: 'conntrack_reconciler_sync_duration_seconds',
     type: 'histogram',
     labels: family,

@@ -23,6 +23,7 @@ const host = '127.0.0.1'
 const signal = new AbortController().signal
 const silent = () => undefined
 const log = { debug: silent, info: silent, warn: silent, error: silent }
+const meter = { count: silent, gauge: silent }
 const pause = (ms: number) => sleep(ms).then(silent)
 const descriptors = new DescriptorBudget(DescriptorBudget.allocate(100, 10))
 // The write is synchronous, because a line must not need a turn of the loop that is measured.
@@ -64,7 +65,7 @@ const kinds: Readonly<Record<string, () => Promise<unknown>>> = {
     const admission = new Admission({ log, now: () => performance.now() })
     const cluster = states('IPv4', { nodePortAddresses: ['127.0.0.0/8'] })
     cluster.put(service({ nodePort: port, endpoints: [{ ip: host, port: endpointPort }] }))
-    const ports = new LocalhostPorts({ log, random: () => 0, now: () => 0, admission })
+    const ports = new LocalhostPorts({ log, meter, random: () => 0, now: () => 0, admission })
     return ports.update(nftablesPlanner(testSettings)(cluster.take()))
   },
   health: async () => {

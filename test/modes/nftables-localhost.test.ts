@@ -8,6 +8,7 @@ import { service, states, testSettings } from '../support/states.js'
 
 const silent = () => undefined
 const log = { debug: silent, info: silent, warn: silent, error: silent }
+const meter = { count: silent, gauge: silent }
 
 const admission = (limit = 1000) => new Admission({ log, now: () => 0, limit })
 
@@ -43,13 +44,20 @@ void t.test('S23, NF25: TCP node ports answer on localhost where loopback is cho
   const free = await namedServer('free')
   const nodePort = free.port
   await new Promise((resolve) => free.server.close(resolve))
-  const ports = new LocalhostPorts({ log, random: () => 0, now: () => 0, admission: admission() })
+  const metrics = new Map<string, number>()
+  const meter = {
+    count: (name: string) => metrics.set(name, (metrics.get(name) ?? 0) + 1),
+    gauge: (name: string, _: unknown, value: number) => metrics.set(name, value),
+  }
+  const deps = { log, meter, random: () => 0, now: () => 0, admission: admission() }
+  const ports = new LocalhostPorts(deps)
   t.teardown(() => {
     server.close()
     ports.close()
   })
   const cluster = states('IPv4', { nodePortAddresses: ['127.0.0.0/8'] })
   const plan = nftablesPlanner(testSettings)
+  const listeners = () => metrics.get('nftables_localhost_nodeport_listeners')
   const web = service({
     nodePort,
     externalPolicyLocal: true,
@@ -60,6 +68,7 @@ void t.test('S23, NF25: TCP node ports answer on localhost where loopback is cho
   cluster.put(web)
   t.same(await update(), [])
   t.equal(await ask('127.0.0.1', nodePort, 'hello'), 'a hello', 'half-close is kept, S18 holds')
+  t.equal(listeners(), 1)
 
   cluster.put({ ...web, endpoints: [{ ip: '127.0.0.1', port: 1 }] })
   await update()
@@ -84,8 +93,11 @@ void t.test('S23, NF25: TCP node ports answer on localhost where loopback is cho
   t.match(await update(), [
     { key: 'default/web:http/TCP', event: 'PortConflict', reason: /EADDRINUSE/ },
   ])
+  t.equal(listeners(), 0)
+  t.equal(metrics.get('nftables_localhost_nodeport_listener_creation_failures_total'), 1)
   await new Promise((resolve) => server.close(resolve))
   t.same(await update(), [], 'tried again at the next sync')
+  t.equal(listeners(), 1)
   cluster.remove(web)
   await update()
   t.equal(await ask('127.0.0.1', port, ''), 'ECONNREFUSED')
@@ -99,7 +111,7 @@ void t.test('session affinity keeps clients of localhost with one endpoint', asy
   await new Promise((resolve) => free.server.close(resolve))
   let [drawn, time] = [0, 0]
   const random = () => drawn
-  const ports = new LocalhostPorts({ log, random, now: () => time, admission: admission() })
+  const ports = new LocalhostPorts({ log, meter, random, now: () => time, admission: admission() })
   t.teardown(() => {
     server.close()
     other.server.close()
@@ -133,7 +145,13 @@ void t.test('session affinity keeps clients of localhost with one endpoint', asy
 })
 
 void t.test('L06: without loopback in nodePortAddresses nothing listens', async (t) => {
-  const ports = new LocalhostPorts({ log, random: () => 0, now: () => 0, admission: admission() })
+  const ports = new LocalhostPorts({
+    log,
+    meter,
+    random: () => 0,
+    now: () => 0,
+    admission: admission(),
+  })
   const free = await namedServer('free')
   await new Promise((resolve) => free.server.close(resolve))
   const cluster = states('IPv4', { nodePortAddresses: ['primary'] })
@@ -152,6 +170,7 @@ void t.test(
     await new Promise((resolve) => free.server.close(resolve))
     const ports = new LocalhostPorts({
       log,
+      meter,
       random: () => 0,
       now: () => 0,
       admission: admission(2),
@@ -186,7 +205,7 @@ void t.test('a node port that goes while an endpoint is dialled keeps no connect
     return 0
   }
   const door = new Admission({ log, now, limit: 2 })
-  const ports = new LocalhostPorts({ log, random: () => 0, now: () => 0, admission: door })
+  const ports = new LocalhostPorts({ log, meter, random: () => 0, now: () => 0, admission: door })
   const cluster = states('IPv4', { nodePortAddresses: ['127.0.0.0/8'] })
   cluster.put(service({ nodePort, endpoints: [{ ip: '127.0.0.1', port }] }))
   await ports.update(nftablesPlanner(testSettings)(cluster.take()))

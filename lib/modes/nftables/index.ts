@@ -194,10 +194,10 @@ function monitored(tables: readonly TableName[], context: ModeContext): Watcher 
 
 function localhostPorts(
   { localhostNodePorts }: NftablesSettings,
-  { log }: ModeContext,
+  { log, meter }: ModeContext,
 ): LocalhostPorts | undefined {
   if (!localhostNodePorts) return undefined
   const now = () => performance.now()
   const admission = new Admission({ log, now })
-  return new LocalhostPorts({ log, random: Math.random, now, admission })
+  return new LocalhostPorts({ log, meter, random: Math.random, now, admission })
 }

@@ -3,7 +3,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net'
 import { messageOf } from '../../errors.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
-import type { Log, ServiceFailure } from '../mode.js'
+import type { Log, Meter, ServiceFailure } from '../mode.js'
 import type { Admission } from './admission.js'
 import { sets } from './names.js'
 import { elementId } from './part.js'
@@ -14,6 +14,7 @@ const attempts = 4
 
 interface LocalhostPortsDeps {
   readonly log: Log
+  readonly meter: Pick<Meter, 'count' | 'gauge'>
   readonly random: () => number
   /** Milliseconds. */
   readonly now: () => number
@@ -63,12 +64,20 @@ export class LocalhostPorts {
       if (host === undefined || !owner) this.#closeOne(id)
       else if (!this.#listeners.has(id)) await this.#open(id, { host, port, owner, plan })
     }
+    this.#measure(plan.family)
     return [...this.#failed.values()]
   }
 
   close(): void {
     this.#isClosed = true
     for (const id of [...this.#listeners.keys()]) this.#closeOne(id)
+    for (const family of this.#plans.keys()) this.#measure(family)
+  }
+
+  #measure(family: IpFamily): void {
+    const open = [...this.#listeners.keys()].filter((id) => id.startsWith(`${family} `))
+    const labels = { ip_family: family }
+    this.#deps.meter.gauge('nftables_localhost_nodeport_listeners', labels, open.length)
   }
 
   async #open(
@@ -84,6 +93,8 @@ export class LocalhostPorts {
     } catch (error) {
       const reason = `listen on ${host} port ${port} for node port: ${messageOf(error)}`
       this.#failed.set(id, { key: owner, reason, event: 'PortConflict' })
+      const labels = { ip_family: plan.family }
+      this.#deps.meter.count('nftables_localhost_nodeport_listener_creation_failures_total', labels)
       return
     }
     server.on('error', (error) => {
