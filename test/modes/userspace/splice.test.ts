@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { connect, createServer, type Socket } from 'node:net'
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { mock } from 'node:test'
@@ -262,6 +262,10 @@ for (const limit of [80, 81]) {
 t.test('a timeout queue expires in order, and forgets removed items', async (t) => {
   mock.timers.enable({ apis: ['setTimeout', 'Date'] })
   t.teardown(() => mock.timers.reset())
+  const pass = async (ms: number) => {
+    mock.timers.tick(ms)
+    await new Promise((resolve) => setImmediate(resolve))
+  }
   const expired: string[] = []
   const queue = new TimeoutQueue<{ name: string; deadline: number }>(
     100,
@@ -271,19 +275,43 @@ t.test('a timeout queue expires in order, and forgets removed items', async (t) 
   const [a, b, c] = ['a', 'b', 'c'].map((name) => ({ name, deadline: 0 }))
   if (!a || !b || !c) throw new Error('unreachable')
   queue.add(a)
-  mock.timers.tick(60)
+  await pass(60)
   queue.add(b)
   queue.add(c)
   queue.delete(b)
-  mock.timers.tick(39)
+  await pass(39)
   t.same(expired, [])
-  mock.timers.tick(1)
+  await pass(1)
   t.same(expired, ['a'])
-  mock.timers.tick(60)
+  await pass(60)
   t.same(expired, ['a', 'c'])
   queue.add(a)
-  mock.timers.tick(100)
+  await pass(100)
   t.same(expired, ['a', 'c', 'a'], 'works again after it was empty')
+})
+
+t.test('what arrives while a thread is held up is in time', async (t) => {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const item = { deadline: 0 }
+  let expired = 0
+  const queue = new TimeoutQueue<{ deadline: number }>(
+    50,
+    () => performance.now(),
+    () => expired++,
+  )
+  const socket = connect(port, '127.0.0.1').on('connect', () => queue.delete(item))
+  queue.add(item)
+  setImmediate(() => {
+    const began = performance.now()
+    while (performance.now() - began < 200);
+  })
+  await once(socket, 'connect')
+  await new Promise((resolve) => setTimeout(resolve, 100))
+  t.equal(expired, 0)
+  socket.destroy()
+  server.close()
 })
 
 t.test('a recency list knows the least recently used item', async (t) => {

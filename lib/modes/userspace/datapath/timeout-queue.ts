@@ -33,7 +33,8 @@ export class TimeoutQueue<T extends Timed> {
 
   /** The timer stays when items are deleted: a sweep that finds nothing due is cheaper. */
   #arm(delayMs: number): void {
-    this.#timer = setTimeout(() => this.#sweep(), delayMs)
+    // A thread that was held up comes to its timers before it reads what arrived meanwhile.
+    this.#timer = setTimeout(() => setImmediate(() => this.#sweep()), delayMs)
     this.#timer.unref()
   }
 
