@@ -1,5 +1,5 @@
 /**
- * Addresses and CIDRs as Kubernetes reads them: no leading zeros in IPv4 and no zones. An
+ * Addresses and CIDRs as Kubernetes writes them: no leading zeros in IPv4 and no zones. An
  * IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) is read as the IPv4 address in it. The text of an
  * address is canonical, so equal addresses are equal strings.
  */
@@ -45,6 +45,19 @@ export function parseCidr(text: string): Cidr | undefined {
   if (ip.family === 'IPv4' && text.includes(':')) return undefined
   if (prefix > bitsOf(ip.family)) return undefined
   return cidrOf(ip, prefix)
+}
+
+/**
+ * An address of an object. Old clusters have IPv4 addresses with leading zeros, and everything in
+ * Kubernetes reads those as decimal numbers. The kernel's programs would not.
+ */
+export const parseObjectIp = (text: string) => parseIp(text) ?? parseIp(withoutZeros(text))
+
+/** A CIDR of an object; see {@link parseObjectIp}. */
+export const parseObjectCidr = (text: string) => parseCidr(text) ?? parseCidr(withoutZeros(text))
+
+function withoutZeros(text: string): string {
+  return text.length > 64 || text.includes(':') ? text : text.replace(/(^|\.)0+(?=\d)/g, '$1')
 }
 
 /** The CIDR of that prefix length around an address. */

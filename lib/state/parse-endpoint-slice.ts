@@ -1,5 +1,5 @@
 import { asArray, asBoolean, asInteger, asObject, asString, show, strings } from './json.js'
-import { isLinkLocal, isLoopback, isMulticast, isUnspecified, parseIp } from './ip.js'
+import { isLinkLocal, isLoopback, isMulticast, isUnspecified, parseObjectIp } from './ip.js'
 import { annotationProblem, optionPrefix, readAnnotation, type Annotation } from './annotations.js'
 import { maxWeight, parseWeight } from './balance.js'
 import type { Ip, IpFamily } from './ip.js'
@@ -120,7 +120,7 @@ function readEndpoints(
     const endpoint = asObject(item)
     // E04: only the first address counts. The API reserves the others, and nothing uses them.
     const text = strings(endpoint?.addresses)[0]
-    const ip = text === undefined ? undefined : parseIp(text)
+    const ip = text === undefined ? undefined : parseObjectIp(text)
     if (!endpoint || ip?.family !== family) {
       warnings.push(`endpoints[${index}]: ${show(text ?? item)} is not an ${family} address`)
       continue

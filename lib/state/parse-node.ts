@@ -1,5 +1,5 @@
 import { asArray, asObject, asString, strings, type Json } from './json.js'
-import { parseCidr, parseIp, type Ip } from './ip.js'
+import { parseObjectCidr, parseObjectIp, type Ip } from './ip.js'
 import { MalformedObject, identityOf, readHead } from './parse-object.js'
 import type { NodeObject, Parsed, ServiceCidrObject } from './objects.js'
 
@@ -49,7 +49,7 @@ function readNodeIps(body: Json): readonly string[] {
     for (const item of addresses) {
       const entry = asObject(item)
       if (entry?.type !== type) continue
-      const ip = parseIp(asString(entry.address) ?? '')
+      const ip = parseObjectIp(asString(entry.address) ?? '')
       if (ip && !found.some((other) => other.family === ip.family)) found.push(ip)
     }
   }
@@ -57,5 +57,5 @@ function readNodeIps(body: Json): readonly string[] {
 }
 
 function canonicalCidrs(texts: readonly string[]): readonly string[] {
-  return texts.map((text) => parseCidr(text)?.text).filter((text) => text !== undefined)
+  return texts.map((text) => parseObjectCidr(text)?.text).filter((text) => text !== undefined)
 }

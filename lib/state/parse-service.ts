@@ -1,5 +1,5 @@
 import { asArray, asInteger, asObject, asString, show, strings, type Json } from './json.js'
-import { parseCidr, parseIp, type IpFamily } from './ip.js'
+import { parseObjectCidr, parseObjectIp, type IpFamily } from './ip.js'
 import {
   MalformedObject,
   identityOf,
@@ -63,7 +63,7 @@ function readClusterIps(spec: Json): Partial<Record<IpFamily, string>> {
   const found: Partial<Record<IpFamily, string>> = {}
   for (const text of texts) {
     if (text === '' || text === 'None') continue
-    const ip = parseIp(text)
+    const ip = parseObjectIp(text)
     if (!ip) throw new MalformedObject(`spec.clusterIPs ${show(text)} is not an IP address`)
     found[ip.family] ??= ip.text
   }
@@ -98,7 +98,7 @@ function readPorts(spec: Json): readonly ServicePortObject[] {
 function readIps(texts: readonly string[], where: string, warnings: string[]): readonly string[] {
   const found = new Set<string>()
   for (const text of texts) {
-    const ip = parseIp(text)
+    const ip = parseObjectIp(text)
     if (ip) found.add(ip.text)
     else warnings.push(`${where}: ${show(text)} is not an IP address and is left out`)
   }
@@ -128,7 +128,7 @@ function readIngress(body: Json, spec: Json, warnings: string[]): readonly strin
 function readSourceRanges(spec: Json): readonly string[] {
   const found = new Set<string>()
   for (const text of strings(spec.loadBalancerSourceRanges)) {
-    const cidr = parseCidr(text.trim())
+    const cidr = parseObjectCidr(text.trim())
     if (!cidr)
       throw new MalformedObject(`spec.loadBalancerSourceRanges ${show(text)} is not a CIDR`)
     found.add(cidr.text)

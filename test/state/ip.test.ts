@@ -10,6 +10,8 @@ import {
   isLoopback,
   parseCidr,
   parseIp,
+  parseObjectCidr,
+  parseObjectIp,
 } from '../../lib/state/ip.js'
 import { examplesOf, textsOf } from '../support/corpus.js'
 
@@ -28,6 +30,17 @@ t.test('addresses are read as Kubernetes reads them, and printed canonically', a
   ] as const) {
     t.equal(parseIp(text)?.text, canonical, text)
   }
+})
+
+t.test('in objects leading zeros are of decimal numbers, as kube-proxy reads them', async (t) => {
+  t.equal(parseObjectIp('010.096.000.010')?.text, '10.96.0.10')
+  t.equal(parseObjectIp('10.0.0.08')?.text, '10.0.0.8')
+  t.equal(parseObjectIp('2001:db8::1')?.text, '2001:db8::1')
+  t.equal(parseObjectCidr('010.000.0.0/8')?.text, '10.0.0.0/8')
+  for (const text of ['0256.1.1.1', '0x1.2.3.4', '1.2.3', '010.0.0.', '::ffff:010.0.0.1']) {
+    t.equal(parseObjectIp(text), undefined, text)
+  }
+  t.equal(parseObjectCidr('10.0.0.0/08'), undefined)
 })
 
 t.test('wrong addresses are refused: leading zeros, zones, short forms, blanks', async (t) => {

@@ -60,7 +60,8 @@ t.test('S06: each IP family has its ClusterIP, and clusterIP is the fallback', a
   t.same(accepted(service({ clusterIPs: undefined, clusterIP: '10.96.0.9' })).clusterIps, {
     IPv4: '10.96.0.9',
   })
-  t.equal(service({ clusterIPs: ['10.96.0.010'] }).outcome, 'malformed')
+  t.same(accepted(service({ clusterIPs: ['010.96.0.010'] })).clusterIps, { IPv4: '10.96.0.10' })
+  t.equal(service({ clusterIPs: ['10.96.0.0x10'] }).outcome, 'malformed')
 })
 
 t.test('S10, S11: only VIP ingress addresses are intercepted, never host names', async (t) => {
@@ -84,6 +85,7 @@ t.test('S10, S11: only VIP ingress addresses are intercepted, never host names',
 t.test('S12: ranges are trimmed, and a broken one is not ignored', async (t) => {
   const ranges = (loadBalancerSourceRanges: unknown) => service({ loadBalancerSourceRanges })
   t.same(accepted(ranges([' 10.0.0.0/8 ', 'fd00::/8'])).sourceRanges, ['10.0.0.0/8', 'fd00::/8'])
+  t.same(accepted(ranges(['010.0.0.0/8'])).sourceRanges, ['10.0.0.0/8'])
   t.equal(ranges(['10.0.0.0/8', 'all']).outcome, 'malformed')
 })
 
@@ -157,8 +159,10 @@ t.test('endpoints that the API server refuses are left out, from every source', 
     )
     t.ok(allowed.length > 1)
   }
-  const mapped = rawSlice({ endpoints: [{ addresses: ['::ffff:127.0.0.1'] }] })
-  t.same(accepted(parseEndpointSlice(mapped)).endpoints, [], 'in other words, too')
+  for (const text of ['::ffff:127.0.0.1', '0127.0.0.01']) {
+    const raw = rawSlice({ endpoints: [{ addresses: [text] }] })
+    t.same(accepted(parseEndpointSlice(raw)).endpoints, [], `${text}: in other words, too`)
+  }
 })
 
 t.test(
