@@ -274,6 +274,8 @@ t.test('the page works by keyboard, at both widths, and with 200 Services', { sk
     await page.setViewportSize({ width: 1280, height: 900 })
     await picture(page, 'lesson')
 
+    // What moves may pass over a label.
+    await page.locator('#packets .packet').waitFor({ state: 'detached' })
     const overflow = async () =>
       page.evaluate('document.documentElement.scrollWidth - document.documentElement.clientWidth')
     for (const width of [1280, 768, 390]) {

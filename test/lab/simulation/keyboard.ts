@@ -25,8 +25,7 @@ export class Keyboard {
   async edit(label: string, change: (yaml: string) => string): Promise<void> {
     const { page, see } = this.#opened
     const [kind = '', name = ''] = label.split(' default/')
-    await page.locator('#object').focus()
-    await page.keyboard.type(label)
+    await this.#choose(label)
     await see('#yaml-kubectl', `get ${kind.toLowerCase()} ${name} -o yaml`)
     await this.press('#yaml-read')
     await page.waitForFunction(
@@ -39,6 +38,19 @@ export class Keyboard {
     await this.write('#yaml', fresh)
     await this.press('#yaml-apply')
     await see('#yaml-said', 'applied')
+  }
+
+  /** A browser takes a letter for the first of a new name if it comes more than a second later. */
+  async #choose(label: string): Promise<void> {
+    const { page } = this.#opened
+    const box = page.locator('#object')
+    for (let tries = 0; tries < 20; tries++) {
+      await box.focus()
+      await page.keyboard.type(label)
+      if ((await box.locator('option:checked').innerText()) === label) return
+      await page.waitForTimeout(1_500)
+    }
+    throw new Error(`${label} was never chosen`)
   }
 
   /** Presses `check` until its report matches, because pods need some time. */

