@@ -65,7 +65,7 @@ export const longestSignOfLifeMs = 15_000
  * How long each address of a name but the last may take to connect. A packet that was lost is sent
  * again after a second. Node gives up after 250 ms, which is less than some ways are long.
  */
-const longestConnectMs = 2000
+export const longestAttemptMs = 2000
 
 /** Codes of a certificate that no trusted authority has signed. */
 const untrustedServer =
@@ -197,7 +197,7 @@ export class ApiClient {
     const url = urlOf(this.#access.server, request)
     const body = request.body === undefined ? undefined : JSON.stringify(request.body)
     const options: RequestOptions & ConnectOptions = {
-      autoSelectFamilyAttemptTimeout: longestConnectMs,
+      autoSelectFamilyAttemptTimeout: longestAttemptMs,
       ...credentials,
       method: request.method ?? 'GET',
       signal,

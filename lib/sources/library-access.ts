@@ -4,6 +4,7 @@ import { KubeConfig } from '@kubernetes/client-node'
 import { ConfigError, messageOf, SourceError } from '../errors.js'
 import { withoutBrackets } from '../state/ip.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
+import { tunnelAgent } from './http-tunnel.js'
 
 /** A proxy that has not connected to the server after this time loses its connection. */
 const longestConnectMs = 30_000
@@ -33,7 +34,9 @@ export function libraryAccess(kubeconfig: string, plain: ClusterAccess): Cluster
       forget()
       throw new SourceError(`get credentials for ${server}: ${messageOf(cause)}`, { cause })
     }
-    return { ...options, headers: { ...credentials.headers, ...textHeaders(options) } }
+    const tunnel = tunnelOf(config, credentials)
+    const headers = { ...credentials.headers, ...textHeaders(options) }
+    return { ...options, ...tunnel, headers }
   }
   const forget = () => {
     plain.forget()
@@ -72,6 +75,17 @@ function load(kubeconfig: string, server: string): KubeConfig {
     authProvider: authProvider as unknown,
   }))
   return config
+}
+
+/** The agent for the HTTP or HTTPS proxy of the cluster, if it has one. */
+function tunnelOf(config: KubeConfig, { ca, rejectUnauthorized }: Credentials) {
+  const { proxyUrl, server = '' } = config.getCurrentCluster() ?? {}
+  if (proxyUrl === undefined || isSocks(config)) return {}
+  const isSecure = server.startsWith('https:')
+  const trust = { ca, rejectUnauthorized }
+  return {
+    agent: tunnelAgent(new URL(proxyUrl), { ...trust, isSecure, timeout: longestConnectMs }),
+  }
 }
 
 function isSocks(config: KubeConfig): boolean {
