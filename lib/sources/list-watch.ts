@@ -1,9 +1,10 @@
 import { messageOf, SourceError } from '../errors.js'
-import { asArray, asObject, asString } from '../state/json.js'
+import { asObject, asString } from '../state/json.js'
 import { identityOf } from '../state/parse-object.js'
 import { readJson } from './answer-body.js'
 import { Backoff } from './backoff.js'
 import { Silence } from './silence.js'
+import { PagedList } from './paged-list.js'
 import { ObjectRequests, type RequestDeps, type Selection } from './object-requests.js'
 import type { ObjectSink } from './source.js'
 import {
@@ -27,6 +28,9 @@ const mostRefusals = 5
 
 const reportedTypes = 8
 
+/** After this many watches that were cut while they brought all objects, pages bring them. */
+const mostCuts = 2
+
 /** A watch that lasted this long was successful, even without an event. */
 const successfulWatchMs = 1000
 
@@ -40,6 +44,7 @@ export class ListWatch {
   readonly #selection: Selection
   readonly #deps: ListWatchDeps
   readonly #requests: ObjectRequests
+  readonly #paged: PagedList
   readonly #sink: ObjectSink
   readonly #backoff: Backoff
   /**
@@ -52,11 +57,12 @@ export class ListWatch {
   #known = new Set<string>()
   /** The watch resumes from here; undefined before a list and after a 410. */
   #version: string | undefined
-  #pageSize: number
   /** Whether a watch begins with all objects, which costs the server less than a list. */
   #isStreamed: boolean
   /** The objects of a watch that has not sent all of them yet, as `namespace/name`. */
   #arriving: Set<string> | undefined
+  /** How many watches were cut in the middle of all objects. */
+  #cuts = 0
   /** Requests that the server has refused since an event came or a list began. */
   #refusals = 0
   /** Whether a watch failed, so that the server may have come back with an older state. */
@@ -73,7 +79,7 @@ export class ListWatch {
     this.#sink = sink
     this.#backoff = new Backoff(deps.timing.firstRetryMs, deps.random)
     this.#listBackoff = new Backoff(deps.timing.firstRetryMs, deps.random)
-    this.#pageSize = deps.timing.pageSize
+    this.#paged = new PagedList(selection.path, this.#requests, deps.timing.pageSize)
     this.#isStreamed = deps.isStreamed
   }
 
@@ -107,7 +113,7 @@ export class ListWatch {
     const askedMs = error instanceof Refusal ? error.retryAfterMs : 0
     if (status === gone || error instanceof ListAgain || this.#isStuck(error)) {
       // A list in pages took too long for the server, so the next list is one page.
-      if (status === gone && this.#version === undefined) this.#pageSize = 0
+      if (status === gone && this.#version === undefined) this.#paged.inOnePage()
       this.#version = undefined
       this.#refusals = 0
       // A version expires now and then. Only one that expires at once is a failure.
@@ -145,8 +151,11 @@ export class ListWatch {
       const isUnknown =
         error instanceof Refusal && (error.status === badRequest || error.status === invalid)
       const isIgnored = error instanceof Silence || error instanceof ListAgain
+      // Pages go on after a cut, and this watch does not.
+      const isCut =
+        this.#arriving.size > 0 && !(error instanceof Refusal) && ++this.#cuts >= mostCuts
       // From now on this server is asked for lists, which work everywhere.
-      if (isUnknown || isIgnored) this.#isStreamed = false
+      if (isUnknown || isIgnored || isCut) this.#isStreamed = false
       if (isUnknown) return
       if (!(error instanceof Silence && error.isServerAlive)) throw error
       throw new ListAgain(path, 'it did not say which object is the last', { cause: error })
@@ -156,28 +165,9 @@ export class ListWatch {
   }
 
   async #list(signal: AbortSignal): Promise<void> {
-    const seen = new Set<string>()
     this.#refusals = 0
-    let next: string | undefined
-    let version: string | undefined
-    do {
-      const answer = await this.#requests.list(signal, {
-        ...(this.#pageSize > 0 ? { limit: String(this.#pageSize) } : {}),
-        ...(next === undefined ? {} : { continue: next }),
-      })
-      const page = asObject(await readJson(answer.body))
-      const metadata = asObject(page?.['metadata'])
-      const items = asArray(page?.['items'] ?? [])
-      version = asString(metadata?.['resourceVersion'])
-      if (items === undefined || version === undefined) {
-        throw new SourceError(`list ${this.#selection.path}: the answer is not a list of objects`)
-      }
-      for (const item of items) this.#upsert(item, seen)
-      if (next !== undefined && metadata?.['continue'] === next) {
-        throw new SourceError(`list ${this.#selection.path}: the same page comes again and again`)
-      }
-      next = asString(metadata?.['continue']) || undefined
-    } while (next !== undefined)
+    const take = (object: unknown, keys: Set<string>) => this.#upsert(object, keys)
+    const { seen, version } = await this.#paged.read(signal, take)
     this.#complete(seen, version)
   }
 
@@ -189,8 +179,8 @@ export class ListWatch {
     this.#known = seen
     this.#version = version
     this.#completeAt = this.#deps.now()
+    this.#cuts = 0
     this.#isDoubted = false
-    this.#pageSize = this.#deps.timing.pageSize
     this.#sink.synced(this.#selection.kind)
   }
 

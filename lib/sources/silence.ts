@@ -13,11 +13,17 @@ export class Silence extends SourceError {
   /** Whether the server answered other requests meanwhile. It may just have had nothing to send. */
   readonly isServerAlive: boolean
 
-  constructor(what: string, phase: string, options: { ms: number; isServerAlive: boolean }) {
-    const { ms, isServerAlive } = options
+  constructor(
+    what: string,
+    phase: string,
+    options: { readonly ms: number; readonly isServerAlive: boolean; readonly isSlow?: boolean },
+  ) {
+    const { ms, isServerAlive, isSlow = false } = options
     const why = isServerAlive
       ? 'the API server answers, but this connection may be dead'
-      : 'the API server does not respond or cannot be reached'
+      : isSlow
+        ? 'it was still coming, so the way to the API server is slow'
+        : 'the API server does not respond or cannot be reached'
     super(`${what}: ${phase} for ${Math.round(ms)} ms; ${why}`)
     this.isServerAlive = isServerAlive
   }
@@ -76,7 +82,8 @@ export function limitSilence(
 
 /** Ends a response that is not complete after this time. */
 export function limitTotal(response: IncomingMessage, what: string, ms: number): void {
-  const late = new Silence(what, 'no complete answer', { ms, isServerAlive: false })
+  const told = { ms, isServerAlive: false, isSlow: true }
+  const late = new Silence(what, 'no complete answer', told)
   const timer = setTimeout(() => response.destroy(late), ms)
   response.once('close', () => clearTimeout(timer))
 }
