@@ -180,6 +180,7 @@ export class ListWatch {
     this.#version = version
     this.#completeAt = this.#deps.now()
     this.#cuts = 0
+    this.#paged.beginAnew()
     this.#isDoubted = false
     this.#sink.synced(this.#selection.kind)
   }

@@ -16,13 +16,13 @@ interface Begun {
  */
 export class PagedList {
   readonly #path: string
-  readonly #requests: ObjectRequests
+  readonly #requests: Pick<ObjectRequests, 'list'>
   readonly #usualSize: number
   /** 0: all objects in one page. */
   #size: number
   #begun: Begun | undefined
 
-  constructor(path: string, requests: ObjectRequests, pageSize: number) {
+  constructor(path: string, requests: Pick<ObjectRequests, 'list'>, pageSize: number) {
     this.#path = path
     this.#requests = requests
     this.#usualSize = pageSize
@@ -32,6 +32,11 @@ export class PagedList {
   /** The next list is one page, because one in pages took too long for the server. */
   inOnePage(): void {
     this.#size = 0
+  }
+
+  /** All objects have come in another way, so a list that has begun is old. */
+  beginAnew(): void {
+    this.#begun = undefined
   }
 
   /** Gives each object to `take`, which adds its key to those that were seen. */

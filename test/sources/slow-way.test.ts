@@ -1,10 +1,13 @@
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { Readable } from 'node:stream'
 import t, { type Test } from 'tap'
 import { ApiClient } from '../../lib/sources/api-client.js'
 import { apiServerSource } from '../../lib/sources/api-server.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
 import type { ListWatchTiming } from '../../lib/sources/list-watch-timing.js'
+import type { ObjectRequests } from '../../lib/sources/object-requests.js'
+import { PagedList } from '../../lib/sources/paged-list.js'
 import { identityOf } from '../../lib/state/parse-object.js'
 import { event, listOf, service, until } from './support/scripted-server.js'
 
@@ -120,15 +123,15 @@ void t.test('a page that takes too long is asked for again with fewer objects', 
     const drops = setInterval(() => answer.write(' '), 20)
     answer.once('close', () => clearInterval(drops))
   }
-  const timing = { pageTimeoutMs: 1000 }
+  const timing = { pageTimeoutMs: 3000 }
   const { asked, failures } = await follow(t, { cut, isStreamed: false, timing })
-  t.strictSame(
-    asked.map(({ limit }) => limit),
-    pages,
-  )
+  const limits = asked.map(({ limit }) => limit)
+  t.strictSame(limits.slice(0, 3), [20, 10, 5])
+  // On a busy machine these may be too slow, too.
+  t.ok(limits.slice(3).every((limit) => limit <= 5 && limit > 0))
   t.match(
     failures[0],
-    /no complete answer for 1000 ms; it was still coming, so the way .* is slow$/,
+    /no complete answer for 3000 ms; it was still coming, so the way .* is slow$/,
   )
 })
 
@@ -145,3 +148,28 @@ void t.test('a list goes on after a page that got no answer at all', async (t) =
     [0, 6, 12, 12, 18, 24, 30, 36],
   )
 })
+
+void t.test(
+  'a list that has begun is not gone on with when all objects came otherwise',
+  async (t) => {
+    const asked: (string | undefined)[] = []
+    const requests: Pick<ObjectRequests, 'list'> = {
+      list: (_signal, query) => {
+        asked.push(query['continue'])
+        if (query['continue'] !== undefined) return Promise.reject(new Error('cut'))
+        const text = JSON.stringify({
+          metadata: { resourceVersion: '5', continue: 'x' },
+          items: [],
+        })
+        return Promise.resolve({ ok: true, body: Readable.from([Buffer.from(text)]) })
+      },
+    }
+    const list = new PagedList('/x', requests, 10)
+    const read = () => list.read(new AbortController().signal, () => undefined)
+    await t.rejects(read(), /cut/)
+    await t.rejects(read(), /cut/)
+    list.beginAnew()
+    await t.rejects(read(), /cut/)
+    t.strictSame(asked, [undefined, 'x', 'x', undefined, 'x'])
+  },
+)
