@@ -1,3 +1,5 @@
+import { createSocket } from 'node:dgram'
+import { once } from 'node:events'
 import t from 'tap'
 import { UdpClientTable } from '../../../lib/modes/userspace/datapath/udp-client-table.js'
 
@@ -54,4 +56,27 @@ t.test('US51: idle clients are removed, and clients that wait are removed later'
   while (answered.ended === '') await new Promise((resolve) => setTimeout(resolve, 5))
   t.equal(waiting.ended, '')
   waiting.end('done')
+})
+
+t.test('a client is not idle because the thread that reads its datagrams was late', async (t) => {
+  const table = new UdpClientTable<Client>(() => performance.now())
+  const client = new Client(table, performance.now())
+  const socket = createSocket('udp4').bind(0, '127.0.0.1')
+  t.teardown(() => void socket.close())
+  await once(socket, 'listening')
+  socket.on('message', () => table.asked(client))
+  table.add(client, 50)
+  table.answered(client)
+  const { port } = socket.address()
+  setImmediate(() => {
+    socket.send('?', port, '127.0.0.1')
+  })
+  setImmediate(() => {
+    const began = performance.now()
+    while (performance.now() - began < 200);
+  })
+  await once(socket, 'message')
+  await new Promise((resolve) => setTimeout(resolve, 10))
+  t.equal(client.ended, '')
+  client.end('done')
 })

@@ -87,11 +87,13 @@ export class UdpClientTable<T extends TableClient<T>> {
     clearTimeout(this.#timer)
     this.#dueAt = this.#now() + delayMs
     const waitMs = Math.min(Math.max(delayMs, shortestSweepMs), longestTimerMs)
-    this.#timer = setTimeout(() => this.#sweep(), waitMs)
+    // A thread that was held up comes to its timers before it reads what arrived meanwhile.
+    this.#timer = setTimeout(() => setImmediate(() => this.#sweep()), waitMs)
     this.#timer.unref()
   }
 
   #sweep(): void {
+    clearTimeout(this.#timer)
     this.#timer = undefined
     const now = this.#now()
     const patienceMs = Math.max(this.#idleMs, replyPatienceMs)
