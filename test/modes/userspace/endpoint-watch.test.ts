@@ -91,6 +91,18 @@ for (const [name, load] of Object.entries(dataPathLoaders)) {
       t.same(await tally(6), { bad: 3, good: 3 })
     })
 
+    t.test('first-byte-timeout: an answer is in time if only its reading was late', async (t) => {
+      const good = (socket: Socket) =>
+        socket.once('data', () => {
+          socket.write('good')
+          const began = performance.now()
+          while (performance.now() - began < 400);
+        })
+      const { tally, counts } = await open(t, load, { good }, { firstByteMs: 200 })
+      t.same(await tally(2), { good: 2 })
+      t.equal((await counts('good')).lateAnswers, 0)
+    })
+
     t.test('first-byte-timeout: a client that asks nothing waits for nothing', async (t) => {
       const { dial, connections, counts } = await open(
         t,

@@ -23,7 +23,7 @@ export class EndpointWatch {
     const { balancer, target, firstByteMs } = options
     if (firstByteMs !== undefined || !balancer.mustProve(target)) return
     // Some endpoints send nothing first. They prove themselves when they keep the connection open.
-    this.#timer = setTimeout(() => this.#prove(), atOnceMs).unref()
+    this.#after(atOnceMs, () => this.#prove())
   }
 
   /** The client's first bytes were sent to the endpoint. */
@@ -31,7 +31,7 @@ export class EndpointWatch {
     const { firstByteMs } = this.#options
     if (this.#isAsked || this.#isOver || firstByteMs === undefined) return
     this.#isAsked = true
-    this.#timer = setTimeout(() => this.#late(), firstByteMs).unref()
+    this.#after(firstByteMs, () => this.#late())
   }
 
   /** The endpoint's first bytes have come. */
@@ -48,6 +48,15 @@ export class EndpointWatch {
       balancer.acceptedInVain(target)
     } else if (how === 'in order' && firstByteMs === undefined) this.#prove()
     this.#stop()
+  }
+
+  #after(ms: number, then: () => void): void {
+    // A thread that was held up comes to its timers before it reads what arrived meanwhile.
+    const readFirst = () =>
+      setImmediate(() => {
+        if (!this.#isOver) then()
+      })
+    this.#timer = setTimeout(readFirst, ms).unref()
   }
 
   #late(): void {
