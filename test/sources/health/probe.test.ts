@@ -115,6 +115,22 @@ t.test(
   },
 )
 
+t.test('time in which the thread is held up does not count against an endpoint', async (t) => {
+  const server = createHttp2().on('stream', (stream) => {
+    stream.respond({ ':status': 200, 'content-type': 'application/grpc' })
+    stream.end(Buffer.from([0, 0, 0, 0, 2, 8, 1]))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => void server.close())
+  const asked = said('grpc', server, '200ms')
+  setImmediate(() => {
+    const began = performance.now()
+    while (performance.now() - began < 300);
+  })
+  t.equal(await asked, 'good')
+})
+
 t.test('a check that begins beside others has all of its time', async (t) => {
   const silent = await serving(t, () => undefined)
   const check = endpointCheckOf(
