@@ -45,8 +45,11 @@ export function limitSilence(
   let since = performance.now()
   let isServerAlive = false
   let armedMs = 0
+  let dueAt = 0
   const arm = (until: number) => {
-    armedMs = Math.max(1, Math.min(until, since + idleTimeoutMs) - performance.now())
+    const now = performance.now()
+    armedMs = Math.max(1, Math.min(until, since + idleTimeoutMs) - now)
+    dueAt = now + armedMs
     socket.setTimeout(armedMs)
   }
   const fail = (ms: number) => {
@@ -63,21 +66,38 @@ export function limitSilence(
     arm((answeredAt ?? performance.now()) + askAfterMs)
   }
   // The socket restarts its timer at each byte, so the bytes of a busy watch cost nothing here.
-  const silent = () => {
-    const now = performance.now()
+  const silent = (now: number) => {
     if (socket.bytesRead !== heard) {
       heard = socket.bytesRead
       since = now - armedMs
       isServerAlive = false
+    } else {
+      // Time in which this thread was held up does not count: it could not ask the server.
+      since += Math.max(0, now - dueAt)
     }
     // Timers fire up to a millisecond early.
     if (now - since >= idleTimeoutMs - 1) fail(now - since)
     else if (now - since < askAfterMs - 1) arm(since + askAfterMs)
     else void ask().then(looked)
   }
-  socket.on('timeout', silent)
-  response.once('close', () => socket.off('timeout', silent))
+  whenSilent(response, silent)
   arm(since + askAfterMs)
+}
+
+/**
+ * Calls back with the time when the timer of the socket was over. What came while this thread was
+ * held up is read after the timers, and starts that timer again.
+ */
+function whenSilent(response: IncomingMessage, silent: (now: number) => void): void {
+  const { socket } = response
+  const timedOut = () => {
+    const [now, read] = [performance.now(), socket.bytesRead]
+    setImmediate(() => {
+      if (!response.destroyed && socket.bytesRead === read) silent(now)
+    })
+  }
+  socket.on('timeout', timedOut)
+  response.once('close', () => socket.off('timeout', timedOut))
 }
 
 /** Ends a response that is not complete after this time. */

@@ -87,6 +87,20 @@ void t.test(
   },
 )
 
+void t.test('a watch is not silent because this thread was held up', async (t) => {
+  const seen = await follow(
+    t,
+    { list: () => listOf('5', 'a'), watch: (answer) => answer.flushHeaders() },
+    { askAfterMs: 500, idleTimeoutMs: 1_000, quietIdleTimeoutMs: 1_000 },
+  )
+  await until(() => seen.watches.length === 1)
+  const began = performance.now()
+  while (performance.now() - began < 1_500);
+  await until(() => seen.others.length > 0)
+  t.strictSame(seen.watches, ['5'], 'the server is asked first')
+  t.strictSame(seen.failures, [])
+})
+
 for (const [what, begin] of [
   ['what a watch sends', (answer: ServerResponse) => answer.flushHeaders()],
   ['the whole answer to a watch', () => undefined],
