@@ -222,7 +222,9 @@ export class ApiClient {
       const ms = request.headTimeoutMs
       const late = new Silence(what, 'no answer', { ms, isServerAlive: false })
       // A request that still waits for a proxy does not tell that it was destroyed.
-      void pause(ms, signal, answered).then(() => {
+      void pause(ms, signal, answered).then(async () => {
+        // A process that was held up comes to its timers before it reads an answer.
+        if (!signal.aborted && !answered.isRung) await new Promise(setImmediate)
         if (signal.aborted) fail(new Error('this program ends'))
         else if (!answered.isRung) fail(late)
       })

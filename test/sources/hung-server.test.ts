@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
 import { connect, type LookupFunction } from 'node:net'
 import { createInterface } from 'node:readline'
+import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { ApiClient, longestSignOfLifeMs, type ApiRequest } from '../../lib/sources/api-client.js'
 import { apiServerSource } from '../../lib/sources/api-server.js'
@@ -242,6 +243,23 @@ void t.test(
     t.equal(synced, 4, 'the watches are resumed')
   },
 )
+
+void t.test('an answer that came while this thread was held up is in time', async (t) => {
+  const { child, url } = await serverProcess(t)
+  const client = new ApiClient(await openCluster({ kubeconfig: '', master: url }), 'test')
+  const request = { path: '/version', headTimeoutMs: 1_000, idleTimeoutMs: 60_000 }
+  const ask = () => client.send(request, new AbortController().signal)
+  t.match(await ask(), { ok: true })
+  child.kill('SIGSTOP')
+  const answer = ask()
+  await delay(100)
+  setImmediate(() => {
+    child.kill('SIGCONT')
+    const began = performance.now()
+    while (performance.now() - began < 1_500);
+  })
+  t.match(await answer, { ok: true })
+})
 
 void t.test('a connection that is silent is given up no later than by kube-proxy', async (t) => {
   const master = 'http://192.0.2.1'
