@@ -112,3 +112,10 @@ t.test('its end is known at once, also when nothing else happens', async (t) => 
   const child = spawn(process.execPath, ['--input-type=module', '-e', waiting, ...modules])
   t.same(await once(child, 'exit'), [0, null])
 })
+
+t.test('a program that ends while this thread is held up did not take too long', async (t) => {
+  const run = runProgram('true', [], { timeoutMs: 200 })
+  const began = performance.now()
+  while (performance.now() - began < 500);
+  t.match(await run, { code: 0 })
+})
