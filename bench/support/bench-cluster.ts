@@ -14,7 +14,7 @@ export const nodeName = 'node-1'
 /** Where the API server is for programs on the node. */
 export const apiPort = 6443
 const clusterIp = '10.96.250.10'
-const patienceMs = Number(process.env['BENCH_PATIENCE_MS'] ?? 90_000)
+const patienceMs = Number(process.env['BENCH_PATIENCE_MS'] ?? 300_000)
 
 export interface BenchCluster {
   readonly world: World

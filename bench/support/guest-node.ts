@@ -49,7 +49,7 @@ export function busyGuest(task: GuestTask): Promise<BusyCosts | string> {
     const bridge = await openBridge({ namespace, from, to })
     const said: string[] = []
     let isAlive = true
-    const limitSeconds = warmSeconds + seconds + 180
+    const limitSeconds = warmSeconds + seconds + 900
     const guest = runInUml(insideOf(files, limitSeconds), {
       memory: '2G',
       timeoutMs: limitSeconds * 1000,
