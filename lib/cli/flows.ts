@@ -92,7 +92,8 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
       const text = `${flowText(flow, look)}\n`
       process.stdout.write(printedOfMany(flags, { data: flow, text }))
     }
-    if (isFirst && limit !== '0' && answer.flows.length === 0) noteNone(service)
+    const isEmpty = answer.flows.length + answer.leftOut === 0
+    if (isText && isFirst && isEmpty && limit !== '0') noteNone(service)
     noteLeftOut(follower.take(answer))
     if (follow !== true) return
     await pause(followEveryMs, stop)

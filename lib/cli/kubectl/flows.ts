@@ -56,11 +56,13 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
     if (!asked) return
     const answers = answersOf(asked)
     const flows = answers.flatMap(({ answer }) => answer.flows.filter(isOurs))
-    const isFirst = print === undefined
-    if (isFirst && flags.limit !== '0' && flows.length === 0) noteNone(service)
+    const leftOut = answers.reduce((sum, { answer }) => sum + answer.leftOut, 0)
+    const isText = flags.output === undefined || flags.output === 'wide'
+    const isEmpty = print === undefined && flows.length + leftOut === 0
+    if (isText && isEmpty && flags.limit !== '0') noteNone(service)
     print ??= printer(flags)
     for (const flow of flows.sort(byTime)) print(flow)
-    noteLeftOut(answers.reduce((sum, { answer }) => sum + answer.leftOut, 0))
+    noteLeftOut(leftOut)
     if (flags.watch !== true) return
     await pause(followEveryMs, stop)
     if (stop.aborted) return
