@@ -1,5 +1,6 @@
 import t from 'tap'
 import { ebpfHere, hasReady, readyPods, withPlayer, type Player } from './player.js'
+import type { ModeName } from '../../../lib/config/config.js'
 import type { PageView } from '../../../lib/page/readers.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
@@ -37,9 +38,12 @@ t.test('a way is drawn when connections can take it, and not before', { skip }, 
 const others = ['nftables', 'iptables', 'userspace'] as const
 const counting = ebpfHere.length > 0 ? (['ebpf', ...others] as const) : others
 
+const sumOf = ({ counters }: Pick<PageView, 'counters'>) =>
+  Object.values(counters.endpoints).reduce((total, each) => total + each, 0)
+
 t.test('counters show what was sent, without the connections of the page', { skip }, (t) =>
   withPlayer('hidden', counting, async (player) => {
-    for (const mode of counting) {
+    const countedIn = async (mode: ModeName, round: number) => {
       await player.do({ do: 'replicas', count: 3 }, { do: 'mode', mode })
       await player.see('three ways', (view) => hasReady(3)(view) && waysTo(view).length === 3)
       await player.do({ do: 'replicas', count: 4 })
@@ -50,12 +54,21 @@ t.test('counters show what was sent, without the connections of the page', { ski
         await player.see('the new rules are read', isRead)
       }
       await player.do({ do: 'clear' }, { do: 'send', count: 100 })
-      const counted = await player.see(`${mode}: a hundred`, ({ counters, path }) => {
-        const sum = Object.values(counters.endpoints).reduce((total, each) => total + each, 0)
-        const first = counters.rules[path.shared[0]?.counter ?? '']
-        return sum === 100 && (['nftables', 'ebpf'].includes(mode) || first === 100)
+      const { counters } = await player.see(`${mode}: a hundred`, (view) => {
+        const first = view.counters.rules[view.path.shared[0]?.counter ?? '']
+        const isComplete = ['nftables', 'ebpf'].includes(mode) || first === 100 * round
+        return view.asked === 100 && sumOf(view) >= 100 && isComplete
       })
-      t.equal(counted.asked, 100)
+      return sumOf({ counters })
+    }
+    for (const mode of counting) {
+      let sum = await countedIn(mode, 1)
+      // On a busy machine a connection of the page may meet rules that no log has told about yet.
+      // The rules of endpoints are written anew in each round, and count from zero.
+      for (let round = 2; mode === 'iptables' && sum !== 100 && round <= 5; round++) {
+        sum = await countedIn(mode, round)
+      }
+      t.equal(sum, 100, mode)
     }
   }),
 )
