@@ -37,6 +37,19 @@ export function pause(ms: number, signal: AbortSignal | undefined, bell?: Bell):
   })
 }
 
+/**
+ * Calls back after `ms`, once this thread has read what arrived until then: a thread that was held up
+ * comes to its timers first. The returned function cancels this. Nothing is kept alive by the wait.
+ */
+export function afterReading(ms: number, then: () => void): () => void {
+  let turn: NodeJS.Immediate | undefined
+  const timer = setTimeout(() => (turn = setImmediate(then)), ms).unref()
+  return () => {
+    clearTimeout(timer)
+    clearImmediate(turn)
+  }
+}
+
 /** A pause is so many times as long as the work before it, which so takes at most a tenth of a core. */
 export const pauseOfCost = 9
 

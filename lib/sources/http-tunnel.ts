@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs'
 import { Agent as HttpAgent, request as httpRequest } from 'node:http'
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
-import { isIP, isIPv6, Socket } from 'node:net'
+import { isIP, Socket } from 'node:net'
 import { connect as tlsConnect, rootCertificates, type ConnectionOptions } from 'node:tls'
 import { messageOf } from '../errors.js'
-import { withoutBrackets } from '../state/ip.js'
+import { hostPort, withoutBrackets } from '../state/ip.js'
 import { longestAttemptMs } from './api-client.js'
 
 /** What a proxy is trusted by: the same as the API server, as in kube-proxy's client. */
@@ -59,7 +59,7 @@ function askProxy(
   const { to, trust, timeout } = options
   const host = withoutBrackets(proxy.hostname)
   const server = withoutBrackets(to.host ?? '')
-  const path = `${isIPv6(server) ? `[${server}]` : server}:${to.port}`
+  const path = hostPort(server, Number(to.port))
   const account = [proxy.username, proxy.password].map(decodeURIComponent).join(':')
   const authorization = `Basic ${Buffer.from(account).toString('base64')}`
   const isTls = proxy.protocol === 'https:'

@@ -1,4 +1,5 @@
 import { connect } from 'node:net'
+import { afterReading } from '../../async.js'
 import { hostPort } from '../../state/ip.js'
 import { messageOf } from '../../errors.js'
 import { askGrpcHealth } from './grpc-answer.js'
@@ -26,12 +27,10 @@ export function probe({ ip, port, check }: CheckTarget): Promise<Outcome> {
   const at = check.port ?? port
   return new Promise((resolve) => {
     const socket = connect({ host: ip, port: at, noDelay: true })
-    let timer: NodeJS.Timeout | undefined
-    let lastTurn: NodeJS.Immediate | undefined
+    let cancelWait: (() => void) | undefined
     let isConnected = false
     const tell = (outcome: Outcome) => {
-      clearTimeout(timer)
-      clearImmediate(lastTurn)
+      cancelWait?.()
       // A reset leaves nothing behind, and stops an endpoint that would send for ever. Node would
       // delay the reset of a socket that still connects.
       if (isConnected && check.kind !== 'grpc') socket.resetAndDestroy()
@@ -39,11 +38,10 @@ export function probe({ ip, port, check }: CheckTarget): Promise<Outcome> {
       resolve(outcome)
     }
     const wait = (left: number) => {
-      timer = setTimeout(() => {
+      cancelWait = afterReading(check.timeoutMs / waits, () => {
         if (left > 1) wait(left - 1)
-        // If this thread was held up, it reads an answer that came in time before this runs.
-        else lastTurn = setImmediate(() => tell(late(check, isConnected)))
-      }, check.timeoutMs / waits)
+        else tell(late(check, isConnected))
+      })
     }
     wait(waits)
     // Errors after the end do not matter, but they need a listener.

@@ -1,3 +1,4 @@
+import { afterReading } from '../../../async.js'
 import type { Balancer } from './balancer.js'
 import type { Target } from './data-path.js'
 import type { EndpointTraffic } from './traffic.js'
@@ -13,7 +14,7 @@ const atOnceMs = 1_000
 export class EndpointWatch {
   readonly #options: WatchOptions
   readonly #connectedAt: number
-  #timer: NodeJS.Timeout | undefined
+  #cancelTimer: (() => void) | undefined
   #isAsked = false
   #isOver = false
 
@@ -23,7 +24,7 @@ export class EndpointWatch {
     const { balancer, target, firstByteMs } = options
     if (firstByteMs !== undefined || !balancer.mustProve(target)) return
     // Some endpoints send nothing first. They prove themselves when they keep the connection open.
-    this.#after(atOnceMs, () => this.#prove())
+    this.#cancelTimer = afterReading(atOnceMs, () => this.#prove())
   }
 
   /** The client's first bytes were sent to the endpoint. */
@@ -31,7 +32,7 @@ export class EndpointWatch {
     const { firstByteMs } = this.#options
     if (this.#isAsked || this.#isOver || firstByteMs === undefined) return
     this.#isAsked = true
-    this.#after(firstByteMs, () => this.#late())
+    this.#cancelTimer = afterReading(firstByteMs, () => this.#late())
   }
 
   /** The endpoint's first bytes have come. */
@@ -50,15 +51,6 @@ export class EndpointWatch {
     this.#stop()
   }
 
-  #after(ms: number, then: () => void): void {
-    // A thread that was held up comes to its timers before it reads what arrived meanwhile.
-    const readFirst = () =>
-      setImmediate(() => {
-        if (!this.#isOver) then()
-      })
-    this.#timer = setTimeout(readFirst, ms).unref()
-  }
-
   #late(): void {
     const { balancer, traffic, target } = this.#options
     traffic.lateAnswers++
@@ -74,7 +66,7 @@ export class EndpointWatch {
 
   #stop(): void {
     this.#isOver = true
-    clearTimeout(this.#timer)
+    this.#cancelTimer?.()
   }
 }
 

@@ -1,3 +1,5 @@
+import { afterReading } from '../../../async.js'
+
 /** An item of a {@link TimeoutQueue}. It can be in one queue only. */
 export interface Timed {
   /** Set by the queue. */
@@ -13,7 +15,7 @@ export class TimeoutQueue<T extends Timed> {
   readonly #now: () => number
   readonly #expire: (item: T) => void
   readonly #waiting = new Set<T>()
-  #timer: NodeJS.Timeout | undefined
+  #isArmed = false
 
   constructor(durationMs: number, now: () => number, expire: (item: T) => void) {
     this.#durationMs = durationMs
@@ -24,7 +26,7 @@ export class TimeoutQueue<T extends Timed> {
   add(item: T): void {
     item.deadline = this.#now() + this.#durationMs
     this.#waiting.add(item)
-    if (!this.#timer) this.#arm(this.#durationMs)
+    if (!this.#isArmed) this.#arm(this.#durationMs)
   }
 
   delete(item: T): void {
@@ -33,13 +35,12 @@ export class TimeoutQueue<T extends Timed> {
 
   /** The timer stays when items are deleted: a sweep that finds nothing due is cheaper. */
   #arm(delayMs: number): void {
-    // A thread that was held up comes to its timers before it reads what arrived meanwhile.
-    this.#timer = setTimeout(() => setImmediate(() => this.#sweep()), delayMs)
-    this.#timer.unref()
+    this.#isArmed = true
+    afterReading(delayMs, () => this.#sweep())
   }
 
   #sweep(): void {
-    this.#timer = undefined
+    this.#isArmed = false
     const now = this.#now()
     for (const item of this.#waiting) {
       if (item.deadline > now) {

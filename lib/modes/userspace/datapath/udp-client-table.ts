@@ -1,4 +1,4 @@
-import { longestTimerMs } from '../../../async.js'
+import { afterReading, longestTimerMs } from '../../../async.js'
 import { maxUdpClients } from './data-path.js'
 import { RecencyList, type Recent } from './recency-list.js'
 
@@ -21,7 +21,7 @@ export class UdpClientTable<T extends TableClient<T>> {
   readonly #capacity: number
   readonly #waiting = new RecencyList<T>()
   readonly #answered = new RecencyList<T>()
-  #timer: NodeJS.Timeout | undefined
+  #cancelSweep: (() => void) | undefined
   #dueAt = 0
   #idleMs = 0
 
@@ -40,7 +40,7 @@ export class UdpClientTable<T extends TableClient<T>> {
     client.awaitsReply = true
     this.#waiting.add(client)
     this.#idleMs = idleMs
-    if (!this.#timer) this.#arm(idleMs)
+    if (!this.#cancelSweep) this.#arm(idleMs)
   }
 
   asked(client: T, now = this.#now()): void {
@@ -54,8 +54,8 @@ export class UdpClientTable<T extends TableClient<T>> {
   remove(client: T): void {
     this.#listOf(client).remove(client)
     if (this.size > 0) return
-    clearTimeout(this.#timer)
-    this.#timer = undefined
+    this.#cancelSweep?.()
+    this.#cancelSweep = undefined
   }
 
   /** Ends the client that was silent longest; false when there is none. */
@@ -84,17 +84,14 @@ export class UdpClientTable<T extends TableClient<T>> {
   }
 
   #arm(delayMs: number): void {
-    clearTimeout(this.#timer)
+    this.#cancelSweep?.()
     this.#dueAt = this.#now() + delayMs
     const waitMs = Math.min(Math.max(delayMs, shortestSweepMs), longestTimerMs)
-    // A thread that was held up comes to its timers before it reads what arrived meanwhile.
-    this.#timer = setTimeout(() => setImmediate(() => this.#sweep()), waitMs)
-    this.#timer.unref()
+    this.#cancelSweep = afterReading(waitMs, () => this.#sweep())
   }
 
   #sweep(): void {
-    clearTimeout(this.#timer)
-    this.#timer = undefined
+    this.#cancelSweep = undefined
     const now = this.#now()
     const patienceMs = Math.max(this.#idleMs, replyPatienceMs)
     const left = Math.min(

@@ -1,5 +1,6 @@
 import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { afterReading } from '../../../../async.js'
 import { errnoName } from '../../../../kernel/sockets/errno.js'
 import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
@@ -98,18 +99,10 @@ export function dialTcp(
     const over = descriptor === undefined ? {} : { fd: descriptor }
     const socket = new Socket({ allowHalfOpen: true, ...over })
     socket.connect({ host: target.ip, port: target.port, noDelay: true })
-    let lastTurn: NodeJS.Immediate | undefined
-    const timer = setTimeout(() => {
-      // If this thread was held up, an answer that came in time is read only in the next turn.
-      lastTurn = setImmediate(() => {
-        socket.destroy()
-        resolve('ETIMEDOUT')
-      })
-    }, timeoutMs)
-    const settled = () => {
-      clearTimeout(timer)
-      clearImmediate(lastTurn)
-    }
+    const settled = afterReading(timeoutMs, () => {
+      socket.destroy()
+      resolve('ETIMEDOUT')
+    })
     const onError = (error: NodeJS.ErrnoException) => {
       settled()
       resolve(error.code ?? 'error')
