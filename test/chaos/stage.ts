@@ -20,6 +20,7 @@ import { Daemon } from './daemon.js'
 import type { ModeName } from '../../lib/config/config.js'
 import { seeingOnly } from '../support/ebpf-node.js'
 import { Traffic } from './traffic.js'
+import { until } from '../support/until.js'
 
 export interface StageOptions {
   readonly mode: ModeName
@@ -34,20 +35,8 @@ export interface StageOptions {
   readonly before: readonly (readonly string[])[]
   /** Random numbers from 0 up to 1. */
   readonly random: () => number
-}
-
-/** A wait fails after this time, which is long enough for a busy machine. */
-export const patienceMs = 300_000
-
-export async function until(
-  what: () => string,
-  condition: () => boolean | Promise<boolean>,
-): Promise<void> {
-  const end = performance.now() + patienceMs
-  while (!(await condition())) {
-    if (performance.now() > end) throw new Error(`waited ${patienceMs / 1000} s for ${what()}`)
-    await delay(50)
-  }
+  /** The pause of each client after an answer. */
+  readonly pauseMs: number
 }
 
 const pluginRules =
@@ -79,6 +68,7 @@ export class Stage {
   readonly random: () => number
   /** The time from the start of the process until its Services were served. */
   firstSyncMs = 0
+  readonly #pauseMs: number
   #traffic: Traffic
   #probePod: Place = 'pod-1'
   #probePort: number = probe.ports[0]
@@ -95,7 +85,8 @@ export class Stage {
       [...flagsOf(options.mode, folder), ...socketFlags(world, folder), ...options.flags],
       options.by,
     )
-    this.#traffic = new Traffic(world)
+    this.#pauseMs = options.pauseMs
+    this.#traffic = new Traffic(world, options.pauseMs)
   }
 
   static async open(given: Partial<StageOptions> & { mode: ModeName }): Promise<Stage> {
@@ -106,6 +97,7 @@ export class Stage {
       isBare: false,
       before: [],
       random: Math.random,
+      pauseMs: 40,
     }
     const options: StageOptions = { ...defaults, ...given }
     const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-chaos-'))
@@ -153,7 +145,7 @@ export class Stage {
   async inSilence(act: () => Promise<void>): Promise<void> {
     await this.traffic.stop()
     await act()
-    this.#traffic = new Traffic(this.world)
+    this.#traffic = new Traffic(this.world, this.#pauseMs)
   }
 
   /** Runs a program on the node; throws when it fails. */

@@ -9,6 +9,7 @@ import t, { type Test } from 'tap'
 import { rawService, rawSlice } from '../state/objects.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { program } from '../support/program.js'
+import { until } from '../support/until.js'
 
 const skip = enterPrivateNetns() ?? false
 if (skip === false) execFileSync('ip', ['link', 'set', 'lo', 'up'])
@@ -48,14 +49,6 @@ function startDaemon(t: Test, limit: number, ...args: readonly string[]) {
     await once(child, 'exit')
   })
   return { child, output: () => output }
-}
-
-async function until(what: string, isSo: () => boolean | Promise<boolean>): Promise<void> {
-  for (let tries = 0; tries < 1200; tries++) {
-    if (await isSo()) return
-    await delay(50)
-  }
-  throw new Error(`waited in vain for ${what}`)
 }
 
 const answers = (path: string) => async () => {

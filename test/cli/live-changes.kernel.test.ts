@@ -11,9 +11,9 @@ import {
   page,
   setUpNode,
   startOnNode,
-  until,
 } from '../support/changing-node.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
+import { untilSeen } from '../support/until.js'
 
 /**
  * A running proxy uses a changed configuration and a changed node without a restart and without a
@@ -31,7 +31,7 @@ const established = '/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_establishe
 for (const mode of modes) {
   t.test(`${mode}: the configuration changes while connections go on`, { skip }, async (t) => {
     const proxy = await startOnNode(t, mode, 'nodePortAddresses: [192.0.2.1/32]\n')
-    await until('the node port', at('192.0.2.1'), /^8080$/)
+    await untilSeen('the node port', at('192.0.2.1'), /^8080$/)
     t.not(await answerOf('192.0.2.2', nodePort), '8080')
     const live = [
       'nodePortAddresses: [192.0.2.2/32]',
@@ -45,10 +45,10 @@ for (const mode of modes) {
       '',
     ].join('\n')
     proxy.configure(live)
-    await until('the other node port', at('192.0.2.2'), /^8080$/)
-    await until('the old node port', at('192.0.2.1'), /REFUSED|silence|closed/)
+    await untilSeen('the other node port', at('192.0.2.2'), /^8080$/)
+    await untilSeen('the old node port', at('192.0.2.1'), /REFUSED|silence|closed/)
     t.equal(readFileSync(established, 'utf8').trim(), '5400')
-    await until('the new health port', () => page('/healthz', 10257), /healthy/)
+    await untilSeen('the new health port', () => page('/healthz', 10257), /healthy/)
     await t.rejects(page('/healthz', 10256), 'the old one is closed')
     t.match(JSON.parse(await page('/configz')), {
       'kubeproxy.config.k8s.io': { nodePortAddresses: ['192.0.2.2/32'] },
@@ -57,24 +57,28 @@ for (const mode of modes) {
     })
     t.match(proxy.output(), /"level":"debug"/, 'the verbosity is live')
     if (mode !== 'userspace') {
-      await until('the rules', ruleset, /10\.99\.0\.0\/16/)
-      await until('another bit of the mark', ruleset, /0x0*2000/)
-      await until('the end of the old one', ruleset, /^((?!0x0*4000\b).)*$/s)
+      await untilSeen('the rules', ruleset, /10\.99\.0\.0\/16/)
+      await untilSeen('another bit of the mark', ruleset, /0x0*2000/)
+      await untilSeen('the end of the old one', ruleset, /^((?!0x0*4000\b).)*$/s)
       proxy.configure(live.replaceAll('masqueradeBit', 'masqueradeAll: true, masqueradeBit'))
-      await until('rules that do not look at the client', ruleset, /^((?!10\.99\.0\.0).)*$/s)
+      await untilSeen('rules that do not look at the client', ruleset, /^((?!10\.99\.0\.0).)*$/s)
     }
 
     proxy.configure(live.replace('masqueradeBit: 13', 'masqueradeBit: 99'))
-    await until('the complaint', () => page('/healthz?verbose'), /\[-\]configuration: wrong, .*99/)
+    await untilSeen(
+      'the complaint',
+      () => page('/healthz?verbose'),
+      /\[-\]configuration: wrong, .*99/,
+    )
     t.match(await page('/metrics'), /kubeproxy_config_file_valid 0/)
     proxy.remove()
-    await until('another', () => page('/healthz?verbose'), /\[-\]configuration: wrong, .*gone/)
+    await untilSeen('another', () => page('/healthz?verbose'), /\[-\]configuration: wrong, .*gone/)
     t.equal(await answerOf('192.0.2.2', nodePort), '8080', 'the last good one stays')
 
     const other = mode === 'userspace' ? 'iptables' : 'userspace'
     const waiting = `${live}bindAddress: 192.0.2.1\n`
     proxy.configure(waiting, other)
-    await until(
+    await untilSeen(
       'what waits',
       () => page('/healthz?verbose'),
       /restart: bindAddress .*, mode from "\w+" to "\w+"/,
@@ -83,9 +87,9 @@ for (const mode of modes) {
     t.match(await page('/metrics'), /kubeproxy_config_keys_waiting_for_restart 2/)
     const more = `${waiting}oomScoreAdj: 100\nresourceContainer: /proxy\n`
     proxy.configure(more, other)
-    await until('one more value', () => page('/configz'), /"oomScoreAdj": 100/)
+    await untilSeen('one more value', () => page('/configz'), /"oomScoreAdj": 100/)
     proxy.configure(`${more}enableProfiling: true\n`, other)
-    await until('the last value', () => page('/configz'), /"enableProfiling": true/)
+    await untilSeen('the last value', () => page('/configz'), /"enableProfiling": true/)
     t.equal(proxy.said('resourceContainer is no longer known').length, 1, 'as at the start')
     const told = proxy.said('needs a restart').map(({ path, from, to }) => ({ path, from, to }))
     t.same(
@@ -107,39 +111,39 @@ for (const mode of modes) {
       'detectLocalMode: NodeCIDR\nnodePortAddresses: [primary]\n',
     )
     t.teardown(() => execFileSync('ip', ['addr', 'flush', 'to', '192.0.2.3/32']))
-    await until('the node port', at('192.0.2.1'), /^8080$/)
+    await untilSeen('the node port', at('192.0.2.1'), /^8080$/)
 
     proxy.setNode({ zone: 'b' })
-    await until('the endpoint of the other zone', () => answerOf(clusterIp, 80), /^8081$/)
+    await untilSeen('the endpoint of the other zone', () => answerOf(clusterIp, 80), /^8081$/)
     proxy.setNode({ podCidr: '10.244.7.0/24' })
-    await until('the endpoint of the zone', () => answerOf(clusterIp, 80), /^8080$/)
+    await untilSeen('the endpoint of the zone', () => answerOf(clusterIp, 80), /^8080$/)
     if (mode !== 'userspace') {
-      await until('the rules', ruleset, /10\.244\.7\.0\/24/)
+      await untilSeen('the rules', ruleset, /10\.244\.7\.0\/24/)
       t.notMatch(ruleset(), /10\.244\.1\.0\/24/)
     }
 
     ip('addr add 192.0.2.3/24 dev v0')
     proxy.setNode({ address: '192.0.2.3' })
-    await until('the node port at the new address', at('192.0.2.3'), /^8080$/)
-    await until('the node port at the old one', at('192.0.2.1'), /REFUSED|silence|closed/)
+    await untilSeen('the node port at the new address', at('192.0.2.3'), /^8080$/)
+    await untilSeen('the node port at the old one', at('192.0.2.1'), /REFUSED|silence|closed/)
     proxy.configure('detectLocalMode: NodeCIDR\nnodePortAddresses: [192.0.2.0/24]\n')
-    await until('the old one again', at('192.0.2.1'), /^8080$/)
+    await untilSeen('the old one again', at('192.0.2.1'), /^8080$/)
     ip('addr add 192.0.2.4/24 dev v0')
-    await until('the node port at one more address', at('192.0.2.4'), /^8080$/)
+    await untilSeen('the node port at one more address', at('192.0.2.4'), /^8080$/)
     ip('addr del 192.0.2.4/24 dev v0')
     // Kubelet is late: no interface has the address of the object.
     proxy.setNode({ address: '192.0.2.77', zone: 'b' })
-    await until('the zone', () => answerOf(clusterIp, 80), /^8081$/)
+    await untilSeen('the zone', () => answerOf(clusterIp, 80), /^8081$/)
     // Userspace mode redirects connections to an address of the node, and they end with it.
-    await until('rules that lead elsewhere', nat, /^((?!--to-destination 192\.0\.2\.3:).)*$/s)
+    await untilSeen('rules that lead elsewhere', nat, /^((?!--to-destination 192\.0\.2\.3:).)*$/s)
     await proxy.settled()
     ip('addr del 192.0.2.3/24 dev v0')
     // The node registers anew: for a moment it has no object, and then an object without pod CIDR.
     proxy.setNode(undefined)
-    await until('the node port of then', () => answerOf('192.0.2.1', nodePort + 1), /^8081$/)
+    await untilSeen('the node port of then', () => answerOf('192.0.2.1', nodePort + 1), /^8081$/)
     t.equal(await answerOf(clusterIp, 80), '8081', 'the zone stays')
     proxy.setNode({ podCidr: '' })
-    await until('the new zone', () => answerOf(clusterIp, 80), /^8080$/)
+    await untilSeen('the new zone', () => answerOf(clusterIp, 80), /^8080$/)
     if (mode !== 'userspace') t.match(ruleset(), /10\.244\.1\.0\/24/, 'the pod CIDR stays')
     await proxy.finish()
   })
@@ -155,7 +159,7 @@ for (const mode of modes) {
     const thief = spawn('nft', ['-i'], { stdio: ['pipe', 'ignore', 'inherit'] })
     const gone = once(thief, 'exit')
     thief.stdin.write(`delete table ${table}; add table ${table} { flags owner; }\n`)
-    await until(
+    await untilSeen(
       'failing syncs',
       status,
       /\[-\]IPv4 syncs: .* [1-9]\d* failed; failing since 2\S+: \w/,
@@ -164,8 +168,8 @@ for (const mode of modes) {
     t.match(await status(), /\[-\]foreign changes: [1-9].*, the newest not repaired yet/)
     thief.stdin.end()
     await gone
-    await until('the end of it', status, /\[\+\]IPv4 syncs: .* [1-9]\d* failed\n/)
-    await until('the repair', status, /\[\+\]foreign changes: [1-9].*, all repaired/)
+    await untilSeen('the end of it', status, /\[\+\]IPv4 syncs: .* [1-9]\d* failed\n/)
+    await untilSeen('the repair', status, /\[\+\]foreign changes: [1-9].*, all repaired/)
     t.equal(await answerOf(clusterIp, 80), '8080')
     t.match(await page('/metrics'), /kubeproxy_foreign_changes_total [1-9]/)
     await proxy.abandon()
@@ -193,7 +197,7 @@ t.test(
     )
     t.match(await page('/metrics'), /service_ports_not_programmed\{ip_family="IPv4"\} 1/)
     await new Promise((resolve) => taken.close(resolve))
-    await until('the retry', status, /\[\+\]IPv4 service ports: all programmed/)
+    await untilSeen('the retry', status, /\[\+\]IPv4 service ports: all programmed/)
     await proxy.abandon()
   },
 )

@@ -4,12 +4,12 @@ import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { program } from '../support/program.js'
 import { createApiServer } from '../../lib/lab/apiserver/server.js'
+import { untilSeen } from '../support/until.js'
 
 /** The command as an operator runs it, in a network namespace of this process. */
 
@@ -32,17 +32,6 @@ function start(t: Test, ...args: readonly string[]) {
   }
   t.teardown(stop)
   return { output: () => output, exited, stop }
-}
-
-/** Waits until the text matches. A failure shows the last text. */
-async function until(what: string, seen: () => Promise<unknown>, pattern: RegExp) {
-  let last: unknown
-  for (let tries = 0; tries < 2400; tries++) {
-    last = await seen().catch((error: unknown) => error)
-    if (pattern.test(String(last))) return
-    await delay(25)
-  }
-  throw new Error(`waited in vain for ${what}; last seen: ${String(last)}`)
 }
 
 async function code(url: string): Promise<string> {
@@ -82,20 +71,24 @@ t.test('the usual command line works, even if the API server starts later', { sk
     '--hostname-override=n1',
   )
   const output = () => Promise.resolve(proxy.output())
-  await until('the mode', output, /Using \w+ Proxier/)
+  await untilSeen('the mode', output, /Using \w+ Proxier/)
   t.match(proxy.output(), /feature gate ExperimentalCriticalPodAnnotation is unknown/)
-  await until('a complaint about the API', output, /source of objects failed, will retry/)
-  await until('healthz', () => code(`${healthz}/healthz`), /503/)
-  await until('readyz', () => code(`${healthz}/readyz`), /503/)
+  await untilSeen('a complaint about the API', output, /source of objects failed, will retry/)
+  await untilSeen('healthz', () => code(`${healthz}/healthz`), /503/)
+  await untilSeen('readyz', () => code(`${healthz}/readyz`), /503/)
   t.equal(await code(`${healthz}/livez`), '200', 'restarting would not help')
   t.notMatch(ruleset(), /KUBE-|kube-proxy/, 'the kernel is untouched')
 
   const api = start(t, 'apiserver', '--listen', '127.0.0.1:8001')
-  await until('the API server', () => Promise.resolve(api.output()), /serving the Kubernetes API/)
+  await untilSeen(
+    'the API server',
+    () => Promise.resolve(api.output()),
+    /serving the Kubernetes API/,
+  )
   const nodes = 'http://127.0.0.1:8001/api/v1/nodes'
   await post(nodes, { apiVersion: 'v1', kind: 'Node', metadata: { name: 'n1' } })
-  await until('readyz', () => code(`${healthz}/readyz`), /200/)
-  await until('healthz', () => code(`${healthz}/healthz`), /200/)
+  await untilSeen('readyz', () => code(`${healthz}/readyz`), /200/)
+  await untilSeen('healthz', () => code(`${healthz}/healthz`), /200/)
   t.match(ruleset(), /KUBE-/, 'H07: rules are there')
   t.match(await body('http://127.0.0.1:10249/proxyMode'), /^(iptables|userspace)$/)
   const metrics = await body('http://127.0.0.1:10249/metrics')
@@ -103,7 +96,7 @@ t.test('the usual command line works, even if the API server starts later', { sk
   t.match(metrics, /rest_client_requests_total\{code="200",method="GET",host="127.0.0.1:8001"\} \d/)
   t.match(metrics, /rest_client_requests_total\{code="<error>",method="GET",host=/, 'before it ran')
   await fetch(`${nodes}/n1`, { method: 'DELETE' })
-  await until('healthz after the Node went', () => code(`${healthz}/healthz`), /503/)
+  await untilSeen('healthz after the Node went', () => code(`${healthz}/healthz`), /503/)
   t.equal(await code(`${healthz}/livez`), '200', 'H05')
   t.equal(await proxy.stop(), 0, 'SIGTERM ends it well')
   for (const line of proxy.output().trim().split('\n')) {
@@ -123,7 +116,7 @@ t.test('R09: ServiceCIDRs that do not come delay no start for long', { skip }, a
   })
   const master = `--master=${await api.listening()}`
   const proxy = start(t, master, '--proxy-mode=userspace', '--cleanup=false')
-  await until('readyz', () => code(`${healthz}/readyz`), /200/)
+  await untilSeen('readyz', () => code(`${healthz}/readyz`), /200/)
   t.equal(await proxy.stop(), 0)
 })
 
@@ -137,15 +130,19 @@ t.test('L19: a running process follows its configuration file', { skip }, async 
   t.equal(await proxy.exited, 2, '--mode is no flag of ours')
   const again = start(t, '--config', file, '--manifests', `${folder}/manifests`, '--cleanup=false')
   const output = () => Promise.resolve(again.output())
-  await until('readyz', () => code(`${healthz}/readyz`), /200/)
+  await untilSeen('readyz', () => code(`${healthz}/readyz`), /200/)
   write('syncPeriod: 5s\n')
-  await until('a complaint', output, /configuration file is wrong, the last good one stays in use/)
+  await untilSeen(
+    'a complaint',
+    output,
+    /configuration file is wrong, the last good one stays in use/,
+  )
   t.match(again.output(), /kp\.yaml:4: syncPeriod/)
   write('logging: {verbosity: 4}\n')
-  await until('the change', output, /"path":"logging.verbosity","from":0,"to":4/)
+  await untilSeen('the change', output, /"path":"logging.verbosity","from":0,"to":4/)
   t.equal(await code(`${healthz}/livez`), '200', 'still there')
   write('logging: {verbosity: 4}\niptables: {syncPeriod: 20s}\n')
-  await until('another', output, /"path":"iptables.syncPeriod","from":"30s","to":"20s"/)
+  await untilSeen('another', output, /"path":"iptables.syncPeriod","from":"30s","to":"20s"/)
   t.equal(await again.stop(), 0, 'it went on until it was told to stop')
 })
 
@@ -153,7 +150,7 @@ t.test('L22: a port in use ends the process if the configuration says so', { ski
   const folder = t.testdir({})
   const common = ['--proxy-mode=userspace', `--manifests=${folder}`, '--metrics-bind-address=']
   const first = start(t, ...common)
-  await until('readyz', () => code(`${healthz}/readyz`), /200/)
+  await untilSeen('readyz', () => code(`${healthz}/readyz`), /200/)
   const second = start(t, ...common, '--bind-address-hard-fail')
   t.equal(await second.exited, 1)
   const said = second.output().trim().split('\n')

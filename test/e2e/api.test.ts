@@ -14,10 +14,10 @@ import {
   skip,
   sliceOf,
   stopping,
-  until,
   withProxyWorld,
   write,
 } from './proxy-world.js'
+import { until } from '../support/until.js'
 
 /**
  * The daemon with an API server that stops and starts again. The real kubectl makes its objects.

@@ -14,10 +14,10 @@ import {
   skip,
   sliceOf,
   stopping,
-  until,
   withProxyWorld,
   write,
 } from './proxy-world.js'
+import { until } from '../support/until.js'
 
 /** The whole program as an operator starts it, on the node of a world, with real requests. */
 

@@ -12,10 +12,10 @@ import {
   skip,
   sliceOf,
   stopping,
-  until,
   withProxyWorld,
   write,
 } from './proxy-world.js'
+import { until } from '../support/until.js'
 
 /** `trace` and `top` beside a daemon, with real connections of pods. */
 

@@ -7,8 +7,9 @@ import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import { runProxy } from '../support/program.js'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
-import { skip, stopping, until, withProxyWorld, write } from './proxy-world.js'
+import { skip, stopping, withProxyWorld, write } from './proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
+import { until } from '../support/until.js'
 
 /** A new process takes over the listeners of userspace mode while clients connect all the time. */
 

@@ -5,9 +5,10 @@ import { join } from 'node:path'
 import { createServer } from 'node:net'
 import { once } from 'node:events'
 import type { IpFamily } from '../../lib/state/ip.js'
-import { answerOf, ip, until } from '../support/changing-node.js'
+import { answerOf, ip } from '../support/changing-node.js'
 import { kubeProxy, startProxy } from '../support/live-daemon.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
+import { untilSeen } from '../support/until.js'
 
 const skip = enterPrivateNetns() ?? false
 const modes = ['nftables', 'iptables', 'userspace'] as const
@@ -32,8 +33,8 @@ for (const family of ['IPv4', 'IPv6'] as const) {
         ...['--hostname-override', 'node-1', '--nodeport-addresses', nodes[family].address],
         ...['--cluster-cidr', '10.244.0.0/16,fd00:10:244::/48', '--metrics-bind-address', ''],
       ])
-      await until('the ClusterIP', () => answerOf(nodes[family].clusterIp, 80), /^answer$/)
-      await until('the node port', () => answerOf(host, nodePort), /^answer$/)
+      await untilSeen('the ClusterIP', () => answerOf(nodes[family].clusterIp, 80), /^answer$/)
+      await untilSeen('the node port', () => answerOf(host, nodePort), /^answer$/)
       const health = await fetch('http://127.0.0.1:10256/healthz')
       t.equal(health.status, 200)
       t.notMatch(proxy.output(), /"level":"error"/)

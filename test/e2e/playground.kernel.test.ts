@@ -16,6 +16,7 @@ import t from 'tap'
 import { ordinaryUser, play, playWithoutRights, powerlessRoot } from '../support/played.js'
 import { runCommand } from '../../lib/kernel/command.js'
 import { withoutPrograms } from '../support/without-programs.js'
+import { until } from '../support/until.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 
@@ -34,14 +35,6 @@ function folders(): ReadonlySet<string> {
 function namespacesOf(pid: number): readonly string[] {
   const names = existsSync('/run/netns') ? readdirSync('/run/netns') : []
   return names.filter((name) => name.startsWith(`kpw-${pid}-`))
-}
-
-async function until(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
-  for (let tries = 0; tries < 1200; tries++) {
-    if (await condition()) return
-    await new Promise((resolve) => setTimeout(resolve, 50))
-  }
-  throw new Error(`waited in vain: ${what}`)
 }
 
 t.test('the playground leaves nothing behind after one or two Ctrl-C', { skip }, async (t) => {

@@ -1,6 +1,5 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { tmpdir } from 'node:os'
 import { stringify } from 'yaml'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
@@ -58,20 +57,6 @@ export async function get(world: World, url: string): Promise<{ status: number; 
   const script = `fetch(process.argv[1]).then(async (r) => console.log(JSON.stringify({ status: r.status, body: await r.text() })))`
   const { stdout } = await world.exec('node', [process.execPath, '-e', script, url])
   return JSON.parse(stdout) as { status: number; body: string }
-}
-
-/** A wait fails after this time, which is long because the machine may be busy. */
-const patienceMs = 60_000
-
-export async function until(
-  what: string,
-  condition: () => boolean | Promise<boolean>,
-): Promise<void> {
-  const end = performance.now() + patienceMs
-  while (!(await condition())) {
-    if (performance.now() > end) throw new Error(`waited a minute in vain: ${what}`)
-    await delay(50)
-  }
 }
 
 /** Stops the daemon after `act`. A failure contains all output of the daemon. */

@@ -3,7 +3,8 @@ import { existsSync } from 'node:fs'
 import { chmod } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { ask, service, skip, sliceOf, until, withProxyWorld, write } from './proxy-world.js'
+import { ask, service, skip, sliceOf, withProxyWorld, write } from './proxy-world.js'
+import { until } from '../support/until.js'
 
 /** The daemon runs as a user with only two capabilities. */
 

@@ -5,20 +5,11 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { runProxy } from '../support/program.js'
-import {
-  ask,
-  get,
-  service,
-  skip,
-  sliceOf,
-  stopping,
-  until,
-  withProxyWorld,
-  write,
-} from './proxy-world.js'
+import { ask, get, service, skip, sliceOf, stopping, withProxyWorld, write } from './proxy-world.js'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import type { World } from '../../lib/lab/world/world.js'
+import { until } from '../support/until.js'
 
 const args = ['--proxy-mode', 'userspace', '--takeover-folder', '']
 

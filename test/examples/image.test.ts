@@ -15,8 +15,9 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { runCommand } from '../../lib/kernel/command.js'
-import { ask, service, skip, sliceOf, until, withProxyWorld, write } from '../e2e/proxy-world.js'
+import { ask, service, skip, sliceOf, withProxyWorld, write } from '../e2e/proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
+import { until } from '../support/until.js'
 
 const root = fileURLToPath(new URL('../../..', import.meta.url))
 

@@ -8,8 +8,9 @@ import { createApiServer } from '../../lib/lab/apiserver/server.js'
 import { runProxy } from '../support/program.js'
 import { openBridge } from '../../lib/lab/world/bridge.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
-import { nftables, skip, stopping, until, withProxyWorld } from '../e2e/proxy-world.js'
+import { nftables, skip, stopping, withProxyWorld } from '../e2e/proxy-world.js'
 import { grantsIn, guardedServer, rightText } from '../support/rights.js'
+import { until } from '../support/until.js'
 
 const file = fileURLToPath(new URL('../../../examples/kubernetes/base/rbac.yaml', import.meta.url))
 const grants = grantsIn(file)

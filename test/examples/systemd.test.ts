@@ -16,10 +16,10 @@ import {
   service,
   skip,
   sliceOf,
-  until,
   withProxyWorld,
   write,
 } from '../e2e/proxy-world.js'
+import { until } from '../support/until.js'
 
 const unit = fileURLToPath(new URL('../../../examples/systemd/kube-proxy.service', import.meta.url))
 const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))

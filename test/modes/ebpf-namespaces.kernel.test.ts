@@ -14,12 +14,13 @@ import { pinFolders } from '../../lib/modes/ebpf/names.js'
 import { isOfOtherNetwork } from '../../lib/modes/ebpf/network-note.js'
 import { firstObjects } from '../chaos/cluster.js'
 import { Daemon } from '../chaos/daemon.js'
-import { until, withProxyWorld } from '../e2e/proxy-world.js'
+import { withProxyWorld } from '../e2e/proxy-world.js'
 import { cgroupSkip, serveTcp } from '../support/cgroup-client.js'
 import { createNode, mountBpffs, noPackets, seeingOnly } from '../support/ebpf-node.js'
 import { contextOf } from '../support/mode-context.js'
 import { program } from '../support/program.js'
 import { service, states } from '../support/states.js'
+import { until } from '../support/until.js'
 
 const skip = cgroupSkip
 /** The daemon elsewhere has no such Service. */

@@ -14,6 +14,7 @@ import type { Backend, Run } from '../../lib/kernel/iptables.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { NetworkNamespace } from '../support/netns.js'
 import type { States } from '../support/states.js'
+import { untilTrue } from '../support/until.js'
 
 interface Logged {
   readonly level: string
@@ -283,13 +284,13 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
       for (const [what, attack] of attacks) {
         node.resyncs.length = 0
         await attack()
-        await until(() => node.resyncs.length > 0)
+        await untilTrue(() => node.resyncs.length > 0)
         t.match(node.resyncs[0], /IPv4 iptables rules were changed/, what)
         await sync.once({ full: true })
         t.same(sorted(node.save()), sorted(good), `${what}: repaired`)
       }
       node.calls.length = 0
-      await until(() => node.calls.filter(({ args }) => args.includes('mangle')).length > 8)
+      await untilTrue(() => node.calls.filter(({ args }) => args.includes('mangle')).length > 8)
       t.same(node.resyncs.length, 1, 'and left alone nothing is reported')
       stop.abort()
       await running
@@ -548,10 +549,6 @@ function flush(node: TestNode): void {
     node.netns.exec(`iptables-${node.backend}`, '-t', table, '-F')
     node.netns.exec(`iptables-${node.backend}`, '-t', table, '-X')
   }
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 5))
 }
 
 /** What kube-proxy 1.36 leaves on a node: jumps, endpoint chains, a removed Service. */

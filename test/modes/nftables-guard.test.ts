@@ -7,6 +7,7 @@ import { contextOf } from '../support/mode-context.js'
 import type { ListedRule } from '../../lib/kernel/nftables/reader.js'
 import type { Rule } from '../../lib/kernel/nftables/model.js'
 import { service, states, testSettings } from '../support/states.js'
+import { untilTrue } from '../support/until.js'
 
 /**
  * A guard of a kernel that is empty at first. Every comparison finds this when it reads the first
@@ -65,10 +66,6 @@ async function running(guard: Guard, during: () => Promise<void>): Promise<void>
 
 const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms))
 
-async function until(isSo: () => boolean): Promise<void> {
-  for (let left = 3000; !isSo() && left > 0; left--) await pause(10)
-}
-
 void t.test('NF19: the kernel is not listed without a sign of foreign changes', async (t) => {
   const { guard, seen, apply, plan } = guarding()
   await apply(plan(1))
@@ -81,7 +78,7 @@ void t.test('NF29: the kernel is compared at the next check after events were lo
   await apply(plan(1))
   await running(guard, async () => {
     seen.unclear?.()
-    await until(() => resyncs.length > 0)
+    await untilTrue(() => resyncs.length > 0)
     await pause(50)
   })
   t.match(resyncs, [/is missing$/])
@@ -91,7 +88,7 @@ void t.test('NF29: the kernel is compared at the next check after events were lo
 void t.test('NF29: the kernel is compared from time to time in any case', async (t) => {
   const { guard, resyncs, apply, plan } = guarding({ verifyEveryMs: 30 })
   await apply(plan(1))
-  await running(guard, () => until(() => resyncs.length > 1))
+  await running(guard, () => untilTrue(() => resyncs.length > 1))
   t.ok(resyncs.length > 1)
 })
 
@@ -108,7 +105,7 @@ void t.test('what a sync changed during a comparison is compared again', async (
   }
   await running(guard, async () => {
     seen.unclear?.()
-    await until(() => seen.comparisons > 1)
+    await untilTrue(() => seen.comparisons > 1)
     await pause(50)
   })
   t.same(resyncs, [], 'the kernel has the new plan')
@@ -127,7 +124,7 @@ void t.test('under steady changes a fault elsewhere is found by one comparison',
   next.chains = steadily(2)
   await running(guard, async () => {
     seen.unclear?.()
-    await until(() => seen.comparisons >= 3)
+    await untilTrue(() => seen.comparisons >= 3)
     await pause(100)
   })
   t.equal(seen.comparisons, 3, 'then it waits for the next sign')
@@ -147,7 +144,7 @@ void t.test('a kernel that cannot be read is read again later', async (t) => {
   }
   await running(guard, async () => {
     seen.unclear?.()
-    await until(() => resyncs.length > 0)
+    await untilTrue(() => resyncs.length > 0)
   })
   t.equal(seen.comparisons, 2)
 })

@@ -3,8 +3,9 @@ import { join } from 'node:path'
 import { chromium, type Page } from 'playwright-core'
 import { browserFlags, browserPath, pageIn } from '../lab/playground/opened-page.js'
 import { runProxy } from '../support/program.js'
-import { stopping, until, type ProxyWorld } from '../e2e/proxy-world.js'
+import { stopping, type ProxyWorld } from '../e2e/proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
+import { until } from '../support/until.js'
 
 export const dashboardUrl = 'http://127.0.0.1:8383'
 

@@ -9,10 +9,10 @@ import {
   skip,
   sliceOf,
   stopping,
-  until,
   withProxyWorld,
   write,
 } from '../e2e/proxy-world.js'
+import { until } from '../support/until.js'
 
 const victim = addressOf('outside', 'IPv4')
 const port = 8080

@@ -10,10 +10,10 @@ import {
   skip,
   sliceOf,
   stopping,
-  until,
   withProxyWorld,
   write,
 } from '../e2e/proxy-world.js'
+import { until } from '../support/until.js'
 
 const routeLocalnet = '/proc/sys/net/ipv4/conf/all/route_localnet'
 const port = 7777

@@ -15,6 +15,7 @@ import { openCluster } from '../../lib/sources/cluster-access.js'
 import type { ListWatchTiming } from '../../lib/sources/list-watch-timing.js'
 import type { ObjectKind, ObjectSink } from '../../lib/sources/source.js'
 import { identityOf } from '../../lib/state/parse-object.js'
+import { untilTrue } from '../support/until.js'
 
 /** Keeps what a source delivers, in order. */
 class Recorder implements ObjectSink {
@@ -113,11 +114,6 @@ async function rig(
   }
 }
 
-/** Waits until the condition is true. Only the time limit of the test ends the wait. */
-async function until(what: () => boolean): Promise<void> {
-  while (!what()) await delay(5)
-}
-
 function service(name: string, extra: object = {}, labels: Record<string, string> = {}) {
   return {
     apiVersion: 'v1',
@@ -154,7 +150,7 @@ for (const isStreamed of [false, true]) {
     api.put(node('node-1'))
     api.put(node('node-2'))
     await follow()
-    await until(() => kinds.every((kind) => sink.count(`synced ${kind}`) === 1))
+    await untilTrue(() => kinds.every((kind) => sink.count(`synced ${kind}`) === 1))
     t.strictSame(sink.names('Service'), ['a', 'b', 'c', 'd', 'e'])
     t.strictSame(sink.names('EndpointSlice'), ['a-1'])
     t.strictSame(sink.names('Node'), ['node-1'])
@@ -163,11 +159,11 @@ for (const isStreamed of [false, true]) {
     t.ok(services.indexOf('synced Service') >= services.indexOf('+Service e'), 'synced comes last')
 
     api.put(service('f'))
-    await until(() => sink.names('Service').includes('f'))
+    await untilTrue(() => sink.names('Service').includes('f'))
     api.put(service('f', {}, { 'service.kubernetes.io/service-proxy-name': 'x' }))
-    await until(() => !sink.names('Service').includes('f'))
+    await untilTrue(() => !sink.names('Service').includes('f'))
     api.remove(ref('a'))
-    await until(() => !sink.names('Service').includes('a'))
+    await untilTrue(() => !sink.names('Service').includes('a'))
     t.strictSame(sink.failures, [])
   })
 }
@@ -176,10 +172,10 @@ void t.test('an ended or broken watch resumes where it stopped, without a new li
   const { api, sink, follow } = await rig(t)
   api.put(service('a'))
   await follow()
-  await until(() => sink.count('synced Service') === 1 && api.faults.watches.size === 4)
+  await untilTrue(() => sink.count('synced Service') === 1 && api.faults.watches.size === 4)
   api.faults.dropWatches('services')
   api.put(service('b'))
-  await until(() => sink.names('Service').includes('b'))
+  await untilTrue(() => sink.names('Service').includes('b'))
   for (const [name, fault] of [
     ['c', () => api.faults.cutWatches('services')],
     ['d', () => api.faults.failWatches(500, 'services')],
@@ -187,11 +183,11 @@ void t.test('an ended or broken watch resumes where it stopped, without a new li
     ['f', () => api.faults.inject({ verbs: ['watch'], effect: { answer: 429 }, times: 2 })],
     ['g', () => api.faults.inject({ verbs: ['watch'], effect: { cut: true }, times: 2 })],
   ] as const) {
-    await until(() => api.faults.watches.size === 4)
+    await untilTrue(() => api.faults.watches.size === 4)
     fault()
     api.faults.dropWatches()
     api.put(service(name))
-    await until(() => sink.names('Service').includes(name))
+    await untilTrue(() => sink.names('Service').includes(name))
   }
   t.equal(sink.count('synced Service'), 1, 'no second list')
   t.equal(sink.count('+Service a'), 1)
@@ -209,17 +205,17 @@ void t.test('410: an expired version causes a new list, which removes objects', 
       const { api, sink, follow, stopServer, startServer } = await rig(t, { isStreamed })
       for (const name of ['a', 'b', 'c']) api.put(service(name))
       await follow()
-      await until(() => sink.count('synced Service') === 1 && api.faults.watches.size === 4)
+      await untilTrue(() => sink.count('synced Service') === 1 && api.faults.watches.size === 4)
       await stopServer()
       api.remove(ref('b'))
       api.put(service('d'))
       api.faults[forget]()
       startServer()
-      await until(() => sink.count('synced Service') === 2)
+      await untilTrue(() => sink.count('synced Service') === 2)
       t.strictSame(sink.names('Service'), ['a', 'c', 'd'])
       t.ok(sink.log.indexOf('-Service b') > sink.log.lastIndexOf('+Service d'), 'removed last')
       api.put(service('e'))
-      await until(() => sink.names('Service').includes('e'))
+      await untilTrue(() => sink.names('Service').includes('e'))
     })
   }
 
@@ -237,9 +233,9 @@ void t.test('410: an expired version causes a new list, which removes objects', 
       const { api, sink, follow } = await rig(t)
       api.put(service('a'))
       await follow()
-      await until(() => api.faults.watches.size === 4)
+      await untilTrue(() => api.faults.watches.size === 4)
       fail(api)
-      await until(() => sink.count('synced Service') === 2)
+      await untilTrue(() => sink.count('synced Service') === 2)
       t.equal(sink.count('-Service a'), 0)
     })
   }
@@ -250,7 +246,7 @@ void t.test('R01: a failed list removes nothing, and nothing counts as synced', 
   await stopServer()
   for (const name of ['a', 'b', 'c', 'd', 'e']) api.put(service(name))
   await follow()
-  await until(() => sink.failures.length >= 4)
+  await untilTrue(() => sink.failures.length >= 4)
   t.match(sink.failures[0], 'ECONNREFUSED')
   t.strictSame(sink.log, [])
 
@@ -263,9 +259,9 @@ void t.test('R01: a failed list removes nothing, and nothing counts as synced', 
     lists++
     return lists % 2 === 0 && lists <= 6 ? { cut: true } : undefined
   }
-  await until(() => lists >= 6)
+  await untilTrue(() => lists >= 6)
   t.equal(sink.count('synced Service'), 0)
-  await until(() => sink.count('synced Service') === 1)
+  await untilTrue(() => sink.count('synced Service') === 1)
   t.strictSame(sink.names('Service'), ['a', 'b', 'c', 'd', 'e'])
 
   await stopServer()
@@ -273,7 +269,7 @@ void t.test('R01: a failed list removes nothing, and nothing counts as synced', 
   api.faults.compact()
   lists = 0
   startServer()
-  await until(() => sink.count('synced Service') === 2)
+  await untilTrue(() => sink.count('synced Service') === 2)
   t.equal(sink.log.filter((entry) => entry.startsWith('-Service')).length, 0)
 })
 
@@ -294,7 +290,7 @@ void t.test('a failed list is tried again, whatever the failure', async (t) => {
       // The limit is short only if it must expire: a busy machine needs time for a good answer.
       const isSlow = 'hang' in effect || 'drip' in effect
       await follow(isSlow ? { headTimeoutMs: 100, pageTimeoutMs: 100 } : {})
-      await until(() => sink.count('synced Service') === 1)
+      await untilTrue(() => sink.count('synced Service') === 1)
       t.strictSame(sink.names('Service'), ['a'])
       if (isSlow) t.ok(sink.failures.length >= 3)
       else t.equal(sink.failures.length, 3)
@@ -312,30 +308,30 @@ void t.test('Retry-After is respected', async (t) => {
   })
   const start = Date.now()
   await follow()
-  await until(() => sink.count('synced Service') === 1)
+  await untilTrue(() => sink.count('synced Service') === 1)
   t.ok(Date.now() - start >= 990)
 })
 
 void t.test('a watch without events and bookmarks is opened again', async (t) => {
   const { api, sink, follow } = await rig(t)
   await follow({ idleTimeoutMs: 60 })
-  await until(() => sink.failures.some((text) => text.includes('no byte for 60 ms')))
+  await untilTrue(() => sink.failures.some((text) => text.includes('no byte for 60 ms')))
   api.put(service('a'))
-  await until(() => sink.names('Service').includes('a'))
+  await untilTrue(() => sink.names('Service').includes('a'))
   t.equal(sink.count('synced Service'), 1)
 })
 
 void t.test('bookmarks let a quiet watch resume', async (t) => {
   const { api, sink, follow } = await rig(t, { bookmarkEveryMs: 20 })
   await follow({ idleTimeoutMs: 5000 })
-  await until(() => api.faults.watches.size === 4)
+  await untilTrue(() => api.faults.watches.size === 4)
   // Changes of another kind raise the version. Only a bookmark tells this to the watch of Services.
   api.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'x' } })
   await delay(60)
   api.faults.compact()
   api.faults.dropWatches()
   api.put(service('a'))
-  await until(() => sink.names('Service').includes('a'))
+  await untilTrue(() => sink.names('Service').includes('a'))
   t.equal(sink.count('synced Service'), 1, 'no second list')
 })
 
@@ -344,10 +340,10 @@ void t.test('one bad object does not stop the others', async (t) => {
   sink.poison.add('bad')
   for (const name of ['a', 'bad', 'c']) api.put(service(name))
   await follow()
-  await until(() => sink.count('synced Service') === 1)
+  await untilTrue(() => sink.count('synced Service') === 1)
   api.put(service('bad', {}, { changed: 'yes' }))
   api.put(service('d'))
-  await until(() => sink.names('Service').includes('d'))
+  await untilTrue(() => sink.names('Service').includes('d'))
   t.strictSame(sink.names('Service'), ['a', 'c', 'd'])
   t.strictSame(sink.failures, Array(2).fill('take Service default/bad: poisoned'))
 })
@@ -359,13 +355,13 @@ void t.test(
       resources: defaultResources.filter((kind) => kind.kind !== 'ServiceCIDR'),
     })
     await without.follow()
-    await until(() => without.sink.count('synced ServiceCIDR') === 1)
+    await untilTrue(() => without.sink.count('synced ServiceCIDR') === 1)
     t.strictSame(without.sink.failures, [])
 
     const hidden = await rig(t)
     hidden.api.faults.inject({ resources: ['servicecidrs'], effect: { answer: 403 } })
     await hidden.follow()
-    await until(() => hidden.sink.count('synced ServiceCIDR') === 1)
+    await untilTrue(() => hidden.sink.count('synced ServiceCIDR') === 1)
     t.match(hidden.sink.failures, ['403'])
   },
 )
@@ -391,14 +387,14 @@ void t.test('a rotated token is read again when the old one is refused', async (
     nodeName: 'node-1',
     timing: impatient,
   }).run(sink, controller.signal)
-  await until(() => sink.count('synced Service') === 1)
+  await untilTrue(() => sink.count('synced Service') === 1)
   t.strictSame(sink.failures, [])
   valid = 'second'
   api.faults.dropWatches()
-  await until(() => sink.failures.some((failure) => failure.includes('401')))
+  await untilTrue(() => sink.failures.some((failure) => failure.includes('401')))
   await writeFile(tokenFile, 'second\n')
   api.put(service('a'))
-  await until(() => sink.names('Service').includes('a'))
+  await untilTrue(() => sink.names('Service').includes('a'))
   controller.abort()
   await running
 })

@@ -15,7 +15,7 @@ import { ApiClient } from '../../lib/sources/api-client.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
 import { ExecPlugin } from '../../lib/sources/exec-plugin.js'
 import { readJsonLines } from '../../lib/sources/json-lines.js'
-import { until } from './support/scripted-server.js'
+import { untilTrue } from '../support/until.js'
 
 const base64 = (text: string) => Buffer.from(text).toString('base64')
 
@@ -405,7 +405,7 @@ void t.test('an exec plugin that hangs holds up neither requests nor the end', a
   const waiting = t.rejects(get(60_000), /this program ends/)
   stop.abort()
   await waiting
-  await until(() => existsSync(starts) && readFileSync(starts, 'utf8').endsWith('\n'))
+  await untilTrue(() => existsSync(starts) && readFileSync(starts, 'utf8').endsWith('\n'))
   const started = readFileSync(starts, 'utf8')
   t.match(started, /^\d+\n$/, 'both waited for the same plugin')
   process.kill(Number(started))
@@ -521,9 +521,9 @@ void t.test('a proxy that hangs holds up neither requests nor the end', async (t
   const get = (headTimeoutMs: number) =>
     client.send({ path: '/', headTimeoutMs, idleTimeoutMs: 1000 }, stop.signal)
   await t.rejects(get(300), /GET https:.*: no answer for 300 ms/)
-  await until(() => asked === 1)
+  await untilTrue(() => asked === 1)
   const waiting = t.rejects(get(60_000), /this program ends/)
-  await until(() => asked === 2)
+  await untilTrue(() => asked === 2)
   stop.abort()
   await waiting
 })

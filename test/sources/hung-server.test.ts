@@ -12,10 +12,11 @@ import { ObjectRequests } from '../../lib/sources/object-requests.js'
 import { Silence } from '../../lib/sources/silence.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
 import { identityOf } from '../../lib/state/parse-object.js'
-import { event, follow, listOf, until } from './support/scripted-server.js'
+import { event, follow, listOf } from './support/scripted-server.js'
 import { longestRetryAfterMs, parseRetryAfter } from '../../lib/sources/backoff.js'
 
 import t, { type Test } from 'tap'
+import { untilTrue } from '../support/until.js'
 
 void t.test('Retry-After is read as seconds or as a date, with a limit', async (t) => {
   const now = Date.parse('2026-01-01T00:00:00Z')
@@ -60,7 +61,7 @@ void t.test('a quiet watch stays open if the server answers, without a log line'
     { list: () => listOf('5', 'a'), watch: (answer) => answer.flushHeaders() },
     { askAfterMs: 200, idleTimeoutMs: 1_000_000 },
   )
-  await until(() => seen.others.length >= 4)
+  await untilTrue(() => seen.others.length >= 4)
   t.ok(seen.others.every((path) => path === '/version'))
   t.strictSame(seen.watches, ['5'])
   t.equal(seen.lists.length, 1)
@@ -81,7 +82,7 @@ void t.test(
       },
       { askAfterMs: 200, idleTimeoutMs: 500 },
     )
-    await until(() => seen.names.has('b'))
+    await untilTrue(() => seen.names.has('b'))
     t.strictSame(seen.watches.slice(0, 3), ['5', '5', '5'])
     t.equal(seen.synced(), 1)
     t.strictSame(seen.failures, [])
@@ -94,10 +95,10 @@ void t.test('a watch is not silent because this thread was held up', async (t) =
     { list: () => listOf('5', 'a'), watch: (answer) => answer.flushHeaders() },
     { askAfterMs: 500, idleTimeoutMs: 1_000, quietIdleTimeoutMs: 1_000 },
   )
-  await until(() => seen.watches.length === 1)
+  await untilTrue(() => seen.watches.length === 1)
   const began = performance.now()
   while (performance.now() - began < 1_500);
-  await until(() => seen.others.length > 0)
+  await untilTrue(() => seen.others.length > 0)
   t.strictSame(seen.watches, ['5'], 'the server is asked first')
   t.strictSame(seen.failures, [])
 })
@@ -124,7 +125,7 @@ for (const [what, begin] of [
       { askAfterMs: 200, idleTimeoutMs: 500, headTimeoutMs: 500 },
       true,
     )
-    await until(() => seen.names.has('b'))
+    await untilTrue(() => seen.names.has('b'))
     t.ok((asked[0] ?? 0) >= 300_000, 'only after a silent watch')
     t.equal(seen.synced(), 1)
   })
@@ -222,10 +223,10 @@ void t.test(
       await running
     })
     // Each of the four kinds is listed and watched.
-    await until(() => synced === 4 && answers >= 8)
+    await untilTrue(() => synced === 4 && answers >= 8)
     child.kill('SIGSTOP')
     // The kernel still acknowledges everything, so only missing answers show that the server hangs.
-    await until(() => failures.filter((text) => text.includes('no byte for')).length === 4)
+    await untilTrue(() => failures.filter((text) => text.includes('no byte for')).length === 4)
     t.match(failures[0], 'the API server does not respond or cannot be reached')
     child.kill('SIGCONT')
     const answer = await fetch(`${url}/api/v1/namespaces/default/services`, {
@@ -239,7 +240,7 @@ void t.test(
       }),
     })
     t.equal(answer.status, 201)
-    await until(() => names.has('late'))
+    await untilTrue(() => names.has('late'))
     t.equal(synced, 4, 'the watches are resumed')
   },
 )
@@ -273,7 +274,7 @@ void t.test('a connection that is silent is given up no later than by kube-proxy
   const ignore = () => undefined
   const sink = { upsert: ignore, remove: ignore, synced: ignore, failed: ignore }
   const running = apiServerSource({ client, nodeName: 'n' }).run(sink, stop.signal)
-  await until(() => asked.size === 4)
+  await untilTrue(() => asked.size === 4)
   stop.abort()
   await running
   const kubeProxyMs = 45_000

@@ -9,7 +9,8 @@ import type { ListWatchTiming } from '../../lib/sources/list-watch-timing.js'
 import type { ObjectRequests } from '../../lib/sources/object-requests.js'
 import { PagedList } from '../../lib/sources/paged-list.js'
 import { identityOf } from '../../lib/state/parse-object.js'
-import { event, listOf, service, until } from './support/scripted-server.js'
+import { event, listOf, service } from './support/scripted-server.js'
+import { untilTrue } from '../support/until.js'
 
 /** So many objects come through before the way is cut. */
 const mostAtOnce = 6
@@ -85,7 +86,7 @@ async function follow(
     await running
     server.close().closeAllConnections()
   })
-  await until(() => isSynced)
+  await untilTrue(() => isSynced)
   t.equal(names.size, 40)
   return { asked, failures: failures.filter((text) => text.includes('/services')) }
 }

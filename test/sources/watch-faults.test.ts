@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import t from 'tap'
-import { event, follow, listOf, until } from './support/scripted-server.js'
+import { event, follow, listOf } from './support/scripted-server.js'
+import { untilTrue } from '../support/until.js'
 
 void t.test('events of unknown types are skipped, and each type is reported once', async (t) => {
   const seen = await follow(t, {
@@ -16,7 +17,7 @@ void t.test('events of unknown types are skipped, and each type is reported once
       answer.end()
     },
   })
-  await until(() => seen.watches.length >= 2)
+  await untilTrue(() => seen.watches.length >= 2)
   t.strictSame([...seen.names], ['a', 'b'], 'nothing that follows is lost')
   t.strictSame(seen.watches, ['5', '17'], 'stepped over, not read again')
   t.equal(seen.lists.length, 1)
@@ -44,7 +45,7 @@ for (const [what, line] of [
         } else answer.write(event('ADDED', 'c', '10'))
       },
     })
-    await until(() => seen.names.has('c'))
+    await untilTrue(() => seen.names.has('c'))
     t.strictSame([...seen.names].sort(), ['a', 'b', 'c'])
     t.equal(seen.lists.length, 2)
     t.match(seen.failures.join('\n'), /all objects are listed again/)
@@ -64,7 +65,7 @@ void t.test('endless bad events cause lists at growing intervals', async (t) => 
     },
     { firstRetryMs: 10, longestErrorRetryMs: 100_000 },
   )
-  await until(() => seen.lists.length >= 6)
+  await untilTrue(() => seen.lists.length >= 6)
   // Waits of 10, 20, … ms, each shortened to its half at most.
   const waits = seen.lists.slice(1).map((at, index) => at - (seen.lists[index] ?? 0))
   for (const [index, wait] of waits.entries()) {
@@ -84,7 +85,7 @@ void t.test('a version that the server cannot continue from causes a new list', 
         else answer.write(event('ADDED', 'b', '10'))
       },
     })
-    await until(() => seen.names.has('b'))
+    await untilTrue(() => seen.names.has('b'))
     t.equal(seen.synced(), 2)
     t.equal(seen.watches.filter((version) => version === 'odd').length, attempts)
   }
@@ -99,7 +100,7 @@ for (const [what, body] of [
       list: (number) => (number === 1 ? listOf('5', 'a') : listOf('9', 'a', 'b')),
       watch: (answer) => answer.end(body),
     })
-    await until(() => seen.names.has('b'))
+    await untilTrue(() => seen.names.has('b'))
     t.match(seen.failures[0], 'watch /api/v1/services: it ended at once, without an event')
     t.ok(seen.watches.length >= 5, 'one such watch is no reason for a list')
   })
@@ -111,7 +112,7 @@ void t.test('a cache that sends the first page of a list for each is told', asyn
     list: (number) => (number < 5 ? JSON.stringify(page) : listOf('9', 'a')),
     watch: (answer) => answer.flushHeaders(),
   })
-  await until(() => seen.names.has('a'))
+  await untilTrue(() => seen.names.has('a'))
   const told = 'list /api/v1/services: the same page comes again and again'
   t.strictSame(seen.failures, [told, told])
 })
@@ -121,7 +122,7 @@ void t.test('a redirect is told with its target', async (t) => {
     list: () => listOf('5', 'a'),
     watch: (answer) => answer.writeHead(307, { location: 'https://other:6443/' }).end(),
   })
-  await until(() => seen.failures.length > 0)
+  await untilTrue(() => seen.failures.length > 0)
   t.match(seen.failures[0], '307 Temporary Redirect to https://other:6443/, which is not followed')
 })
 
@@ -136,7 +137,7 @@ void t.test(
         if (number === 2) answer.socket?.destroySoon()
       },
     })
-    await until(() => seen.watches.length >= 3)
+    await untilTrue(() => seen.watches.length >= 3)
     const what = /^GET http:\/\/127.0.0.1:\d+\/api\/v1\/services: /
     t.match(seen.failures, [what, what])
     t.match(
@@ -158,7 +159,7 @@ void t.test('a server that returns with an older state is listed again', async (
       } else answer.write(event('ADDED', 'c', '51'))
     },
   })
-  await until(() => seen.names.has('c'))
+  await untilTrue(() => seen.names.has('c'))
   t.strictSame([...seen.names].sort(), ['b', 'c'])
   t.equal(seen.synced(), 2)
   t.match(seen.failures.join('\n'), 'the server is at version 50, behind 100 that it had')
@@ -173,7 +174,7 @@ for (const type of ['BOOKMARK', 'MODIFIED', 'DELETED']) {
         else answer.write(event('ADDED', 'c', '51'))
       },
     })
-    await until(() => seen.names.has('c'))
+    await untilTrue(() => seen.names.has('c'))
     t.strictSame([...seen.names].sort(), ['b', 'c'])
     t.equal(seen.synced(), 2)
   })
@@ -193,7 +194,7 @@ void t.test('a broken watch causes no new list if the server has no older state'
         else answer.write(event('ADDED', 'c', '200000000000000000000'))
       },
     })
-    await until(() => seen.names.has('c'))
+    await untilTrue(() => seen.names.has('c'))
     t.strictSame(seen.watches.slice(0, 3), [known, known, known])
     t.equal(seen.synced(), 1)
   }
@@ -234,9 +235,9 @@ void t.test(
       {},
       true,
     )
-    await until(() => seen.watches.length === 3)
+    await untilTrue(() => seen.watches.length === 3)
     t.strictSame([...seen.names].sort(), ['a', 'b', 'd', 'e'])
-    await until(() => seen.names.size === 1)
+    await untilTrue(() => seen.names.size === 1)
     t.strictSame([...seen.names], ['e'])
     t.strictSame(begins, ['', '13', '', ''])
     t.equal(seen.lists.length, 0)
@@ -270,7 +271,7 @@ for (const [what, answerWith] of [
         { idleTimeoutMs: 300 },
         true,
       )
-      await until(() => seen.synced() === 1 && seen.watches.includes('5'))
+      await untilTrue(() => seen.synced() === 1 && seen.watches.includes('5'))
       t.strictSame([...seen.names], ['a'])
       t.equal(seen.lists.length, 1)
       // The quiet watches of other kinds are reported too.
@@ -295,7 +296,7 @@ void t.test('where all watches are refused, lists bring the objects', async (t) 
     {},
     true,
   )
-  await until(() => seen.synced() === 2)
+  await untilTrue(() => seen.synced() === 2)
   t.strictSame(begins.slice(0, 5), ['', '', '', '', ''], 'a watch costs the server less')
   t.strictSame(begins.slice(5, 15), ['1', '1', '1', '1', '1', '', '', '', '', ''])
   t.equal(seen.names.size, 2)
@@ -326,7 +327,7 @@ for (const isStreamed of [true, false]) {
       { firstRetryMs: 10, longestErrorRetryMs: 100_000 },
       isStreamed,
     )
-    await until(() => begins.length >= 6)
+    await untilTrue(() => begins.length >= 6)
     for (const [index, { at }] of begins.slice(1).entries()) {
       const wait = at - (begins[index]?.at ?? 0)
       t.ok(wait >= 10 * 2 ** index * 0.5 - 1, `wait ${index + 1} took ${Math.round(wait)} ms`)
@@ -360,6 +361,6 @@ void t.test('410 now and then is no failure, however short the watches are', asy
     { soundWatchMs },
     true,
   )
-  await until(() => seen.synced() === 4)
+  await untilTrue(() => seen.synced() === 4)
   t.strictSame(ofServices(seen.failures), [])
 })

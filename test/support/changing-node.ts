@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { program } from './program.js'
+import { untilSeen } from './until.js'
 
 /**
  * The proxy on a node that is the network namespace of this test. This process serves the endpoints
@@ -98,16 +99,6 @@ function probing() {
   }
 }
 
-export async function until(what: string, seen: () => unknown, pattern: RegExp): Promise<void> {
-  let last: unknown
-  for (let tries = 0; tries < 1200; tries++) {
-    last = await Promise.resolve(seen()).catch((error: unknown) => error)
-    if (pattern.test(String(last))) return
-    await delay(25)
-  }
-  throw new Error(`waited in vain for ${what}; last seen: ${String(last).slice(0, 2000)}`)
-}
-
 export const page = async (path: string, port = 10249) =>
   (await fetch(`http://127.0.0.1:${port}${path}`)).text()
 
@@ -191,11 +182,11 @@ export async function startOnNode(t: Test, mode: string, firstConfig: string) {
   }
   t.teardown(end)
   const readyz = async () => (await fetch('http://127.0.0.1:10256/readyz')).status
-  await until('readyz', readyz, /^200$/)
+  await untilSeen('readyz', readyz, /^200$/)
   // The kernel remembers for two minutes where a connection went before there were rules. A new
   // connection with the same port would go the same way.
   execFileSync('conntrack', ['-F'], { stdio: 'ignore' })
-  await until('the Service', () => answerOf(clusterIp, 80), /^8080$/)
+  await untilSeen('the Service', () => answerOf(clusterIp, 80), /^8080$/)
   const kept = await ask(clusterIp, 80)
   const probes = probing()
   return {

@@ -14,6 +14,7 @@ import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { kubeProxy, startProxy } from './live-daemon.js'
 import { runCommand } from '../../lib/kernel/command.js'
 import { enterPrivateNetns } from './private-netns.js'
+import { until as untilSo } from './until.js'
 
 export const skip = enterPrivateNetns() ?? false
 const folder = mkdtempSync(join(tmpdir(), 'flows-'))
@@ -182,13 +183,12 @@ export const page = async () => (await fetch('http://127.0.0.1:10249/metrics')).
 
 export const numbersOf = async (name: string) => daemonNumbers(await page()).get(`${name}/TCP`)
 
-/** Waits, without a limit, until what is read is there. */
+/** Waits until what is read is there. */
 export async function until<T>(read: () => Promise<T>, isThere: (value: T) => boolean): Promise<T> {
-  for (;;) {
-    const value = await read()
-    if (isThere(value)) return value
-    await new Promise((resolve) => setTimeout(resolve, 50))
-  }
+  let value = await read()
+  const told = () => `${String(isThere)}; last read: ${JSON.stringify(value)}`
+  await untilSo(told, async () => isThere(value) || isThere((value = await read())))
+  return value
 }
 
 /** Waits until the daemon reports flows: the thread for them starts a moment after the rules. */

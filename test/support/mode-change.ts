@@ -10,10 +10,10 @@ import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import type { World } from '../../lib/lab/world/world.js'
 import { firstObjects } from '../chaos/cluster.js'
 import { Daemon } from '../chaos/daemon.js'
-import { until } from '../chaos/stage.js'
 import { Traffic } from '../chaos/traffic.js'
 import { withProxyWorld } from '../e2e/proxy-world.js'
 import { mountBpffs, seeingOnly } from './ebpf-node.js'
+import { until } from './until.js'
 
 /** The clients of `Traffic`: three in each family keep a connection open, four open new ones. */
 const clients = { open: 6, fresh: 8 }

@@ -11,8 +11,8 @@ import {
   writeUpstreamRules,
   type UpstreamMode,
 } from './upstream-rules.js'
-import { setTimeout as delay } from 'node:timers/promises'
 import { withProxyWorld, write, type ProxyWorld } from '../e2e/proxy-world.js'
+import { until } from './until.js'
 
 /** One proxy takes over a node from another, while connections are open. */
 
@@ -45,6 +45,9 @@ const node = {
   status: { addresses: [{ type: 'InternalIP', address: addressOf('node', 'IPv4') }] },
 }
 
+/** The time for an answer that must come, also in User Mode Linux on a busy machine. */
+const patientMs = 30_000
+
 interface Kept {
   readonly place: 'client-pod' | 'outside' | 'node'
   readonly id: string
@@ -63,7 +66,8 @@ async function open(world: World): Promise<readonly Kept[]> {
   const kept: Kept[] = []
   for (const [place, protocol, host, port] of wanted) {
     const id = `${place} ${protocol}`
-    const [result] = await world.agent(place).flow({ protocol, host, port, keepAs: id })
+    const request = { protocol, host, port, keepAs: id, timeoutMs: patientMs }
+    const [result] = await world.agent(place).flow(request)
     if (result?.backend === undefined) throw new Error(`${id}: ${JSON.stringify(result)}`)
     kept.push({ place, id, backend: result.backend })
   }
@@ -77,7 +81,7 @@ async function stillOpen(
   when: string,
 ): Promise<void> {
   for (const { place, id, backend } of kept) {
-    const result = await world.agent(place).send(id)
+    const result = await world.agent(place).send(id, patientMs)
     t.match(result, { outcome: 'reply', backend }, `${when}: ${id}`)
   }
 }
@@ -92,20 +96,12 @@ async function serves(t: Test, world: World, when: string): Promise<void> {
   ] as const) {
     let seen: readonly string[] = []
     for (let tries = 0; tries < 5 && seen.join() !== 'pod-1,pod-2'; tries++) {
-      const results = await world.agent(place).flow({ protocol, host, port, count: 20 })
+      const request = { protocol, host, port, count: 20, timeoutMs: patientMs }
+      const results = await world.agent(place).flow(request)
       seen = [...new Set(results.map(({ outcome, backend }) => backend ?? outcome))].sort()
     }
     t.same(seen, ['pod-1', 'pod-2'], `${when}: ${place} ${protocol}`)
   }
-}
-
-async function until(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + 60_000
-  while (Date.now() < deadline) {
-    if (await condition()) return
-    await delay(100)
-  }
-  throw new Error(`waited a minute in vain: ${what}`)
 }
 
 /** The chains of Kubernetes, each with its table. */
@@ -150,14 +146,12 @@ export function takeover(t: Test, from: UpstreamMode, to: ModeName): Promise<voi
       ...(world.cgroup === undefined ? [] : ['--ebpf-cgroup', world.cgroup, '--ebpf-bpffs=']),
     ])
     try {
-      await until('its rules are in force', () =>
-        /SyncProxyRules complete[^]*IPv6/.test(proxy.output()),
-      )
+      await until('its rules', () => /SyncProxyRules complete[^]*IPv6/.test(proxy.output()))
       const isClean = async () =>
         to === 'nftables' || to === 'ebpf'
           ? (await chainsOf(world)).every((chain) => kubelets.includes(chain))
           : from === to || !(await hasNftTable(world))
-      await until('what it does not use is gone', isClean)
+      await until('the removal of what it does not use', isClean)
       await stillOpen(t, world, kept, 'taken over')
       await serves(t, world, 'taken over')
       if (from === 'iptables' && to === 'iptables') {

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { allLost, nothingLost, type FaultGroup } from '../fault.js'
-import { until, type Stage } from '../stage.js'
+import { type Stage } from '../stage.js'
+import { until } from '../../support/until.js'
 
 /** Open connections may be lost when the old process does not wait for them any longer. */
 const drained = { fresh: 'nothing', open: 'until repaired', seconds: 5 } as const

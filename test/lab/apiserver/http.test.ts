@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import {
   listAt,
@@ -8,6 +7,7 @@ import {
   type JsonObject,
 } from '../../../lib/lab/apiserver/json.js'
 import { createApiServer, type ApiServerOptions } from '../../../lib/lab/apiserver/server.js'
+import { untilTrue } from '../../support/until.js'
 
 interface Answer {
   readonly status: number
@@ -87,10 +87,6 @@ async function watching(t: Test, url: string, accept: string) {
   return state
 }
 
-async function until(what: () => boolean): Promise<void> {
-  while (!what()) await delay(5)
-}
-
 function namesIn(body: JsonObject): readonly string[] {
   return listAt(body, 'items').map((item) => textAt(item, 'metadata', 'name'))
 }
@@ -158,14 +154,14 @@ void t.test('watch: events start at a version or now, and selectors choose them'
   const resumed = await watch(`resourceVersion=${version}`)
   const fresh = await watch('')
   const selected = await watch('labelSelector=app%3Dx')
-  await until(() => fresh.events.length === 2)
+  await untilTrue(() => fresh.events.length === 2)
   t.strictSame(resumed.names(), ['ADDED b'])
   t.strictSame(fresh.names(), ['ADDED a', 'ADDED b'])
   put('a', { app: 'x' }, { sessionAffinity: 'ClientIP' })
   put('a', { app: 'y' })
   put('b', { app: 'x' })
   api.remove({ apiVersion: 'v1', kind: 'Service', name: 'b' })
-  await until(() => resumed.events.length === 5)
+  await untilTrue(() => resumed.events.length === 5)
   t.strictSame(resumed.names().slice(1), ['MODIFIED a', 'MODIFIED a', 'MODIFIED b', 'DELETED b'])
   t.strictSame(selected.names(), ['ADDED a', 'MODIFIED a', 'DELETED a', 'ADDED b', 'DELETED b'])
   const versions = resumed.events.map((event) =>
@@ -183,17 +179,17 @@ void t.test('watch: bookmarks, streamed lists, time limits and 410 are supported
   const streamed = await watch(
     'sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true',
   )
-  await until(() => streamed.events.length >= 3)
+  await untilTrue(() => streamed.events.length >= 3)
   t.strictSame(streamed.names().slice(0, 3), ['ADDED a', 'BOOKMARK ', 'BOOKMARK '])
   t.match(streamed.events[1], {
     object: { kind: 'Service', metadata: { annotations: { 'k8s.io/initial-events-end': 'true' } } },
   })
   const silent = await watch(`resourceVersion=${api.registry.store.version}&timeoutSeconds=1`)
-  await until(() => silent.hasEnded)
+  await untilTrue(() => silent.hasEnded)
   t.notOk(silent.names().includes('BOOKMARK '), 'only who asks gets them')
   api.faults.compact()
   const late = await watch('resourceVersion=1')
-  await until(() => late.hasEnded)
+  await untilTrue(() => late.hasEnded)
   t.match(late.events, [
     { type: 'ERROR', object: { kind: 'Status', code: 410, reason: 'Expired' } },
   ])
@@ -216,7 +212,7 @@ void t.test('the server prints tables, in lists and in watches', async (t) => {
   })
   const table = await watch('', accept)
   put('b')
-  await until(() => table.events.length === 2)
+  await untilTrue(() => table.events.length === 2)
   t.equal(listAt(table.events[0], 'object', 'columnDefinitions').length, 7)
   t.equal(listAt(table.events[1], 'object', 'columnDefinitions').length, 0)
   const partial = await fetch(url + services, {
@@ -406,9 +402,9 @@ void t.test('each fault switch causes its fault', async (t) => {
 
   for (const disturb of ['dropWatches', 'cutWatches', 'restart'] as const) {
     const open = await watch('')
-    await until(() => open.events.length === 1)
+    await untilTrue(() => open.events.length === 1)
     api.faults[disturb]()
-    await until(() => open.hasEnded)
+    await untilTrue(() => open.hasEnded)
     t.equal(api.faults.watches.size, 0)
   }
 })

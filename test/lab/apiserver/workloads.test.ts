@@ -1,12 +1,12 @@
 import { spawn } from 'node:child_process'
 import { getEventListeners } from 'node:events'
-import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { at, listAt, numberAt, textAt, textsAt } from '../../../lib/lab/apiserver/json.js'
 import type { KubeObject } from '../../../lib/lab/apiserver/object.js'
 import type { PodLife } from '../../../lib/lab/apiserver/controllers/pod-runtime.js'
 import { createApiServer } from '../../../lib/lab/apiserver/server.js'
 import { noKubectl, startServer, type TestServer } from './support/kubectl.js'
+import { untilTrue } from '../../support/until.js'
 
 const manifests = `
 apiVersion: v1
@@ -46,10 +46,6 @@ function readyAddresses(server: TestServer): readonly string[] {
     .sort()
 }
 
-async function until(what: () => boolean): Promise<void> {
-  while (!what()) await delay(5)
-}
-
 void t.test('however many controllers there are, the signal has few listeners', async (t) => {
   const api = createApiServer()
   const stop = new AbortController()
@@ -73,7 +69,7 @@ void t.test(
     await t.test('a Deployment becomes pods, and its Service finds them', async (t) => {
       await server.ok('rollout status deployment/web --timeout=20s')
       t.equal(server.api.list(pods).length, 2)
-      await until(() => readyAddresses(server).length === 2)
+      await untilTrue(() => readyAddresses(server).length === 2)
       const [slice] = server.api.list(slices)
       t.match(slice, {
         addressType: 'IPv4',
@@ -98,14 +94,14 @@ void t.test(
 
     await t.test('scale changes the number of endpoints, in both directions', async () => {
       await server.ok('scale deployment/web --replicas=4')
-      await until(() => readyAddresses(server).length === 4)
+      await untilTrue(() => readyAddresses(server).length === 4)
       await server.ok('scale deployment/web --replicas=1')
-      await until(() => endpoints(server).length === 1 && server.api.list(pods).length === 1)
+      await untilTrue(() => endpoints(server).length === 1 && server.api.list(pods).length === 1)
     })
 
     await t.test('a new image replaces the pods, while some are always ready', async (t) => {
       await server.ok('scale deployment/web --replicas=3')
-      await until(() => readyAddresses(server).length === 3)
+      await untilTrue(() => readyAddresses(server).length === 3)
       let fewest = Infinity
       const stop = server.api.registry.store.subscribe('endpointslices.discovery.k8s.io', () => {
         fewest = Math.min(fewest, readyAddresses(server).length)
@@ -114,7 +110,7 @@ void t.test(
       await server.ok('rollout status deployment/web --timeout=20s')
       stop()
       t.ok(fewest >= 3, `never fewer than 3 ready, saw ${fewest}`)
-      await until(() => server.api.list(pods).length === 3)
+      await untilTrue(() => server.api.list(pods).length === 3)
       const images = server.api
         .list(pods)
         .map((pod) => textAt(listAt(pod, 'spec', 'containers')[0], 'image'))
@@ -132,15 +128,17 @@ void t.test(
         await server.ok('rollout pause deployment/web')
         await server.ok('set image deployment/web web=web:3')
         await server.ok('scale deployment/web --replicas=2')
-        await until(() => server.api.list(pods).length === 2 && readyAddresses(server).length === 2)
+        await untilTrue(
+          () => server.api.list(pods).length === 2 && readyAddresses(server).length === 2,
+        )
         t.strictSame(images(), ['web:2', 'web:2'])
         t.match(await server.ok('get deployment web'), /web +2\/2 +0 +2 /, 'none is up to date')
         await server.ok('rollout resume deployment/web')
         await server.ok('rollout status deployment/web --timeout=20s')
-        await until(() => server.api.list(pods).length === 2)
+        await untilTrue(() => server.api.list(pods).length === 2)
         t.strictSame(images(), ['web:3', 'web:3'])
         await server.ok('scale deployment/web --replicas=3')
-        await until(() => readyAddresses(server).length === 3)
+        await untilTrue(() => readyAddresses(server).length === 3)
       },
     )
 
@@ -159,20 +157,20 @@ void t.test(
       stop()
       t.ok(wasTerminating)
       t.notOk(server.api.list(pods).some((each) => each.metadata.name === pod?.metadata.name))
-      await until(() => readyAddresses(server).length === 3)
+      await untilTrue(() => readyAddresses(server).length === 3)
     })
 
     await t.test('label takes a pod out of the Service, and another replaces it', async () => {
       const [pod] = server.api.list(pods)
       const ready = readyAddresses(server).length
       await server.ok(`label pod ${pod?.metadata.name ?? ''} app=other --overwrite`)
-      await until(
+      await untilTrue(
         () =>
           !endpoints(server).some(
             (each) => textAt(each, 'targetRef', 'name') === pod?.metadata.name,
           ),
       )
-      await until(() => readyAddresses(server).length === ready)
+      await untilTrue(() => readyAddresses(server).length === ready)
       await server.ok('delete pod -l app=other')
     })
 
@@ -185,12 +183,12 @@ void t.test(
       const [set] = ownersOf(pods)
       const deployment = await server.ok('get deployment web -o yaml')
       await server.ok('delete deployment web --cascade=orphan')
-      await until(() => ownersOf(sets).every((owner) => owner === undefined))
+      await untilTrue(() => ownersOf(sets).every((owner) => owner === undefined))
       await server.ok('apply -f -', deployment.replaceAll(/^ +(resourceVersion|uid):.*\n/gm, ''))
-      await until(() => ownersOf(sets).every((owner) => owner !== undefined))
+      await untilTrue(() => ownersOf(sets).every((owner) => owner !== undefined))
       // Its Deployment makes another ReplicaSet.
       await server.ok(`delete replicaset ${set?.name ?? ''} --cascade=orphan`)
-      await until(() => ownersOf(pods).every((owner) => owner && owner.uid !== set?.uid))
+      await untilTrue(() => ownersOf(pods).every((owner) => owner && owner.uid !== set?.uid))
       t.strictSame(names(), before)
     })
 
@@ -205,7 +203,7 @@ spec:
 `
       await server.ok('create -f -', set)
       const ref = { apiVersion: 'apps/v1', kind: 'ReplicaSet', name: 'alone' }
-      await until(() => numberAt(server.api.get(ref), 'status', 'readyReplicas') === 1)
+      await untilTrue(() => numberAt(server.api.get(ref), 'status', 'readyReplicas') === 1)
       t.match(await server.ok('get replicaset alone'), /alone +1 +1 +1 /)
       const { stderr } = await server.kubectl(
         'create -f -',
@@ -226,27 +224,27 @@ spec:
       server.api.put({ ...configMap, metadata: { name: 'both', ownerReferences } })
       const both = () => server.api.get({ ...configMap, name: 'both' })
       await server.ok('delete configmap one')
-      await until(() => both()?.metadata.ownerReferences?.length !== 2)
+      await untilTrue(() => both()?.metadata.ownerReferences?.length !== 2)
       t.match(both()?.metadata.ownerReferences, [{ name: 'two' }])
       await server.ok('delete configmap two')
-      await until(() => both() === undefined)
+      await untilTrue(() => both() === undefined)
     })
 
     await t.test('the objects that a deleted object owns are deleted', async () => {
       await server.ok('delete deployment web')
-      await until(() => server.api.list(pods).length === 0)
+      await untilTrue(() => server.api.list(pods).length === 0)
       await server.ok('delete service web')
-      await until(() => server.api.list(slices).length === 0)
+      await untilTrue(() => server.api.list(slices).length === 0)
     })
 
     await t.test('a pod without a node waits, and its status says why', async (t) => {
       await server.ok('delete node n1')
       await server.ok('create namespace far')
       await server.ok('run lonely --image=x -n far')
-      await until(() => textAt(server.api.list(pods)[0], 'status', 'phase') === 'Pending')
+      await untilTrue(() => textAt(server.api.list(pods)[0], 'status', 'phase') === 'Pending')
       t.match(await server.ok('get pod lonely -n far'), 'Pending')
       server.api.put({ apiVersion: 'v1', kind: 'Node', metadata: { name: 'n2' } })
-      await until(() => textAt(server.api.list(pods)[0], 'status', 'phase') === 'Running')
+      await untilTrue(() => textAt(server.api.list(pods)[0], 'status', 'phase') === 'Running')
       t.match(await server.ok('get pod lonely -n far -o wide'), /Running .* n2 /)
       const { stderr } = await server.kubectl('delete namespace default')
       t.match(stderr, 'namespaces "default" is forbidden: this namespace may not be deleted')
@@ -278,24 +276,24 @@ void t.test('a runtime starts pods and decides when they have ended', async (t) 
     metadata: { name: 'p', labels: { app: 'web' } },
     spec: { containers: [{ name: 'c', image: 'i' }] },
   })
-  await until(() => lives.has('p'))
+  await untilTrue(() => lives.has('p'))
   const life = lives.get('p')!
   t.equal(life.node?.metadata.name, 'n1')
   life.report({ ips: ['10.1.0.9', 'fd00::9'], ready: false })
-  await until(() => endpoints(server).length === 2)
+  await untilTrue(() => endpoints(server).length === 2)
   t.strictSame(readyAddresses(server), [])
   life.report({ ips: ['10.1.0.9', 'fd00::9'], ready: true })
-  await until(() => readyAddresses(server).length === 2)
+  await untilTrue(() => readyAddresses(server).length === 2)
   t.strictSame(readyAddresses(server), ['10.1.0.9', 'fd00::9'])
 
   const pod = server.api.registry.resources.byKind('v1', 'Pod')!
   server.api.registry.delete(pod, 'default', 'p')
-  await until(() => life.terminating.aborted)
+  await untilTrue(() => life.terminating.aborted)
   t.notOk(life.killed.aborted, 'the grace period has just begun')
-  await until(() => readyAddresses(server).length === 0)
+  await untilTrue(() => readyAddresses(server).length === 0)
   t.match(endpoints(server)[0], { conditions: { ready: false, serving: true, terminating: true } })
   life.end()
-  await until(() => server.api.list(pods).length === 0)
+  await untilTrue(() => server.api.list(pods).length === 0)
 })
 
 void t.test('a server restores its own pods after a pause, and leaves others alone', async (t) => {
@@ -322,7 +320,7 @@ void t.test('a server restores its own pods after a pause, and leaves others alo
   for (const wanted of [1, 2]) {
     const controller = new AbortController()
     const running = api.run(controller.signal)
-    await until(() => started.length === wanted)
+    await untilTrue(() => started.length === wanted)
     controller.abort()
     await running
   }
@@ -342,7 +340,7 @@ void t.test('only the newest events are kept', async (t) => {
     })
   }
   const events = () => api.list({ apiVersion: 'v1', kind: 'Event' })
-  await until(() => events().length === 1000)
+  await untilTrue(() => events().length === 1000)
   t.notOk(events().some((event) => event['message'] === '99'))
   t.ok(events().some((event) => event['message'] === '100'))
 })
@@ -357,7 +355,7 @@ void t.test('Endpoints are written for selectors, and mirrored if written by han
   put('Service', 'web', { spec: { selector: { app: 'web' }, ports: [{ port: 80 }] } })
   put('Pod', 'web', { spec: { containers: [{ name: 'c', image: 'i' }] } })
   const endpointsOf = (name: string) => api.get({ apiVersion: 'v1', kind: 'Endpoints', name })
-  await until(() =>
+  await untilTrue(() =>
     listAt(endpointsOf('web'), 'subsets').some((each) => at(each, 'addresses') !== undefined),
   )
   t.match(endpointsOf('web'), {
@@ -379,7 +377,7 @@ void t.test('Endpoints are written for selectors, and mirrored if written by han
     api
       .list(slices)
       .filter((slice) => slice.metadata.labels?.['kubernetes.io/service-name'] === 'db')
-  await until(() => mirrors().length === 3)
+  await untilTrue(() => mirrors().length === 3)
   const facts = mirrors().map((slice) =>
     [
       textAt(slice, 'addressType'),
@@ -394,10 +392,10 @@ void t.test('Endpoints are written for selectors, and mirrored if written by han
     'IPv6 5432 2001:db8::7 ready',
   ])
   put('Endpoints', 'db', { subsets: [{ addresses: [{ ip: '192.0.2.9' }], ports: [{ port: 1 }] }] })
-  await until(() => mirrors().length === 1)
+  await untilTrue(() => mirrors().length === 1)
   t.match(mirrors(), [{ endpoints: [{ addresses: ['192.0.2.9'] }] }])
   api.remove({ apiVersion: 'v1', kind: 'Endpoints', name: 'db' })
-  await until(() => mirrors().length === 0)
+  await untilTrue(() => mirrors().length === 0)
 
   // Whoever takes the selector away writes the slices from now on. Kubernetes leaves its own.
   const endpointsIn = (name: string) =>
@@ -407,7 +405,7 @@ void t.test('Endpoints are written for selectors, and mirrored if written by han
       .flatMap((slice) => listAt(slice, 'endpoints'))
   put('Service', 'web', { spec: { ports: [{ port: 80 }] } })
   put('Service', 'later', { spec: { selector: { app: 'web' }, ports: [{ port: 80 }] } })
-  await until(() => endpointsIn('later').length === 1)
+  await untilTrue(() => endpointsIn('later').length === 1)
   t.equal(endpointsIn('web').length, 1)
 })
 
@@ -418,7 +416,7 @@ void t.test('get -w prints changes as they come', { skip: noKubectl }, async (t)
   let seen = ''
   child.stdout.on('data', (chunk: Buffer) => (seen += chunk.toString()))
   const ended = new Promise((resolve) => child.on('close', resolve))
-  await until(() => server.api.faults.watches.size > 0)
+  await untilTrue(() => server.api.faults.watches.size > 0)
   const service = (port: number) =>
     server.api.put({
       apiVersion: 'v1',
@@ -428,7 +426,7 @@ void t.test('get -w prints changes as they come', { skip: noKubectl }, async (t)
     })
   service(80)
   service(81)
-  await until(() => seen.includes('81/TCP'))
+  await untilTrue(() => seen.includes('81/TCP'))
   child.kill('SIGTERM')
   await ended
   const rows = seen.trim().split('\n')

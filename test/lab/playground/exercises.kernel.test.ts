@@ -3,6 +3,7 @@ import { exercises } from '../../../lib/lab/playground/exercises.js'
 import { withPlayer, type Player } from './player.js'
 import type { PageCommand } from '../../../lib/page/page-command.js'
 import type { ObjectLine } from '../../../lib/page/view.js'
+import { untilSeen } from '../../support/until.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 
@@ -52,11 +53,8 @@ t.test(
       const reportOf = () =>
         player.playground.view().exercises.find((each) => each.isActive)?.report
       const checked = async (wanted: RegExp) => {
-        for (let tries = 0; tries < 100; tries++) {
-          await player.do({ do: 'check' })
-          if (wanted.test(reportOf() ?? '')) return
-          await new Promise((resolve) => setTimeout(resolve, 100))
-        }
+        const report = () => player.do({ do: 'check' }).then(reportOf)
+        await untilSeen('the report of the exercise', report, wanted)
       }
       for (const { id } of exercises) {
         await player.do({ do: 'exercise', id })

@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { LivePlayground } from '../../../lib/lab/playground/live-playground.js'
 import { chooseMode } from '../../../lib/modes/choose.js'
 import { contextOf } from '../../support/mode-context.js'
@@ -8,6 +7,7 @@ import type { ModeName } from '../../../lib/config/config.js'
 import type { PageCommand } from '../../../lib/page/page-command.js'
 import type { LogEntry } from '../../../lib/page/view.js'
 import type { PageView } from '../../../lib/page/readers.js'
+import { until } from '../../support/until.js'
 
 /** Ebpf mode, or nothing if it cannot run here. */
 export const ebpfHere: readonly ModeName[] = await chooseMode(
@@ -40,13 +40,10 @@ export async function withPlayer(
   const playground = new LivePlayground(cluster, { modes, where: 'in a test' })
   const running = playground.run(stop.signal)
   const see: Player['see'] = async (what, condition) => {
-    const deadline = Date.now() + patienceMs
-    while (Date.now() < deadline) {
-      const view = playground.view()
-      if (condition(view)) return view
-      await delay(20)
-    }
-    throw new Error(`waited in vain: ${what}\n${JSON.stringify(playground.view(), undefined, 1)}`)
+    let view = playground.view()
+    const told = () => `${what}\n${JSON.stringify(view, undefined, 1)}`
+    await until(told, () => condition((view = playground.view())), 20)
+    return view
   }
   const act: Player['do'] = async (...commands) => {
     for (const command of commands) await playground.perform(command)
@@ -70,9 +67,6 @@ export async function withPlayer(
     await cluster.close()
   }
 }
-
-/** A wait fails after this time, which is long because a machine under load is slow. */
-const patienceMs = 60_000
 
 export function readyPods(view: Pick<PageView, 'pods'>): readonly string[] {
   return view.pods.filter(({ state }) => state === 'ready').map(({ name }) => name)

@@ -4,6 +4,7 @@ import { get } from 'node:http'
 import { promisify } from 'node:util'
 import t from 'tap'
 import { picture, skip, withOpenedPage, type OpenedPage } from './opened-page.js'
+import { until } from '../../support/until.js'
 
 const run = promisify(execFile)
 const kubectlPath = '/usr/bin/kubectl'
@@ -20,11 +21,8 @@ function statusFor(url: string, host: string): Promise<number> {
 
 /** Waits until the editor has a text. The page's policy forbids conditions that run inside it. */
 async function holds({ page }: OpenedPage, text: string): Promise<void> {
-  for (let tries = 0; tries < 1200; tries++) {
-    if ((await page.locator('#yaml').inputValue()).includes(text)) return
-    await page.waitForTimeout(50)
-  }
-  throw new Error(`the editor never held ${text}`)
+  const editor = page.locator('#yaml')
+  await until(`${text} in the editor`, async () => (await editor.inputValue()).includes(text))
 }
 
 /** Runs the command that the page shows, as a user would in another terminal. */

@@ -1,5 +1,6 @@
 import t from 'tap'
 import { skip, withOpenedPage, type OpenedPage } from './opened-page.js'
+import { until } from '../../support/until.js'
 
 /** The names of a node's pods on the page. */
 async function podsOf({ page }: OpenedPage, node: string): Promise<readonly string[]> {
@@ -138,13 +139,6 @@ t.test('continuous requests go on until they are stopped', { skip }, async (t) =
     const counted = async () => {
       const words = await page.locator('#counters').innerText()
       return [...words.matchAll(/:8080: (\d+)/g)].reduce((sum, [, count]) => sum + Number(count), 0)
-    }
-    const until = async (what: string, condition: () => Promise<boolean>) => {
-      for (let tries = 0; tries < 1200; tries++) {
-        if (await condition()) return
-        await page.waitForTimeout(50)
-      }
-      throw new Error(`waited in vain: ${what}`)
     }
     await press('Keep sending')
     await page.locator('#continuous[aria-pressed=true]').waitFor()

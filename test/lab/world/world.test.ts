@@ -2,7 +2,6 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { runCommand } from '../../../lib/kernel/command.js'
 import { addNodeCgroup, removeCgroup, sweepCgroups } from '../../../lib/lab/world/cgroups.js'
@@ -13,6 +12,7 @@ import { createWorld } from '../../../lib/lab/world/world.js'
 import type { World } from '../../../lib/lab/world/world.js'
 import { cgroupSkip, startCgroupClient } from '../../support/cgroup-client.js'
 import { withoutPrograms, withoutProgramsSkip } from '../../support/without-programs.js'
+import { until, untilTrue } from '../../support/until.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 const protocols = ['TCP', 'UDP'] as const
@@ -163,10 +163,9 @@ await t.test('a world is removed when its owner is killed', { skip }, async (t) 
   const ours = `kpw-${owner.pid}-`
   t.equal(namespacesWith(ours).length, 10)
   owner.kill('SIGKILL')
-  for (let tries = 0; namespacesWith(ours).length > 0 && tries < 1200; tries++) await sleep(50)
+  await untilTrue(() => namespacesWith(ours).length === 0, 50)
   t.same(namespacesWith(ours), [])
-  for (let tries = 0; existsSync(`/proc/${inside}`) && tries < 1200; tries++) await sleep(50)
-  t.notOk(existsSync(`/proc/${inside}`), 'and what ran in it has ended')
+  await until('the end of what ran in it', () => !existsSync(`/proc/${inside}`))
 })
 
 await t.test(

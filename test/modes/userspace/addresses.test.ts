@@ -13,9 +13,10 @@ import { configWith } from '../../../lib/config/load.js'
 import { userspacePlanner, type ServicePlan } from '../../../lib/modes/userspace/plan.js'
 import { endpoint, rawService, rawSlice } from '../../state/objects.js'
 import { service, states, testSettings } from '../../support/states.js'
-import { skip, stopping, until, withProxyWorld, write } from '../../e2e/proxy-world.js'
+import { skip, stopping, withProxyWorld, write } from '../../e2e/proxy-world.js'
 import type { IpFamily } from '../../../lib/state/ip.js'
 import type { World } from '../../../lib/lab/world/world.js'
+import { until } from '../../support/until.js'
 
 const settings = { ...testSettings, portals: 'addresses' } as const
 const quiet = { debug() {}, info() {}, warn() {}, error() {} }

@@ -20,6 +20,7 @@ import {
 } from '../../../lib/modes/userspace/datapath/data-path.js'
 import type { Balance } from '../../../lib/state/balance.js'
 import { lastReports, type ListenerCounts } from '../../../lib/modes/userspace/datapath/traffic.js'
+import { untilTrue } from '../../support/until.js'
 
 const host = '127.0.0.1'
 const budget = 200
@@ -87,7 +88,7 @@ function tcpTests(t: Test, create: Create): void {
     const other = dial(download.port)
     t.equal((await readAll(other)).toString(), 'the end')
     other.end('still here')
-    await until(() => late !== '')
+    await untilTrue(() => late !== '')
     t.equal(late, 'still here')
   })
 
@@ -96,13 +97,13 @@ function tcpTests(t: Test, create: Create): void {
     const bench = await openBench(t, create, { serve: (socket) => sockets.push(socket) })
     const client = dial(bench.port)
     client.write('x')
-    await until(() => sockets.length === 1)
+    await untilTrue(() => sockets.length === 1)
     sockets[0]?.resetAndDestroy()
     t.equal(await errorOf(client), 'ECONNRESET')
 
     const leaving = dial(bench.port)
     leaving.write('x')
-    await until(() => sockets.length === 2 && (sockets[1]?.bytesRead ?? 0) > 0)
+    await untilTrue(() => sockets.length === 2 && (sockets[1]?.bytesRead ?? 0) > 0)
     const reset = errorOf(sockets[1]!)
     leaving.resetAndDestroy()
     t.equal(await reset, 'ECONNRESET')
@@ -121,7 +122,7 @@ function tcpTests(t: Test, create: Create): void {
     // While the client does not read, the last bytes and then the reset wait in the kernel.
     const client = dial(bench.port)
     client.pause()
-    await until(() => sockets.length === 1)
+    await untilTrue(() => sockets.length === 1)
     await sleep(300)
     sockets[0]?.resetAndDestroy()
     t.equal(await errorOf(client), 'ECONNRESET')
@@ -129,7 +130,7 @@ function tcpTests(t: Test, create: Create): void {
 
     const leaving = dial(bench.port)
     leaving.resume()
-    await until(() => sockets.length === 2)
+    await untilTrue(() => sockets.length === 2)
     leaving.write(part)
     await sleep(300)
     const other = errorOf(sockets[1]!)
@@ -169,7 +170,7 @@ function tcpTests(t: Test, create: Create): void {
       client.on('data', (chunk) => (heard[index] = String(chunk)))
       client.write('name?')
     }
-    await until(() => heard.filter((text) => text === 'a').length === 3)
+    await untilTrue(() => heard.filter((text) => text === 'a').length === 3)
     await sleep(300)
     t.equal(heard.filter((text) => text === '').length, 3, 'nobody else has to wait')
     t.equal(bench.path.takeCounts()[0]?.active, 6)
@@ -188,7 +189,7 @@ function tcpTests(t: Test, create: Create): void {
     const memory = process.memoryUsage().arrayBuffers
     client.end(data)
     let before = -1
-    await until(() => {
+    await untilTrue(() => {
       const hasStalled = before === inFlight(client, size)
       before = inFlight(client, size)
       return hasStalled
@@ -219,7 +220,7 @@ function tcpTests(t: Test, create: Create): void {
     client.pause()
     // The buffers of both sockets and of the proxy fill up. Then the sender has to wait.
     let before = -1
-    await until(() => {
+    await untilTrue(() => {
       const stalled = sender !== undefined && before === inFlight(sender, size)
       before = sender ? inFlight(sender, size) : -1
       return stalled
@@ -295,7 +296,7 @@ function tcpTests(t: Test, create: Create): void {
       for (let round = 0; round < 6; round++) {
         t.not(await ask(bench.port), busy, 'the other has none')
         // The listener notices the end of a connection a moment after the client.
-        await until(() => bench.entries.length > round)
+        await untilTrue(() => bench.entries.length > round)
       }
       t.ok(
         bench.entries.some(({ attempts }) => attempts === 2),
@@ -303,7 +304,7 @@ function tcpTests(t: Test, create: Create): void {
       )
       bench.update({ endpoints: bench.spec.endpoints.slice(1) })
       kept.destroy()
-      await until(() => bench.entries.length > 6)
+      await untilTrue(() => bench.entries.length > 6)
       t.same([await ask(bench.port), await ask(bench.port)].toSorted(), ['a', 'b'], 'turns again')
     },
   )
@@ -388,7 +389,7 @@ function tcpTests(t: Test, create: Create): void {
     ]
     // Keep-alive starts some seconds after the connection, because most connections end soon. Until
     // everything is acknowledged the kernel shows another timer.
-    await until(() => ours().every((seconds) => seconds !== undefined), 50)
+    await untilTrue(() => ours().every((seconds) => seconds !== undefined), 50)
     t.equal(ours().length, 2)
     for (const seconds of ours()) t.ok(seconds && seconds > 30 && seconds <= 60, `${seconds} s`)
     client.end()
@@ -450,7 +451,7 @@ function tcpTests(t: Test, create: Create): void {
     const deaf = dial(bench.port)
     deaf.on('error', () => undefined)
     deaf.pause()
-    await until(() => bench.descriptors.left < budget)
+    await untilTrue(() => bench.descriptors.left < budget)
     await sleep(300)
     await bench.path.drain(100)
     t.equal(bench.descriptors.left, budget)
@@ -470,7 +471,7 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(bench.descriptors.left, budget - mostOfOne)
     const late = dial(bench.port)
     late.on('error', () => undefined)
-    await until(() => bench.warnings.length > 0)
+    await untilTrue(() => bench.warnings.length > 0)
     t.match(bench.warnings[0], /file descriptors/)
     for (const client of clients) {
       client.write('name?')
@@ -688,7 +689,7 @@ function udpTests(t: Test, create: Create): void {
     const client = await openUdpClient(t, bench.port)
     void client.name()
     let counts: readonly ListenerCounts[] = []
-    await until(() => (counts = bench.path.takeCounts()).length > 0)
+    await untilTrue(() => (counts = bench.path.takeCounts()).length > 0)
     t.match(counts, [{ refused: 1, active: 0, endpoints: [] }])
     t.equal(bench.descriptors.left, budget)
     t.same(bench.entries, [])
@@ -698,7 +699,7 @@ function udpTests(t: Test, create: Create): void {
     const bench = await openBench(t, create, { udp: ['a'], udpIdleMs: 60_000, udpDelayMs: 200 })
     const client = await openUdpClient(t, bench.port)
     void client.name()
-    await until(() => bench.descriptors.left < budget)
+    await untilTrue(() => bench.descriptors.left < budget)
     bench.path.close(bench.spec.key)
     t.match(bench.entries, [{ end: 'listener closed', bytesToClient: 0 }])
     await bench.settled()
@@ -779,7 +780,8 @@ async function openBench(t: Test, create: Create, options: BenchOptions) {
     keyOf: (name: string) => servers.get(name)?.target.key,
     stopServer: (name: string) => servers.get(name)?.stop(),
     /** Waits until every connection has ended and released its descriptors. */
-    settled: () => until(() => descriptors.left >= budget - (isUdp ? 0 : (keeps[path.name] ?? 0))),
+    settled: () =>
+      untilTrue(() => descriptors.left >= budget - (isUdp ? 0 : (keeps[path.name] ?? 0))),
   }
 }
 
@@ -909,10 +911,6 @@ async function errorOf(socket: Socket): Promise<string> {
       )
     })
   })
-}
-
-async function until(holds: () => boolean, everyMs = 5): Promise<void> {
-  while (!holds()) await sleep(everyMs)
 }
 
 /**

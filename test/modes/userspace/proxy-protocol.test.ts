@@ -17,6 +17,7 @@ import type {
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { encodeProxyHeader } from '../../../lib/modes/userspace/datapath/proxy-header.js'
 import { hostPort } from '../../../lib/state/ip.js'
+import { untilTrue } from '../../support/until.js'
 
 const asked = {
   IPv4: { ip: '10.96.0.10', port: 443 },
@@ -85,9 +86,9 @@ function tests(t: Test, bench: Bench): void {
       const client = connect({ host: '127.0.0.1', port })
       t.equal(String((await once(client, 'data'))[0]), '220 hello')
       const header = `PROXY TCP4 127.0.0.1 10.96.0.10 ${client.localPort} 443\r\n`
-      await until(() => Buffer.concat(received).toString() === header)
+      await untilTrue(() => Buffer.concat(received).toString() === header)
       client.write('EHLO')
-      await until(() => Buffer.concat(received).toString() === `${header}EHLO`)
+      await untilTrue(() => Buffer.concat(received).toString() === `${header}EHLO`)
       const [counts] = path.takeCounts()
       t.match(counts?.endpoints, [{ bytesToEndpoint: 4, bytesToClient: 9, headersRefused: 0 }])
       client.destroy()
@@ -104,7 +105,7 @@ function tests(t: Test, bench: Bench): void {
     const client = connect({ host: '127.0.0.1', port })
     await once(client, 'connect')
     const header = `PROXY TCP4 127.0.0.1 127.0.0.1 ${client.localPort} ${port}\r\n`
-    await until(() => Buffer.concat(received).toString() === header)
+    await untilTrue(() => Buffer.concat(received).toString() === header)
     client.destroy()
   })
 
@@ -184,7 +185,7 @@ function tests(t: Test, bench: Bench): void {
       // Several datagrams of one client at once are forwarded together.
       const before = received.length
       for (let number = 0; number < 20; number++) socket.send(`n${number}`, port, loopback[family])
-      await until(() => received.length === before + 20)
+      await untilTrue(() => received.length === before + 20)
       t.ok(
         received
           .slice(before)
@@ -286,7 +287,7 @@ async function openHttp(t: Test, parser: 'haproxy' | 'nginx', family: 'IPv4' | '
     await ended
     rmSync(folder, { recursive: true })
   })
-  await until(async () => child.exitCode !== null || (await answers(loopback[family], port)))
+  await untilTrue(async () => child.exitCode !== null || (await answers(loopback[family], port)))
   return { key: place, ip: loopback[family], port }
 }
 
@@ -358,8 +359,4 @@ function answers(host: string, port: number): Promise<boolean> {
 /** Waits for the close. Unlike with `once`, an error before it is no failure. */
 function closed(socket: Socket): Promise<void> {
   return new Promise((resolve) => socket.once('close', () => resolve()))
-}
-
-async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await holds())) await sleep(5)
 }

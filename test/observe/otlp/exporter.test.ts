@@ -8,6 +8,7 @@ import { FlowLog } from '../../../lib/observe/flows/flow-log.js'
 import { exported } from '../../../lib/observe/otlp/form.js'
 import { Metrics, metricTable } from '../../../lib/observe/metrics.js'
 import type { FlowLine } from '../../../lib/observe/flows/line.js'
+import { untilTrue } from '../../support/until.js'
 
 /** What an OpenTelemetry collector gets, and what happens when it does not take it. */
 
@@ -62,11 +63,6 @@ const line = (at: number, more: Partial<FlowLine> = {}): FlowLine => ({
   endpoint: '10.244.2.3:8080',
   ...more,
 })
-
-/** Waits for a condition. If it never comes true, tap ends the test. */
-async function until(isTrue: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await isTrue())) await delay(5)
-}
 
 const recordsOf = ({ body }: Got) => body.resourceLogs?.[0]?.scopeLogs[0]?.logRecords ?? []
 const textsOf = (attributes: readonly Attribute[]) =>
@@ -143,7 +139,7 @@ t.test('connections are log records, with the fields of the stream as attributes
     ],
     0,
   )
-  await until(() => logs().length > 0)
+  await untilTrue(() => logs().length > 0)
   const [sent] = logs()
   if (!sent) throw new Error('nothing was sent')
   const [resource] = sent.body.resourceLogs ?? []
@@ -170,7 +166,7 @@ t.test('connections are log records, with the fields of the stream as attributes
     ...{ 'flow.bytesToEndpoint': '1099511627776', 'flow.bytesToClient': '0' },
   })
   lines.add([line(3)], 0)
-  await until(() => logs().length > 1)
+  await untilTrue(() => logs().length > 1)
   t.equal(recordsOf(logs()[1] ?? sent).length, 1, 'each is sent once')
 })
 
@@ -186,14 +182,14 @@ t.test('numbers are cumulative sums per Service, from the first reading on', asy
   t.equal(numbers().length, 0, 'nothing is read before the first sync')
   const began = Date.now()
   count()
-  await until(() => numbers().length > 0)
+  await untilTrue(() => numbers().length > 0)
   connected('10.244.1.1:80', 2)
   connected('10.244.1.2:80', 3)
   const to = { ...web, endpoint: '10.244.1.2:80', direction: 'to_client' }
   metrics.count('service_bytes_total', to, 77)
   metrics.gauge('service_active_connections', web, 1)
   const seen = numbers().length
-  await until(() => numbers().length > seen + 1)
+  await untilTrue(() => numbers().length > seen + 1)
   const of = (got: Got | undefined, name: string) =>
     got?.body.resourceMetrics?.[0]?.scopeMetrics[0]?.metrics.find((each) => each.name === name)
   const connections = 'kubeproxy.service.connections'
@@ -223,9 +219,9 @@ t.test('numbers are cumulative sums per Service, from the first reading on', asy
   }
   metrics.gauge('service_active_connections', { ...web, service: 'default/api' }, 1)
   metrics.forget(web)
-  await until(isGone)
+  await untilTrue(isGone)
   connected('10.244.1.3:80', 1)
-  await until(() => !isGone())
+  await untilTrue(() => !isGone())
   const anew = of(numbers().at(-1), connections)?.sum.dataPoints[0]
   t.equal(anew?.asInt, '1', 'a number that begins anew has a new start')
   t.ok(Number(anew?.startTimeUnixNano.slice(0, 13)) > startedAt)
@@ -239,11 +235,11 @@ t.test(
       else response.writeHead(503, { 'retry-after': '1' }).end('later')
     })
     lines.add([line(1)], 0)
-    await until(() => logs().length === 3)
+    await untilTrue(() => logs().length === 3)
     const [first, second, third] = logs()
     t.ok((second?.at ?? 0) - (first?.at ?? 0) >= 990)
     t.same(third?.body.resourceLogs?.[0]?.scopeLogs[0]?.logRecords.length, 1, 'the same line')
-    await until(() => said.length === 2)
+    await untilTrue(() => said.length === 2)
     t.match(said, [
       /does not take flows; see flows.otlp.endpoint.*answers 503/,
       /takes flows again/,
@@ -257,16 +253,16 @@ t.test(
 t.test('while nobody answers nothing grows, and what is forgotten is counted', async (t) => {
   const silent = await started(t, () => undefined, { timeoutMs: 30 })
   silent.lines.add([line(1)], 0)
-  await until(() => silent.said.length > 0)
+  await untilTrue(() => silent.said.length > 0)
   t.match(silent.said[0], /no answer in 30 ms/)
 
   const { lines, logs, said, server, counter } = await started(t)
   server.close()
   for (let at = 0; at < 25; at++) lines.add([line(at)], 0)
-  await until(() => said.length > 0)
+  await untilTrue(() => said.length > 0)
   t.match(said[0], /ECONNREFUSED/)
   // The buffer of lines keeps ten to twenty here.
-  await until(async () => (await counter('flow_export_lines_lost_total')) > 0)
+  await untilTrue(async () => (await counter('flow_export_lines_lost_total')) > 0)
   t.equal(await counter('flow_export_lines_lost_total'), 11)
   t.equal(logs().length, 0)
   t.equal(said.length, 1, 'logged once, however often it is tried')
@@ -278,16 +274,16 @@ t.test('what a collector refuses for good is lost, and the next is sent', async 
     else response.end('{"partialSuccess":{"rejectedLogRecords":"1","errorMessage":"odd"}}')
   })
   lines.add([line(1), line(2), line(3)], 0)
-  await until(() => logs().length === 1)
+  await untilTrue(() => logs().length === 1)
   lines.add([line(4), line(5)], 0)
-  await until(() => logs().length === 2)
+  await untilTrue(() => logs().length === 2)
   t.same(
     logs().map((got) => recordsOf(got).length),
     [3, 2],
   )
-  await until(async () => (await counter('flow_export_lines_lost_total')) === 4)
+  await untilTrue(async () => (await counter('flow_export_lines_lost_total')) === 4)
   lines.add([line(6)], 0)
-  await until(async () => (await counter('flow_export_lines_lost_total')) === 5)
+  await untilTrue(async () => (await counter('flow_export_lines_lost_total')) === 5)
   t.match(said, [/answers 400/, /takes flows again/, /takes only a part.*odd/])
   t.equal(said.length, 3, 'logged once')
   const ofNumbers = '{"partialSuccess":{"rejectedDataPoints":"7","errorMessage":"quota"}}'
@@ -306,8 +302,8 @@ t.test('an answer without end is not read to its end', async (t) => {
     write()
   })
   lines.add([line(1)], 0)
-  await until(() => isLeft)
-  await until(async () => (await counter('flow_export_batches_total', 'sent')) === 1)
+  await untilTrue(() => isLeft)
+  await untilTrue(async () => (await counter('flow_export_batches_total', 'sent')) === 1)
 })
 
 t.test('a collector that hangs does not hold up the end of the proxy', async (t) => {
@@ -315,7 +311,7 @@ t.test('a collector that hangs does not hold up the end of the proxy', async (t)
     timeoutMs: 60_000,
   })
   lines.add([line(1)], 0)
-  await until(() => logs().length === 1)
+  await untilTrue(() => logs().length === 1)
   stop.abort()
   await running
   const began = performance.now()

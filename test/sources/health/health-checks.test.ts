@@ -9,6 +9,7 @@ import { parseService } from '../../../lib/state/parse-service.js'
 import { Tracker } from '../../../lib/state/tracker.js'
 import type { EndpointTurn, PortHealth } from '../../../lib/sources/health/health-checks.js'
 import { endpoint, rawService, rawSlice, plainNode } from '../../state/objects.js'
+import { untilTrue } from '../../support/until.js'
 
 /** A tracker and its checks, connected as in the daemon. */
 function node() {
@@ -69,10 +70,6 @@ const takeConnection = (socket: Socket) =>
     .resume()
     .unref()
 
-async function until(holds: () => boolean): Promise<void> {
-  while (!holds()) await new Promise((resolve) => setTimeout(resolve, 20))
-}
-
 t.test('an endpoint that goes leaves the state, and is back when it answers again', async (t) => {
   const server = createServer(takeConnection)
   server.listen(0, '127.0.0.1')
@@ -84,18 +81,18 @@ t.test('an endpoint that goes leaves the state, and is back when it answers agai
   const running = checks.run(stop.signal)
   put(port, ['127.0.0.1', '127.0.0.2'])
   t.same(used(), ['127.0.0.1', '127.0.0.2'], 'until something fails, all are used')
-  await until(() => turns.length === 1)
+  await untilTrue(() => turns.length === 1)
   t.same(turns.splice(0), [{ endpoint: `127.0.0.2:${port}`, reason: 'connection refused' }])
   t.same(used(), ['127.0.0.1'])
-  await until(() => counted() > 0)
+  await untilTrue(() => counted() > 0)
 
   const second = createServer(takeConnection)
   second.listen(port, '127.0.0.2')
-  await until(() => turns.length === 1)
+  await untilTrue(() => turns.length === 1)
   t.same(turns.splice(0), [{ endpoint: `127.0.0.2:${port}`, reason: undefined }])
   t.same(used(), ['127.0.0.1', '127.0.0.2'])
   second.close()
-  await until(() => turns.length === 1)
+  await untilTrue(() => turns.length === 1)
 
   put(port, ['127.0.0.1'])
   put(port, ['127.0.0.1', '127.0.0.2'])
@@ -124,10 +121,10 @@ t.test(
     const { checks, put, turns, reasons } = node()
     const running = checks.run(stop.signal)
     put(port, ['127.0.0.1'], 'http:/')
-    await until(() => turns.length === 1)
+    await untilTrue(() => turns.length === 1)
     t.same(reasons(), ['answers with status 500'])
     status = 404
-    await until(() => reasons()[0] === 'answers with status 404')
+    await untilTrue(() => reasons()[0] === 'answers with status 404')
     t.equal(turns.length, 1)
     // The next check is still running when its thread ends.
     holdsAnswers = true

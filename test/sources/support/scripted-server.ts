@@ -1,5 +1,4 @@
 import { createServer, type ServerResponse } from 'node:http'
-import { setTimeout as delay } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { ApiClient } from '../../../lib/sources/api-client.js'
 import { apiServerSource } from '../../../lib/sources/api-server.js'
@@ -111,9 +110,4 @@ export async function follow(
     server.closeAllConnections()
   })
   return { names, failures, lists, watches, others, synced: () => synced }
-}
-
-/** Waits until the condition is true. Only the time limit of the test ends the wait. */
-export async function until(what: () => boolean): Promise<void> {
-  while (!what()) await delay(5)
 }

@@ -1,7 +1,6 @@
 /** ipvs mode on a real kernel: probe, tables, draining, restarts. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { configWith } from '../../../lib/config/load.js'
 import { IpSets, IpSetBatch } from '../../../lib/kernel/ipset.js'
@@ -22,6 +21,7 @@ import {
   warnings,
   web,
 } from './node.js'
+import { until } from '../../support/until.js'
 
 const six = service({ name: 'six', clusterIp: 'fd00:96::a', endpoints: ['fd00:180::1'] })
 
@@ -126,8 +126,7 @@ await t.test('IP26, IP28: a real connection drains across a restart', async (t) 
   const stop = new AbortController()
   const done = running.run(stop.signal)
   const keepAlive = setInterval(nothing, 100)
-  for (let tries = 0; real() !== undefined && tries < 200; tries++) await sleep(100)
-  t.equal(real(), undefined, 'after the grace period it is removed')
+  await until('its removal after the grace period', () => real() === undefined)
   stop.abort()
   await done
   clearInterval(keepAlive)

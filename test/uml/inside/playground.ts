@@ -6,6 +6,7 @@ import { hasReady, withPlayer } from '../../lab/playground/player.js'
 import { runTour } from '../../../lib/lab/playground/tour.js'
 import type { PageCommand } from '../../../lib/page/page-command.js'
 import type { View } from '../../../lib/page/view.js'
+import { until } from '../../support/until.js'
 
 await t.test('the tour answers in ipvs mode', async (t) => {
   const lines: string[] = []
@@ -35,11 +36,9 @@ async function openPage(url: string) {
       if (!response.ok) throw new Error(`${body}: ${response.status} ${await response.text()}`)
     },
     see: async (what: string, condition: (view: View) => boolean): Promise<View> => {
-      for (let tries = 0; tries < 1200; tries++) {
-        if (condition(view)) return view
-        await new Promise((resolve) => setTimeout(resolve, 50))
-      }
-      throw new Error(`waited in vain: ${what}\n${JSON.stringify(view, undefined, 1)}`)
+      const told = () => `${what}\n${JSON.stringify(view, undefined, 1)}`
+      await until(told, () => condition(view))
+      return view
     },
     close: () => events.destroy(),
   }

@@ -6,12 +6,12 @@ import {
   service,
   sliceOf,
   stopping,
-  until,
   withProxyWorld,
   write,
 } from '../../e2e/proxy-world.js'
 import { runProxy } from '../../support/program.js'
 import { traced } from '../../support/traced.js'
+import { until } from '../../support/until.js'
 
 await t.test('trace follows a connection to the endpoint that IPVS chose', (t) =>
   withProxyWorld('trace-ipvs', async ({ world, folder }) => {
