@@ -34,7 +34,6 @@ export interface Tally {
 const patienceMs = 5_000
 /** The time after which a UDP client asks again, as resolvers do. */
 const repeatMs = 1_000
-const usualPauseMs = 40
 const lossesKept = 8
 
 const emptyTally = (): Tally => ({
@@ -74,7 +73,7 @@ export class Traffic {
   #isOver = false
   #tally = emptyTally()
 
-  constructor(world: World, pauseMs = usualPauseMs) {
+  constructor(world: World, pauseMs = 40) {
     this.#world = world
     this.#pauseMs = pauseMs
     const loops = this.#clients.map((client) =>

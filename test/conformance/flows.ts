@@ -144,7 +144,7 @@ function enoughFor(backends: number): number {
 }
 
 /** A factor above 1 for a machine that is itself a process, such as User Mode Linux. */
-const patience = Number(process.env.CONFORMANCE_PATIENCE ?? 1)
+export const patience = Number(process.env.CONFORMANCE_PATIENCE ?? 1)
 /** No answer in this time means dropped. An expected reply may take longer on a busy machine. */
 const silenceMs = 400
 const replyMs = 6000 * patience

@@ -4,7 +4,7 @@ import type { World } from '../../lib/lab/world/world.js'
 import type { CaseWorld } from './case-world.js'
 import type { Case, Flow, ServiceRange, Step } from './case.js'
 import { CaseServices } from './case-services.js'
-import { expandFlow, runCheck, runThroughout, type Expected } from './flows.js'
+import { expandFlow, patience, runCheck, runThroughout, type Expected } from './flows.js'
 import { flushRules } from './flush.js'
 import type { Check, FlowMemory } from './flows.js'
 import type { Skip } from './mode-profiles.js'
@@ -217,7 +217,7 @@ class Run<Where extends CaseWorld> {
     memory: FlowMemory,
     withinMs: number,
   ): Promise<readonly CheckResult[]> {
-    const deadline = performance.now() + withinMs
+    const deadline = performance.now() + withinMs * patience
     for (;;) {
       const results = await this.#runChecks(checks, memory)
       const isRight = results.every(([, problems]) => problems.length === 0)
