@@ -24,7 +24,7 @@ async function rightsOf(path: string, make: () => unknown): Promise<string> {
 
 t.test('no other user can read the numbers of --flows', async (t) => {
   const file = join(openFolder(t), 'flows.json')
-  const saved = { heardUntil: 0, recent: [], counts: [], turnedAway: [] }
+  const saved = { heardUntil: 0, savedAt: 0, recent: [], counts: [], turnedAway: [] }
   t.equal(await rightsOf(file, () => saveCounts(file, saved)), '600')
 })
 

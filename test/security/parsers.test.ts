@@ -114,7 +114,7 @@ const parsers = {
   'page-command': { parse: parsePageCommand, throws: () => false },
   'saved-counts': {
     parse: async (text) => {
-      await saveCounts(file, { heardUntil: 1, recent: [], counts: [], turnedAway: [] })
+      await saveCounts(file, { heardUntil: 1, savedAt: 1, recent: [], counts: [], turnedAway: [] })
       // Counts are read only if they are of this version and kernel.
       const { version, kernel } = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>
       writeFileSync(file, JSON.stringify({ ...asObject(parseJson(text)), version, kernel }))

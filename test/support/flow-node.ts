@@ -150,10 +150,10 @@ type Outcome = 'answered' | 'refused' | 'silence'
 /** This is long enough for the kernel to send an unanswered packet a second time. */
 const patienceMs = 1500
 
-/** Adds the client's own address to `from`. */
-function visit(host: string, to: number, from?: string[]): Promise<Outcome> {
+/** Adds the client's own address to `from`. Port 0 lets the kernel choose the client's port. */
+function visit(host: string, port: number, from?: string[], localPort = 0): Promise<Outcome> {
   return new Promise((resolve) => {
-    const socket = connect(to, host, () => {
+    const socket = connect({ port, host, localPort }, () => {
       from?.push(hostPort(socket.localAddress ?? '', socket.localPort ?? 0))
       socket.write('hello')
     })
@@ -176,6 +176,16 @@ export async function visits(
 ): Promise<readonly Outcome[]> {
   const outcomes: Outcome[] = []
   for (let made = 0; made < count; made++) outcomes.push(await visit(host, to, from))
+  return outcomes
+}
+
+/** One visit after the other, each from one of these ports of the client. */
+export async function visitsFrom(
+  ports: readonly number[],
+  host: string,
+): Promise<readonly Outcome[]> {
+  const outcomes: Outcome[] = []
+  for (const port of ports) outcomes.push(await visit(host, 80, undefined, port))
   return outcomes
 }
 

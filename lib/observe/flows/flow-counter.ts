@@ -205,12 +205,15 @@ export class FlowCounter implements FlowReader {
       }
       if (refused + dropped > 0) turnedAway.push({ service, protocol, refused, dropped })
     }
-    return { heardUntil: this.#recent.since, recent: this.#recent.ids(), counts, turnedAway }
+    const heardUntil = this.#recent.since
+    // The clock has whole milliseconds, and the current one counts, too.
+    const savedAt = this.#options.now() + 1
+    return { heardUntil, savedAt, recent: this.#recent.ids(), counts, turnedAway }
   }
 
   /** Goes on with the numbers of an earlier process. It is called before the first event. */
   resume(saved: SavedCounts): void {
-    for (const id of saved.recent) this.#recent.add(id)
+    this.#recent.resume(saved.recent, saved.savedAt)
     this.add(saved)
   }
 
@@ -229,9 +232,10 @@ export class FlowCounter implements FlowReader {
     }
   }
 
-  #wasMissed({ startedAt }: FlowMessage): boolean {
+  #wasMissed({ id, startedAt }: FlowMessage): boolean {
     const missed = this.#missed
-    return missed !== undefined && startedAt > missed.since && startedAt <= missed.until
+    if (!missed || startedAt <= missed.since || startedAt > missed.until) return false
+    return !this.#recent.isOfEarlier(id, startedAt)
   }
 
   #countedFor({ service, protocol }: ServedPort): CountedService {

@@ -143,6 +143,8 @@ async function save(): Promise<void> {
   // Before the start, the file has the numbers of an earlier process, and this one has none.
   if (stateFile === '' || !isChanged || !hasStarted) return
   isChanged = false
+  // Events that the last look read may have come after it began.
+  lookedAt = Date.now()
   const saved = shared ? shared.save() : saveCounts(stateFile, counter.save())
   await saved.catch((error: unknown) => {
     post({ kind: 'warning', reason: `keep the numbers of connections: ${messageOf(error)}` })

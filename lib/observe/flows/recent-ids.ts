@@ -10,6 +10,8 @@ export class RecentIds {
   /** The ids of both notes; undefined while no id is looked up. */
   #known: Set<number> | undefined
   #isHeld = false
+  /** The ids that an earlier process has counted, of connections that began until then. */
+  #earlier: { readonly ids: ReadonlySet<number>; readonly until: number } | undefined
   /**
    * For so many turns after a hold ids are looked up: the kernel may report these connections
    * again.
@@ -31,6 +33,20 @@ export class RecentIds {
     return true
   }
 
+  /** An earlier process has counted these ids, and was there until this time. */
+  resume(ids: readonly number[], until: number): void {
+    this.#earlier = { ids: new Set(ids.map(keyOf)), until }
+  }
+
+  /**
+   * Whether the earlier process has counted a connection. A later one may have its id: the kernel
+   * makes ids from ports and memory, and often gives the same one when a client's port comes again.
+   */
+  isOfEarlier(id: number, startedAt: number): boolean {
+    const earlier = this.#earlier
+    return earlier !== undefined && startedAt <= earlier.until && earlier.ids.has(keyOf(id))
+  }
+
   /** The connection is over, and the kernel may give its id to another one. */
   forget(id: number): void {
     this.#known?.delete(keyOf(id))
@@ -49,6 +65,7 @@ export class RecentIds {
     this.#isHeld = isHeld
     this.#turnsToKnow = 2
     if (isHeld) this.#known ??= new Set(this.ids())
+    else this.#earlier = undefined
   }
 
   /** All known ids, as signed numbers of 32 bits; `add` takes them, too. */

@@ -9,12 +9,14 @@ export interface SavedCounts extends CarriedGrowth {
   /** Connections after this time are in `recent`, or have not been counted. */
   readonly heardUntil: number
   readonly recent: readonly number[]
+  /** Connections after this time are not in `recent`, even if one there had the same id. */
+  readonly savedAt: number
 }
 
 const version = 1
 
-/** Files of older versions have no `turnedAway`. */
-type Saved = Omit<SavedCounts, 'turnedAway'> &
+/** Files of older versions have no `turnedAway` and no `savedAt`. */
+type Saved = Omit<SavedCounts, 'turnedAway' | 'savedAt'> &
   Partial<SavedCounts> & { readonly version: number; readonly kernel: string }
 
 /** Numbers belong to one start of the machine and one network namespace. */
@@ -40,7 +42,8 @@ export async function loadCounts(file: string): Promise<SavedCounts | undefined>
   try {
     const parsed: unknown = JSON.parse(text)
     const { kernel, ...kept } = parsed as Saved
-    const saved = { ...kept, turnedAway: kept.turnedAway ?? [] }
+    const { turnedAway = [], savedAt = Infinity } = kept
+    const saved = { ...kept, turnedAway, savedAt }
     if (saved.version !== version || kernel !== (await kernelIdentity())) return undefined
     return isSaved({ ...saved }) ? saved : undefined
   } catch {
@@ -62,9 +65,10 @@ const ofEndpoint = {
 const ofService = { numbers: ['refused', 'dropped'], texts: ['service', 'protocol'] }
 
 function isSaved(saved: Readonly<Record<string, unknown>>): boolean {
-  const { heardUntil, recent, counts, turnedAway } = saved
+  const { heardUntil, recent, savedAt, counts, turnedAway } = saved
   return (
     Number.isFinite(heardUntil) &&
+    typeof savedAt === 'number' &&
     Array.isArray(recent) &&
     recent.every(Number.isInteger) &&
     areCounts(counts, ofEndpoint) &&

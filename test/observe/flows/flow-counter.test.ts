@@ -1,7 +1,7 @@
 import t from 'tap'
 import { existsSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { removeCounts, saveCounts } from '../../../lib/observe/flows/saved-counts.js'
+import { loadCounts, removeCounts, saveCounts } from '../../../lib/observe/flows/saved-counts.js'
 import { FlowMessage } from '../../../lib/kernel/flow-message.js'
 import { FlowThread } from '../../../lib/observe/flows/flow-thread.js'
 import { FlowCounter } from '../../../lib/observe/flows/flow-counter.js'
@@ -58,6 +58,32 @@ t.test('the kernel gives the id of a connection that has ended to a later one', 
   counter.opened(flow())
   t.equal(opened(), 1, 'another one')
   t.end()
+})
+
+t.test('over a restart, an id tells only of connections until then', async (t) => {
+  let now = 1_000_000
+  const before = begin(() => now)
+  now += 500
+  before.counter.opened(flow())
+  const file = join(t.testdir({}), 'flows.json')
+  await saveCounts(file, before.counter.save())
+  const listedLater = async (ms: number) => {
+    const saved = await loadCounts(file)
+    if (!saved) throw new Error('the numbers are not read')
+    const { counter, opened } = begin(() => now + 2000)
+    counter.resume(saved)
+    counter.missed(saved.heardUntil)
+    counter.beginListing()
+    const message = flow()
+    message.startedAt = now + ms
+    counter.listed(message)
+    counter.endListing()
+    return opened()
+  }
+  t.equal(await listedLater(0.5), 1, 'the same')
+  t.equal(await listedLater(1000), 2, 'another one with its id')
+  writeFileSync(file, readFileSync(file, 'utf8').replace(/"savedAt":\d+,/, ''))
+  t.equal(await listedLater(1000), 1, 'a file of an older version does not tell until when')
 })
 
 t.test('what ends while the table is read is not counted by it once more', (t) => {
@@ -220,7 +246,7 @@ t.test('the thread is told the endpoints of Services that have changed, of both 
 
 t.test('a cleanup removes the numbers of this network namespace, and no others', async (t) => {
   const file = join(t.testdir(), 'flows.json')
-  const none = { heardUntil: 0, recent: [], counts: [], turnedAway: [] }
+  const none = { heardUntil: 0, savedAt: 0, recent: [], counts: [], turnedAway: [] }
   await saveCounts(file, none)
   const own = readFileSync(file, 'utf8')
   writeFileSync(file, own.replace(/"kernel":"[0-9a-f]/, '"kernel":"-'))
@@ -242,7 +268,7 @@ t.test(
       endpoint: '10.244.1.21:80',
     } as const
     const counts = [{ ...endpoint, ...bytes, opened: 7 }]
-    await saveCounts(stateFile, { heardUntil: 1, recent: [], counts, turnedAway: [] })
+    await saveCounts(stateFile, { heardUntil: 1, savedAt: 1, recent: [], counts, turnedAway: [] })
     const before = readFileSync(stateFile, 'utf8')
     const kernel = { hearsConnections: true, onlyTranslated: true, refusalGroup: undefined }
     const thread = new FlowThread({ ...kernel, stateFile, startedAt: 0 }, () => undefined)

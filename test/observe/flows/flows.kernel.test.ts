@@ -2,16 +2,18 @@ import t, { type Test } from 'tap'
 import { execFileSync, spawnSync } from 'node:child_process'
 import { createServer as createHttpServer } from 'node:http'
 import { once } from 'node:events'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { connectionsIn, daemonNumbers } from '../../../lib/inspect/top/daemon-numbers.js'
 import { addNodeCgroup, removeCgroup } from '../../../lib/lab/world/cgroups.js'
 import { serveUdp, startCgroupClient, type Exchange } from '../../support/cgroup-client.js'
 import * as node from '../../support/flow-node.js'
-import { kubeProxy, startProxy } from '../../support/live-daemon.js'
+import { kubeProxy, startProxy, type LiveDaemon } from '../../support/live-daemon.js'
 import { hostPort } from '../../../lib/state/ip.js'
 
 /** `/metrics` and `kube-proxy flows` report the connections of clients. */
 
-const { skip, startServers, visits, page, numbersOf, until, untilHeard, flowsOf } = node
+const { skip, startServers, visits, visitsFrom, page, numbersOf, until, untilHeard, flowsOf } = node
 
 /** A cgroup without processes, so that nothing is translated at sockets and only NAT works. */
 const cgroup = skip === false ? addNodeCgroup(`flows-${process.pid}`) : ''
@@ -58,7 +60,7 @@ for (const mode of ['iptables', 'nftables', 'ebpf']) {
       await first.end('SIGTERM')
       t.same(new Set(await visits(15, '10.96.0.10')), new Set(['answered']), 'nobody listens now')
       const second = await startProxy(t, flagsOf(mode))
-      await visits(20, '10.96.0.10')
+      t.same(new Set(await visits(20, '10.96.0.10')), new Set(['answered']))
       const after = await until(
         () => numbersOf('default/web:http'),
         (numbers) => (numbers?.connections ?? 0) >= 85 && numbers?.open === 0,
@@ -79,6 +81,39 @@ for (const mode of ['iptables', 'nftables', 'ebpf']) {
     },
   )
 }
+
+/** The number of connections so far, once the daemon has read the table of the kernel. */
+async function countedBy({ output }: LiveDaemon): Promise<number | undefined> {
+  for (let tries = 0; !output().includes('connections to Services are counted'); tries++) {
+    if (tries === 2400) throw new Error(`the daemon does not count: ${output()}`)
+    await delay(50)
+  }
+  return (await numbersOf('default/web:http'))?.connections
+}
+
+t.test(
+  'a connection is counted that got the id of another one while no proxy ran',
+  { skip },
+  async (t) => {
+    await startServers(t)
+    const stateFile = join(t.testdir({}), 'flows.json')
+    const flags = [...flagsOf('nftables'), `--flows-state-file=${stateFile}`]
+    // With the same port on the same memory, the kernel makes the same id. That is so for some.
+    const ports = Array.from({ length: 60 }, (_, index) => 20_000 + index)
+    const visit = async () => {
+      t.same(new Set(await visitsFrom(ports, '10.96.0.10')), new Set(['answered']))
+    }
+    const first = await startProxy(t, flags)
+    await visit()
+    t.equal(await countedBy(first), ports.length)
+    await first.end('SIGTERM')
+    await visit()
+    const second = await startProxy(t, flags)
+    t.equal(await countedBy(second), 2 * ports.length)
+    await second.end('SIGTERM')
+    await kubeProxy('cleanup')
+  },
+)
 
 for (const mode of ['iptables', 'nftables', 'ebpf', 'userspace']) {
   t.test(
