@@ -70,3 +70,9 @@ export interface CountedService {
   reported: { readonly refused: number; readonly dropped: number }
   readonly endpoints: Map<string | number, EndpointCounts>
 }
+
+/** A connection in the kernel's table. It is kept only while the table is read. */
+export interface Listed extends FlowCounters {
+  readonly counts: EndpointCounts
+  readonly isOpen: boolean
+}

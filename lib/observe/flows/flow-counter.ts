@@ -1,7 +1,7 @@
-import type { FlowCounters, FlowMessage } from '../../kernel/flow-message.js'
+import type { FlowMessage } from '../../kernel/flow-message.js'
 import type { FlowReader } from '../../kernel/flow-events.js'
 import type { Protocol } from '../../state/names.js'
-import { addTo, EndpointCounts, type CountedService } from './endpoint-counts.js'
+import { addTo, EndpointCounts, type CountedService, type Listed } from './endpoint-counts.js'
 import { outcomeOf, type FlowLine, type Sampler } from './line.js'
 import { ServiceTable } from './service-table.js'
 import type {
@@ -26,12 +26,6 @@ interface FlowCounterOptions {
   readonly maxEndpoints: number
 }
 
-/** A connection in the kernel's table. It is kept only while the table is read. */
-interface Listed extends FlowCounters {
-  readonly counts: EndpointCounts
-  readonly isOpen: boolean
-}
-
 /**
  * Counts the connections to Services. Events give their number, and the bytes and packets of those
  * that have ended. The kernel's table gives bytes and packets of the others, when somebody asks.
@@ -45,8 +39,8 @@ export class FlowCounter implements FlowReader {
   #endpoints = 0
   /** Since the last report, a reading of the table has begun, or has ended with all of it. */
   #reading: 'begun' | 'whole' | undefined
-  /** By id, while the table of the kernel is read; undefined at other times. */
-  #listing: Map<number, Listed> | undefined
+  /** By id, while the table of the kernel is read, and what was missed when that began. */
+  #listing: { readonly flows: Map<number, Listed>; readonly missed: object | undefined } | undefined
   /**
    * Connections that began in this time are counted from the table, unless an event told of them.
    */
@@ -71,7 +65,7 @@ export class FlowCounter implements FlowReader {
   }
 
   ended(flow: FlowMessage): void {
-    this.#listing?.delete(flow.id)
+    this.#listing?.flows.delete(flow.id)
     // A table that was read before may still have the connection, so its id stays known then.
     if (!this.#missed) this.#recent.forget(flow.id)
     const service = this.#table.find(flow)
@@ -118,7 +112,7 @@ export class FlowCounter implements FlowReader {
 
   /** A reading of the kernel's table begins; each entry is given to `listed`. */
   beginListing(): void {
-    this.#listing = new Map()
+    this.#listing = { flows: new Map(), missed: this.#missed }
     this.#reading = 'begun'
   }
 
@@ -129,7 +123,7 @@ export class FlowCounter implements FlowReader {
     if (this.#wasMissed(flow) && this.#recent.add(flow.id)) counts.opened++
     const { bytesToEndpoint, bytesToClient, packetsToEndpoint, packetsToClient } = flow
     const numbers = { bytesToEndpoint, bytesToClient, packetsToEndpoint, packetsToClient }
-    this.#listing?.set(flow.id, { counts, isOpen: flow.tcpState < closing, ...numbers })
+    this.#listing?.flows.set(flow.id, { counts, isOpen: flow.tcpState < closing, ...numbers })
   }
 
   /** The reading ends. Every event that came meanwhile has been given to `ended`. */
@@ -137,13 +131,16 @@ export class FlowCounter implements FlowReader {
     for (const { endpoints } of this.#services.values()) {
       for (const counts of endpoints.values()) counts.beginListed()
     }
-    for (const { counts, isOpen, ...numbers } of this.#listing?.values() ?? []) {
+    const listing = this.#listing
+    for (const { counts, isOpen, ...numbers } of listing?.flows.values() ?? []) {
       addTo(counts.living, numbers)
       counts.listed++
       if (isOpen) counts.open++
     }
     this.#reading = isWhole && this.#reading ? 'whole' : undefined
     this.#listing = undefined
+    // Of events that were lost meanwhile, this reading may have come too early.
+    if (this.#missed !== listing?.missed) return
     this.#missed = undefined
     this.#recent.hold(false)
   }

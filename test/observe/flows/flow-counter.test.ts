@@ -60,6 +60,19 @@ t.test('the kernel gives the id of a connection that has ended to a later one', 
   t.end()
 })
 
+t.test('events that are lost while the table is read make another reading due', (t) => {
+  const { counter, opened, message } = beginListing()
+  counter.missed()
+  counter.endListing()
+  t.ok(counter.isMissing)
+  counter.beginListing()
+  counter.listed(message)
+  counter.endListing()
+  t.equal(opened(), 1)
+  t.notOk(counter.isMissing)
+  t.end()
+})
+
 t.test('over a restart, an id tells only of connections until then', async (t) => {
   let now = 1_000_000
   const before = begin(() => now)

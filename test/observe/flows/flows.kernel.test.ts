@@ -3,13 +3,13 @@ import { execFileSync, spawnSync } from 'node:child_process'
 import { createServer as createHttpServer } from 'node:http'
 import { once } from 'node:events'
 import { join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { connectionsIn, daemonNumbers } from '../../../lib/inspect/top/daemon-numbers.js'
 import { addNodeCgroup, removeCgroup } from '../../../lib/lab/world/cgroups.js'
 import { serveUdp, startCgroupClient, type Exchange } from '../../support/cgroup-client.js'
 import * as node from '../../support/flow-node.js'
 import { kubeProxy, startProxy, type LiveDaemon } from '../../support/live-daemon.js'
 import { hostPort } from '../../../lib/state/ip.js'
+import { untilSeen } from '../../support/until.js'
 
 /** `/metrics` and `kube-proxy flows` report the connections of clients. */
 
@@ -84,10 +84,7 @@ for (const mode of ['iptables', 'nftables', 'ebpf']) {
 
 /** The number of connections so far, once the daemon has read the table of the kernel. */
 async function countedBy({ output }: LiveDaemon): Promise<number | undefined> {
-  for (let tries = 0; !output().includes('connections to Services are counted'); tries++) {
-    if (tries === 2400) throw new Error(`the daemon does not count: ${output()}`)
-    await delay(50)
-  }
+  await untilSeen('the first reading of the table', output, /connections to Services are counted/)
   return (await numbersOf('default/web:http'))?.connections
 }
 
