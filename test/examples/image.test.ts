@@ -142,7 +142,8 @@ function unpack(layout: string, to: string): object {
 }
 
 async function made(file: string, ...args: string[]): Promise<string> {
-  const { code, stdout, stderr } = await runCommand(file, args)
+  // A busy machine has taken more than two minutes to compress an image.
+  const { code, stdout, stderr } = await runCommand(file, args, { timeoutMs: 900_000 })
   if (code !== 0) throw new Error(stderr)
   return stdout.trim()
 }

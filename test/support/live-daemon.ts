@@ -1,10 +1,10 @@
 import type { Test } from 'tap'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { runCommand } from '../../lib/kernel/command.js'
 import { program } from './program.js'
+import { until } from './until.js'
 
 /** Runs the daemon in the namespace of this test, as an operator does, and commands beside it. */
 
@@ -52,11 +52,11 @@ export async function startProxy(t: Test, flags: readonly string[]): Promise<Liv
     await exited
   }
   t.teardown(() => end('SIGKILL'))
-  for (let tries = 0; tries < 2400; tries++) {
+  const isReady = async () => {
     if (child.exitCode !== null) throw new Error(`the daemon ended: ${output}`)
     const ready = await fetch('http://127.0.0.1:10256/readyz').catch(() => undefined)
-    if (ready?.ok === true) return { pid: child.pid ?? 0, output: () => output, end }
-    await delay(25)
+    return ready?.ok === true
   }
-  throw new Error(`the daemon did not get ready: ${output}`)
+  await until(() => `the daemon to be ready: ${output}`, isReady, 25)
+  return { pid: child.pid ?? 0, output: () => output, end }
 }

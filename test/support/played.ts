@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { readlinkSync, writeFileSync } from 'node:fs'
 import type { Readable, Writable } from 'node:stream'
+import { untilThere } from './until.js'
 
 /** Starts the playground as somebody does in a terminal. */
 
@@ -59,14 +60,11 @@ function followed(child: ChildProcessByStdio<Writable, Readable, Readable>): Pla
   }
   const output = () => chunks.join('')
   const ended = once(child, 'exit').then(([code]) => code as number | null)
-  const said = async (text: RegExp) => {
-    for (let tries = 0; tries < 1200; tries++) {
-      const match = text.exec(output())
-      if (match) return match
-      await new Promise((resolve) => setTimeout(resolve, 50))
-    }
-    throw new Error(`never said ${text.source}:\n${output()}`)
-  }
+  const said = (text: RegExp) =>
+    untilThere(
+      () => `${text.source} in what it said:\n${output()}`,
+      () => text.exec(output()),
+    )
   return {
     pid: child.pid ?? 0,
     output,

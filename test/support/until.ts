@@ -19,6 +19,16 @@ export async function until(
   }
 }
 
+/** Waits until there is an answer, and returns it. */
+export async function untilThere<T>(
+  what: string | (() => string),
+  ask: () => T | Promise<T>,
+): Promise<NonNullable<T>> {
+  let answer: T | undefined
+  await until(what, async () => Boolean((answer = await ask())), 20)
+  return answer as NonNullable<T>
+}
+
 /** Waits for something that costs little to ask. */
 export const untilTrue = (isSo: () => boolean | Promise<boolean>, everyMs = 5): Promise<void> =>
   until(() => String(isSo), isSo, everyMs)

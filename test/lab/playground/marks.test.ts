@@ -3,12 +3,12 @@ import { simulatedPlayground } from '../../../lib/lab/simulation/cluster.js'
 import type { LivePlayground } from '../../../lib/lab/playground/live-playground.js'
 import type { PageView } from '../../../lib/page/readers.js'
 import type { PodAction } from '../../../lib/page/page-command.js'
+import { untilTrue } from '../../support/until.js'
 
 const everything = { apiVersion: 'v1', kind: 'List', namespace: '', name: 'all' }
 
-async function until(playground: LivePlayground, isThere: (view: PageView) => boolean) {
-  while (!isThere(playground.view())) await new Promise((resolve) => setTimeout(resolve, 20))
-}
+const until = (playground: LivePlayground, isThere: (view: PageView) => boolean) =>
+  untilTrue(() => isThere(playground.view()), 20)
 
 /** A simulated cluster whose three pods are ready. */
 async function opened(t: Test): Promise<LivePlayground> {

@@ -5,6 +5,7 @@ import { connect, createServer, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
+import { untilThere } from '../../support/until.js'
 
 const host = '127.0.0.1'
 const clientsPerListener = 30
@@ -143,15 +144,7 @@ class Client {
   }
 }
 
-/** Asks until there is an answer, for at most ten seconds. */
-async function until<T>(ask: () => T | undefined | false): Promise<T> {
-  for (let tries = 0; tries < 500; tries++) {
-    const answer = ask()
-    if (answer) return answer
-    await sleep(20)
-  }
-  throw new Error(`waited 10 s in vain for ${ask.toString()}`)
-}
+const until = <T>(ask: () => T) => untilThere(() => String(ask), ask)
 
 /** Waits until a count has not changed for a second. */
 async function settled(count: () => number): Promise<void> {
