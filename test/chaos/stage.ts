@@ -35,8 +35,8 @@ export interface StageOptions {
   readonly before: readonly (readonly string[])[]
   /** Random numbers from 0 up to 1. */
   readonly random: () => number
-  /** The pause of each client after an answer. */
-  readonly pauseMs: number
+  /** The pause of each client after an answer, if not the usual one. */
+  readonly pauseMs: number | undefined
 }
 
 const pluginRules =
@@ -68,7 +68,7 @@ export class Stage {
   readonly random: () => number
   /** The time from the start of the process until its Services were served. */
   firstSyncMs = 0
-  readonly #pauseMs: number
+  readonly #pauseMs: number | undefined
   #traffic: Traffic
   #probePod: Place = 'pod-1'
   #probePort: number = probe.ports[0]
@@ -97,7 +97,7 @@ export class Stage {
       isBare: false,
       before: [],
       random: Math.random,
-      pauseMs: 40,
+      pauseMs: undefined,
     }
     const options: StageOptions = { ...defaults, ...given }
     const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-chaos-'))

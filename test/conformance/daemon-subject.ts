@@ -8,12 +8,12 @@ import type { Variant } from './variants.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { World } from '../../lib/lab/world/world.js'
 import type { CaseSettings } from './case.js'
+import { patience } from './flows.js'
 import { idOf } from './objects.js'
 import type { Manifest } from './objects.js'
 import type { Changes, Subject } from './subject.js'
 import { program } from '../support/program.js'
 
-const patience = Number(process.env.CONFORMANCE_PATIENCE ?? 1)
 const patienceMs = 60_000 * patience
 /** When no other sync follows in this time, the daemon has seen everything. */
 const quietMs = 200 * patience

@@ -23,6 +23,7 @@ import { DepartedFlows } from '../../lib/sync/departed-flows.js'
 import { FlowCleaner } from '../../lib/sync/flow-cleaner.js'
 import { Syncer } from '../../lib/sync/syncer.js'
 import type { CaseSettings } from './case.js'
+import { patience } from './flows.js'
 import type { Manifest } from './objects.js'
 import type { SubjectAnswer, SubjectOrder } from './process-subject.js'
 import { createReferenceProxy, flaws } from './reference-proxy.js'
@@ -53,7 +54,7 @@ const meter: Meter = {
  * How often a mode compares its rules with the kernel. Tests would wait long for the default. A
  * comparison starts programs, which is slow in a machine that is itself a process.
  */
-const checkRulesMs = Number(process.env.CONFORMANCE_PATIENCE ?? 1) > 1 ? 10_000 : 1000
+const checkRulesMs = patience > 1 ? 10_000 : 1000
 
 interface Given {
   readonly settings: CaseSettings

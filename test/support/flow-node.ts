@@ -195,10 +195,10 @@ export const numbersOf = async (name: string) => daemonNumbers(await page()).get
 
 /** Waits until what is read is there. */
 export async function until<T>(read: () => Promise<T>, isThere: (value: T) => boolean): Promise<T> {
-  let value = await read()
+  let value: T | undefined
   const told = () => `${String(isThere)}; last read: ${JSON.stringify(value)}`
-  await untilSo(told, async () => isThere(value) || isThere((value = await read())))
-  return value
+  await untilSo(told, async () => isThere((value = await read())))
+  return value as T
 }
 
 /** Waits until the daemon reports flows: the thread for them starts a moment after the rules. */

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { fillerAddress, probe, slicesOf } from '../cluster.js'
 import { nothingLost, type FaultGroup } from '../fault.js'
-import { type Stage } from '../stage.js'
+import type { Stage } from '../stage.js'
 import { until } from '../../support/until.js'
 
 const preload = new URL('../changed-node.js', import.meta.url).href

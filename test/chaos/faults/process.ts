@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { allLost, nothingLost, type FaultGroup } from '../fault.js'
-import { type Stage } from '../stage.js'
+import type { Stage } from '../stage.js'
 import { until } from '../../support/until.js'
 
 /** Open connections may be lost when the old process does not wait for them any longer. */
