@@ -16,6 +16,7 @@ import { get } from '../../lib/cli/seen-node.js'
 import { flowsQuery } from '../../lib/cli/flows.js'
 import { createProgram } from '../../lib/cli/program.js'
 import { programSkip } from '../support/netns.js'
+import { untilTrue } from '../support/until.js'
 import type { Finding, Log, ModeDefinition } from '../../lib/modes/mode.js'
 
 const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
@@ -406,4 +407,40 @@ t.test('warnings of Node.js appear as lines of the log', async (t) => {
     warning: 'LeakWarning',
     message: 'too many',
   })
+})
+
+t.test('a reader of the log that hangs stops the program for one line only', async (t) => {
+  const logging = new URL('../../lib/cli/logging.js', import.meta.url).href
+  const script = `
+    import { processLogger } from '${logging}'
+    const wait = Atomics.wait
+    let waits = 0
+    Atomics.wait = (...args) => (waits++, wait(...args))
+    const log = processLogger({ format: 'json', verbosity: 0 })
+    const text = 'x'.repeat(1_000)
+    let number = 0
+    const line = () => log.info({ number: number++, text }, 'a line')
+    while (number < 2_000) line()
+    console.log(waits)
+    process.stdin.on('data', line)`
+  const args = ['--input-type=module', '--eval', script]
+  const child = spawn(process.execPath, args, { stdio: 'pipe' })
+  const [waits] = (await once(child.stdout, 'data')) as [Buffer]
+  t.ok(Number(waits) > 0, 'the first line that does not fit waits')
+  t.ok(Number(waits) < 40, `the program waited ${waits.toString().trim()} times 1 ms`)
+  let stderr = ''
+  child.stderr.on('data', (data: Buffer) => (stderr += data.toString()))
+  await untilTrue(() => {
+    child.stdin.write('x')
+    return stderr.includes('"lines":')
+  })
+  child.stdin.end()
+  await once(child, 'close')
+  const lines = stderr
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as { level: string; number?: number; lines?: number })
+  const told = lines.findIndex((line) => line.lines !== undefined)
+  const [before, after] = lines.slice(told - 2, told).map(({ number }) => number ?? NaN)
+  t.match(lines[told], { level: 'warn', lines: (after ?? NaN) - (before ?? NaN) - 1 })
 })
