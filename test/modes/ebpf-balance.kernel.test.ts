@@ -6,6 +6,7 @@ import { cgroupSkip, serveTcp, serveUdp } from '../support/cgroup-client.js'
 import { createNode, detachAll, mountBpffs, withMap } from '../support/ebpf-node.js'
 import { startRawClient, type RawQuestion } from '../support/raw-client.js'
 import { service, states, type States } from '../support/states.js'
+import { untilTrue } from '../support/until.js'
 
 const skip = cgroupSkip
 const settings = { endpointRules: { allowsLoopback: true } }
@@ -62,14 +63,12 @@ async function serveAt(t: Test, addresses: readonly string[]) {
   return { port, counts }
 }
 
-const pause = () => new Promise((resolve) => setTimeout(resolve, 5))
-
 const sumOf = (counts: Readonly<Record<string, number>>) =>
   Object.values(counts).reduce((sum, count) => sum + count, 0)
 
 /** Waits until the servers have so many connections together, and returns the counts of each. */
 async function servedWhen(counts: () => Readonly<Record<string, number>>, total: number) {
-  while (sumOf(counts()) !== total) await pause()
+  await untilTrue(() => sumOf(counts()) === total)
   return counts()
 }
 
@@ -151,7 +150,7 @@ t.test('least connections: every way to connect is counted', { skip }, async (t)
   // The client keeps sockets that failed too, so it closes all three.
   await close(3)
   await servedWhen(counts, 0)
-  while (sumOf(open()) > 0) await pause()
+  await untilTrue(() => sumOf(open()) === 0)
   t.equal(sumOf(open()), 0)
 })
 
@@ -183,7 +182,7 @@ t.test('least connections: sockets of UDP count until they are closed', { skip }
     await close(4)
   }
   await client.close()
-  while (sumOf(open()) > 0) await pause()
+  await untilTrue(() => sumOf(open()) === 0)
   t.same(open(), { [hosts[0]]: 0, [hosts[1]]: 0 })
 })
 

@@ -9,6 +9,7 @@ import { cgroupSkip, serveExchange, serveUdp, type Exchange } from '../support/c
 import { createNode, detachAll, mountBpffs, type Started } from '../support/ebpf-node.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { service, states } from '../support/states.js'
+import { untilTrue } from '../support/until.js'
 
 const skip = cgroupSkip || (enterPrivateNetns() ?? false)
 if (skip === false) execFileSync('ip', ['link', 'set', 'lo', 'up'])
@@ -24,8 +25,6 @@ const valueOf = async ({ page }: Pick<Started, 'page'>, name: string) => {
 }
 
 const openOf = (started: Started) => valueOf(started, 'service_active_connections')
-
-const pause = () => new Promise((resolve) => setTimeout(resolve, 5))
 
 t.test('connections and bytes are counted exactly, however they end', { skip }, async (t) => {
   const { client, start } = await createNode(t, 'counts')
@@ -52,7 +51,7 @@ t.test('connections and bytes are counted exactly, however they end', { skip }, 
       }
       t.same(await client.ask(exchange), { name: String(connections) })
       // The last acknowledgement of a connection may come after its client has ended.
-      while ((await openOf(started)) > 0) await pause()
+      await untilTrue(async () => (await openOf(started)) === 0)
       const bytes = { bytesIn: connections * request, bytesOut: connections * answer }
       const expected = { open: 0, connections, errors: 0, ...bytes }
       t.same(await numbersOf(started, `default/${name}:http/TCP`), expected, name)
@@ -168,7 +167,7 @@ t.test('open connections are known after restarts and after a detach', { skip },
   const before = await start(config)
   await before.apply(cluster)
   const first = connect()
-  while ((await openOf(before)) !== 1) await pause()
+  await untilTrue(async () => (await openOf(before)) === 1)
   await before.mode.close()
   const after = await start(config)
   t.teardown(() => after.mode.close())
@@ -177,9 +176,9 @@ t.test('open connections are known after restarts and after a detach', { skip },
   t.match(await numbers(), { open: 1, connections: 1 }, 'known to the next process')
   held.release()
   await first
-  while ((await openOf(after)) !== 0) await pause()
+  await untilTrue(async () => (await openOf(after)) === 0)
   const second = connect()
-  while ((await openOf(after)) !== 1) await pause()
+  await untilTrue(async () => (await openOf(after)) === 1)
   detachAll(cgroup)
   held.release()
   await second
@@ -187,10 +186,10 @@ t.test('open connections are known after restarts and after a detach', { skip },
   await after.apply(cluster)
   t.match(await numbers(), { open: 0, connections: 2 }, 'nothing seems open for good')
   const third = connect()
-  while ((await openOf(after)) !== 1) await pause()
+  await untilTrue(async () => (await openOf(after)) === 1)
   held.release()
   await third
-  while ((await openOf(after)) !== 0) await pause()
+  await untilTrue(async () => (await openOf(after)) === 0)
   t.match(await numbers(), { connections: 3 }, 'and counting goes on')
 })
 

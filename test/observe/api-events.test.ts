@@ -6,6 +6,7 @@ import { textAt, type JsonObject } from '../../lib/lab/apiserver/json.js'
 import { ApiEvents, type ProxyEvent } from '../../lib/observe/events.js'
 import { ApiClient } from '../../lib/sources/api-client.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
+import { untilTrue } from '../support/until.js'
 
 const starting: ProxyEvent = {
   type: 'Normal',
@@ -50,7 +51,7 @@ void t.test('EV01 EV06: events reach the API in the group events.k8s.io', async 
     regarding: { kind: 'Service', namespace: 'kube-system', name: 'dns' },
   })
   const list = () => api.list({ apiVersion: 'v1', kind: 'Event' })
-  while (list().length < 2) await delay(5)
+  await untilTrue(() => list().length >= 2)
   const [node, service] = list()
   t.match(node, {
     metadata: { namespace: 'default', name: /^node-1\.[0-9a-f]{16}$/ },
@@ -104,7 +105,7 @@ function fakeApi(t: Test, rate: { readonly burst: number; readonly perMinute: nu
       regarding: { kind: 'Service', namespace: 'shop', name },
     })
   const count = async (wanted: number) => {
-    while (sent.length < wanted) await delay(1)
+    await untilTrue(() => sent.length >= wanted)
   }
   return { api, sent, lines, counted, start, add, count }
 }
@@ -134,7 +135,7 @@ void t.test('events wait for a server that is away, and for two minutes at most'
   t.same(lines, [])
   api.post = away
   add('AddressInUse', 'c')
-  while (counted.length === 0) await delay(1)
+  await untilTrue(() => counted.length !== 0)
   t.equal(sent.length, 5 + 12)
   t.match(lines, [/Event not sent/])
   const [first, last] = [sent[5]?.minute ?? 0, sent.at(-1)?.minute ?? 0]

@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { configWith } from '../../lib/config/load.js'
 import { RunningConfig } from '../../lib/config/running.js'
@@ -8,6 +7,7 @@ import { Metrics } from '../../lib/observe/metrics.js'
 import { Observation } from '../../lib/observe/observation.js'
 import { endpointCheckOf } from '../../lib/state/endpoint-check.js'
 import type { PortHealth } from '../../lib/sources/health/health-checks.js'
+import { untilTrue } from '../support/until.js'
 
 t.test('a failing endpoint becomes an Event that is sent', async (t) => {
   const sent: string[] = []
@@ -36,7 +36,7 @@ t.test('a failing endpoint becomes an Event that is sent', async (t) => {
   }
   observation.endpoints.followed('IPv4 shop/web:http/TCP', health)
   observation.endpoints.turned(health, [{ endpoint: 'a', reason: 'refused' }])
-  while (sent.length < 2) await delay(5)
+  await untilTrue(() => sent.length >= 2)
   t.match(sent[0], /"reason":"Starting"/)
   t.match(sent[1], /: a \(refused\) fails; 1 of 2 endpoints works"/)
   stop.abort()

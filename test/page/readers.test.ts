@@ -6,6 +6,7 @@ import { PageServer } from '../../lib/page/server.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
 import { Readers, type PageView, type ReaderConnection } from '../../lib/page/readers.js'
 import type { Frame, ServiceLine } from '../../lib/page/view.js'
+import { untilTrue } from '../support/until.js'
 
 /** A reader that takes frames only when it is told to. */
 class Reading extends EventEmitter implements ReaderConnection {
@@ -168,7 +169,7 @@ t.test('no view is made while there is something more important to do', async (t
   await delay(20)
   t.equal(views, 0)
   end()
-  while (views === 0) await delay(1)
+  await untilTrue(() => views !== 0)
   t.equal(views, 1)
   reading.destroy()
 })

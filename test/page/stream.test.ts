@@ -11,6 +11,7 @@ import { Stream } from '../../lib/page/dashboard/stream.js'
 import { testConfig } from '../support/states.js'
 import type { FlowChoice, Frame } from '../../lib/page/view.js'
 import type { FlowLine } from '../../lib/observe/flows/line.js'
+import { untilTrue } from '../support/until.js'
 
 /** The stream of connections on the page of a live proxy. */
 
@@ -113,7 +114,7 @@ t.test('readers are sent the lines that are new to them, and slow ones skip line
   const add = async (count: number) => {
     const before = quick.frames.length
     log.add(lines(count), 0)
-    while (quick.frames.length === before) await delay(5)
+    await untilTrue(() => quick.frames.length !== before)
   }
   await add(3)
   t.equal(quick.frames.at(-1)?.flows?.set.length, 3)

@@ -7,6 +7,7 @@ import { apiServerSource } from '../../lib/sources/api-server.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
 import type { ObjectKind, ObjectSink } from '../../lib/sources/source.js'
 import { identityOf } from '../../lib/state/parse-object.js'
+import { untilTrue } from '../support/until.js'
 
 /** A sink that keeps the name and version of each Service. */
 class Mirror implements ObjectSink {
@@ -130,7 +131,7 @@ async function converges(given: readonly (Step | undefined)[]): Promise<readonly
   }
   api.faults.clear()
   const wanted = () => JSON.stringify([...contentOf(api)].sort())
-  while (JSON.stringify([...mirror.services].sort()) !== wanted()) await delay(5)
+  await untilTrue(() => JSON.stringify([...mirror.services].sort()) === wanted())
   following.abort()
   await source
   controller.abort()

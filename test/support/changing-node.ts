@@ -8,6 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { program } from './program.js'
 import { untilSeen } from './until.js'
+import { untilTrue } from './until.js'
 
 /**
  * The proxy on a node that is the network namespace of this test. This process serves the endpoints
@@ -89,7 +90,7 @@ function probing() {
     /** Waits until the connection of this moment has ended. */
     settled: async () => {
       const then = count
-      while (count < then + 1) await delay(10)
+      await untilTrue(() => count >= then + 1)
     },
     end: async () => {
       stop.abort()

@@ -3,6 +3,7 @@ import { setImmediate as turn, setTimeout as delay } from 'node:timers/promises'
 import { FlowCleaner, type FlowTable } from '../../lib/sync/flow-cleaner.js'
 import type { Log, Meter } from '../../lib/modes/mode.js'
 import { service, states } from '../support/states.js'
+import { untilTrue } from '../support/until.js'
 
 const log: Log = {
   debug: () => undefined,
@@ -84,7 +85,7 @@ t.test('a deletion that failed is tried again, with the state that is in force t
   const cluster = states()
   cleaner.applied(cluster.put(udp('a')).take())
   for (let wanted = 1; wanted <= 3; wanted++) {
-    while (cleanings.length < wanted) await delay(5)
+    await untilTrue(() => cleanings.length >= wanted)
     await pass()
   }
   await cleaner.idle()

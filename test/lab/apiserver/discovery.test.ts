@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import {
   isList,
@@ -16,6 +15,7 @@ import { namespaceLayout } from '../../../lib/lab/playground/cluster-layout.js'
 import { nodesOf } from '../../../lib/lab/playground/cluster-objects.js'
 import { openapiOf, openapiV2AsProtobuf } from '../../../lib/lab/apiserver/openapi.js'
 import { startServer } from './support/kubectl.js'
+import { untilTrue } from '../../support/until.js'
 
 const accept = 'application/com.github.proto-openapi.spec.v2@v1.0+protobuf'
 
@@ -156,7 +156,7 @@ void t.test('kubectl explain knows every field that the server writes', async (t
   const body = JSON.stringify({ ...event, ...told, reportingController: 'test' })
   await fetch(path, { method: 'POST', body, headers: { 'content-type': 'application/json' } })
   const endpoints = () => api.list({ apiVersion: 'v1', kind: 'Endpoints' })[0]
-  while (listAt(listAt(endpoints(), 'subsets')[0], 'addresses').length === 0) await delay(5)
+  await untilTrue(() => listAt(listAt(endpoints(), 'subsets')[0], 'addresses').length !== 0)
   const schemas = allSchemas()
   const core = ['Service', 'Endpoints', 'Pod', 'Node', 'Namespace', 'Event']
   for (const kind of core) check({ apiVersion: 'v1', kind })

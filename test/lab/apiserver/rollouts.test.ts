@@ -1,8 +1,8 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { listAt, textAt } from '../../../lib/lab/apiserver/json.js'
 import { conditionOf, isReady, type KubeObject } from '../../../lib/lab/apiserver/object.js'
 import { noKubectl, startServer, type TestServer } from './support/kubectl.js'
+import { untilTrue } from '../../support/until.js'
 
 const hello = { apiVersion: 'apps/v1', kind: 'Deployment', name: 'hello' }
 const pods = { apiVersion: 'v1', kind: 'Pod' }
@@ -35,7 +35,7 @@ async function untilPods(
   { api }: TestServer,
   isWanted: (all: readonly KubeObject[]) => boolean,
 ): Promise<readonly KubeObject[]> {
-  while (!isWanted(api.list(pods))) await delay(5)
+  await untilTrue(() => isWanted(api.list(pods)))
   return api.list(pods)
 }
 
@@ -55,7 +55,7 @@ void t.test('pods take all the room there is, and the others wait', { skip: noKu
     )
     const why = /NoRoom .*large has room for 6 pods, small has room for 3 pods, and all is taken/
     const described = async () => server.ok(`describe pod ${waits?.metadata.name ?? ''}`)
-    while (!why.test(await described())) await delay(5)
+    await untilTrue(async () => why.test(await described()))
     t.equal((await server.ok('get events')).match(/NoRoom/g)?.length, 1, 'it is said once')
 
     // A pod that goes makes room for one that waits, also if it belongs to another owner.
@@ -81,7 +81,7 @@ void t.test('a rollout goes on where no room is left', { skip: noKubectl }, (t) 
       let isMissed = false
       const isAvailable = (deployment?: KubeObject) =>
         deployment && textAt(conditionOf(deployment, 'Available'), 'status') === 'True'
-      while (!isAvailable(server.api.get(hello))) await delay(5)
+      await untilTrue(() => isAvailable(server.api.get(hello)) === true)
       const { store } = server.api.registry
       const stops = [
         store.subscribe('pods', () => {

@@ -1,5 +1,4 @@
 import t from 'tap'
-import { setTimeout as delay } from 'node:timers/promises'
 import {
   changeSeen,
   syncMeasured,
@@ -7,6 +6,7 @@ import {
   type DaemonLine,
 } from '../../../lib/lab/playground/timeline.js'
 import { createApiServer } from '../../../lib/lab/apiserver/server.js'
+import { untilTrue } from '../../support/until.js'
 
 /**
  * A pod becomes ready at 1000 and is listed at 1001. `act` says what the daemon logs, and when. At the end a
@@ -49,7 +49,7 @@ async function follow(
   now = 2020
   land()
   const steps = () => new Map(timeline.view?.steps.map(({ name, atMs }) => [name, atMs]))
-  while (!steps().has('first connection') && timeline.view?.note === '') await delay(10)
+  await untilTrue(() => steps().has('first connection') || timeline.view?.note !== '')
   stop()
   return steps()
 }
