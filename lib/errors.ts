@@ -48,7 +48,8 @@ export function ifThere<T>(work: () => T): T | undefined {
   }
 }
 
-/** The text of anything that was thrown. */
+/** The text of anything that was thrown. Node's advice to start Node otherwise helps no user. */
 export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
+  const text = error instanceof Error ? error.message : String(error)
+  return text.replace(/; if the root CA is installed locally, try running Node\.js with [-\w]+/, '')
 }
