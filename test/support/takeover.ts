@@ -48,6 +48,8 @@ const node = {
 /** The time for an answer that must come, also in User Mode Linux on a busy machine. */
 const patientMs = 30_000
 
+const udpPauseSeconds = 600
+
 interface Kept {
   readonly place: 'client-pod' | 'outside' | 'node'
   readonly id: string
@@ -63,6 +65,9 @@ async function open(world: World): Promise<readonly Kept[]> {
     ['outside', 'TCP', node, nodePort],
     ['client-pod', 'UDP', clusterIp, udpPort],
   ] as const
+  // The kernel forgets a UDP conversation that pauses for 30 s, as it may on a busy machine.
+  const timeout = '/proc/sys/net/netfilter/nf_conntrack_udp_timeout'
+  await world.exec('node', ['sh', '-c', `echo ${udpPauseSeconds} >${timeout}`])
   const kept: Kept[] = []
   for (const [place, protocol, host, port] of wanted) {
     const id = `${place} ${protocol}`
