@@ -27,7 +27,7 @@ export const rooms = {
   },
   modes: {
     what: 'one folder a mode, `registry.ts`, `choose.ts` (probe and fall back)',
-    imports: ['state', 'kernel', 'config/config.ts'],
+    imports: ['state', 'kernel', 'config/config.ts', 'config/feature-gates.ts'],
   },
   sync: {
     what: 'when to sync, in which order, what to clean in conntrack',

@@ -45,7 +45,7 @@ export const modeKeys = {
   ),
   'iptables.localhostNodePorts': iptables.bool(
     true,
-    'Let node ports answer on 127.0.0.1 too (sets route_localnet)',
+    'iptables mode: let node ports answer on 127.0.0.1 too (sets route_localnet)',
     { flags: ['iptables-localhost-nodeports'], live: true },
   ),
   'iptables.syncPeriod': iptables.duration(

@@ -1,4 +1,4 @@
-import type { FeatureGates } from './config.js'
+import type { FeatureGates } from './feature-gates.js'
 import { keysOf } from './key.js'
 import { gatesKind } from './kinds.js'
 

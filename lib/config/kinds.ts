@@ -1,5 +1,6 @@
 import { formatDuration, parseDuration } from './duration.js'
-import type { FeatureGates, SyncPace, VModule } from './config.js'
+import type { SyncPace, VModule } from './config.js'
+import type { FeatureGates } from './feature-gates.js'
 
 /** How values of one kind are read from YAML and from flags, and written back. */
 export interface Kind<V> {

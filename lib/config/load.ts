@@ -1,4 +1,5 @@
-import { type Config, unknownGates } from './config.js'
+import type { Config } from './config.js'
+import { gateWarnings } from './feature-gates.js'
 import { appendPort } from '../state/ip.js'
 import { keyAt, keyEntries } from './keys.js'
 import { parseConfigFile } from './file.js'
@@ -46,7 +47,7 @@ export function loadConfig(
     origins: new Map([...settings].map(([path, { origin }]) => [path, origin])),
     warnings: [
       ...warnings,
-      ...unknownGates(config.featureGates).map((gate) => `${place('featureGates')}: ${gate}`),
+      ...gateWarnings(config.featureGates).map((gate) => `${place('featureGates')}: ${gate}`),
       ...settingsWithoutEffect(settings, place),
     ],
   }

@@ -14,10 +14,20 @@ export function startWarnings(
   families: readonly IpFamily[],
 ): readonly string[] {
   return [
+    ...unsetModeWarnings(config, mode),
     ...localTrafficWarnings(config, families),
     ...nodePortWarnings(nodePortAddresses(config, mode), families),
     ...guessWarnings(config, mode),
     ...bindWarnings(config, families),
+  ]
+}
+
+/** kube-proxy 1.37 warns of this, too, and plans another default (KEP-5343). */
+export function unsetModeWarnings(config: Pick<Config, 'mode'>, mode: string): string[] {
+  if (config.mode !== '' || mode !== 'iptables') return []
+  return [
+    'no mode is set, which means iptables; Kubernetes 1.40 plans nftables as the default, ' +
+      'so set --proxy-mode, or mode in the file of --config, to decide it yourself',
   ]
 }
 

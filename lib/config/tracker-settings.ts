@@ -1,4 +1,5 @@
-import { isProxyMode, type Config, type ProxyMode, type ModeName, isEnabled } from './config.js'
+import { isProxyMode, type Config, type ProxyMode, type ModeName } from './config.js'
+import { isEnabled } from './feature-gates.js'
 import { removalAnnotation } from '../state/connection-annotations.js'
 import type { DetectLocal } from '../state/node-view.js'
 import type { IpFamily } from '../state/ip.js'

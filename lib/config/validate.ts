@@ -2,6 +2,7 @@ import { isLoopback, parseCidr, parseIp, parseHostPort, parsePortRange } from '.
 import { nodePortWords } from '../state/node-view.js'
 import { isProxyMode, type Config, type ProxyMode } from './config.js'
 import { formatDuration } from './duration.js'
+import { isEnabled } from './feature-gates.js'
 import { quote } from './settings.js'
 
 interface Checked {
@@ -9,8 +10,8 @@ interface Checked {
   readonly warnings: readonly string[]
 }
 
-/** The minor version before the release that this program equals. VA08 allows only this one. */
-const previousMinor = '1.35'
+/** The minor versions that kube-proxy 1.35 to 1.37 take: each takes the one before (VA08). */
+const earlierMinors: readonly string[] = ['', '1.34', '1.35', '1.36']
 
 /**
  * Checks the rules of section 13 (VA01-VA10). `place` tells where a value is set. As upstream, some
@@ -123,10 +124,10 @@ function checkNumbers(config: Config, check: Check): void {
   const oomOk = oomScoreAdj >= -1000 && oomScoreAdj <= 1000
   check(oomOk, 'oomScoreAdj', oomScoreAdj, 'is not within -1000..1000')
   check(
-    hidden === '' || hidden === previousMinor,
+    earlierMinors.includes(hidden),
     'showHiddenMetricsForVersion',
     hidden,
-    `is not the previous minor version, ${previousMinor}`,
+    'is not an earlier minor version, 1.34 to 1.36',
   )
   const { verbosity } = config.logging
   check(verbosity >= 0, 'logging.verbosity', verbosity, 'must not be negative')
@@ -159,6 +160,8 @@ function checkModes(config: Config, check: Check): void {
     check(isBit(own), 'nftables.masqueradeBit', own, 'is not within 0..31')
   }
   if (config.mode === 'ipvs') {
+    const isOn = isEnabled(config.featureGates, 'KubeProxyIPVS')
+    check(isOn, 'mode', config.mode, 'is switched off by the feature gate KubeProxyIPVS')
     for (const path of ['tcpTimeout', 'tcpFinTimeout', 'udpTimeout', 'gracefulPeriod'] as const) {
       check(ipvs[path] >= 0, `ipvs.${path}`, formatDuration(ipvs[path]), 'must not be negative')
     }

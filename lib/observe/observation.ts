@@ -7,7 +7,8 @@ import type { ServiceWarning } from '../state/service-warnings.js'
 import type { StateUpdate } from '../state/tracker.js'
 import type { IpFamily } from '../state/ip.js'
 import type { ServiceFailure } from '../modes/mode.js'
-import { featureGates, isEnabled } from '../config/config.js'
+import { featureGates, isEnabled } from '../config/feature-gates.js'
+import { unsetModeWarnings } from '../config/start-check.js'
 import { EndpointHealth } from './endpoint-health.js'
 import { ClientConnections } from './client-connections.js'
 import { Health } from './healthz.js'
@@ -155,7 +156,7 @@ export class Observation {
 
   /** Opens all ports until the signal. Rejects only with bindAddressHardFail. */
   async run(signal: AbortSignal): Promise<void> {
-    const { events, nodeName, mode } = this.#options
+    const { events, nodeName, mode, running } = this.#options
     const regarding = { kind: 'Node', namespace: '', name: nodeName } as const
     const action = 'StartKubeProxy'
     const note = `kube-proxy starts in ${mode} mode`
@@ -163,6 +164,9 @@ export class Observation {
     if (mode === 'ipvs') {
       const note = 'Kubernetes deprecates ipvs mode (KEP-5495); nftables mode takes its place'
       events.record({ type: 'Warning', reason: 'IPVSDeprecation', action, note, regarding })
+    }
+    for (const note of unsetModeWarnings(running.config, mode)) {
+      events.record({ type: 'Warning', reason: 'ModeNotSet', action, note, regarding })
     }
     await Promise.all([
       runServers(
@@ -223,8 +227,8 @@ function describeBuild({ metrics, version, running }: ObservationOptions): void 
     },
     1,
   )
-  for (const name of Object.keys(featureGates)) {
+  for (const [name, { stage }] of Object.entries(featureGates)) {
     const value = isEnabled(running.config.featureGates, name) ? 1 : 0
-    metrics.gauge('kubernetes_feature_enabled', { name, stage: '' }, value)
+    metrics.gauge('kubernetes_feature_enabled', { name, stage }, value)
   }
 }

@@ -147,6 +147,8 @@ export interface NodePortAddresses {
   readonly cidrs: readonly Cidr[]
   /** Local addresses that match now, sorted. Loopback is among them only if it matches. */
   readonly addresses: readonly string[]
+  /** A range of loopback addresses is asked for by itself: `all` and 0.0.0.0/0 do not ask for it. */
+  readonly asksForLoopback: boolean
 }
 
 /** How packets from pods of this node are recognized (R07); `none`: they are not (R08). */

@@ -86,7 +86,7 @@ export function bitsOf(family: IpFamily): 32 | 128 {
   return family === 'IPv4' ? 32 : 128
 }
 
-export function isLoopback(ip: Ip): boolean {
+export function isLoopback(ip: Pick<Ip, 'family' | 'value'>): boolean {
   return ip.family === 'IPv4' ? ip.value >> 24n === 127n : ip.value === 1n
 }
 

@@ -85,10 +85,14 @@ function nodePortAddresses(
     .filter((cidr) => cidr.family === family)
   // A word is about both families, so a family without its address has no node ports.
   const isLeftOut = cidrs.length === 0 && !asked.some((text) => nodePortWords.includes(text))
-  if (isLeftOut || cidrs.some(({ prefix }) => prefix === 0)) {
-    return { matchesAll: true, cidrs: [], addresses: texts(local) }
+  const matchesAll = isLeftOut || cidrs.some(({ prefix }) => prefix === 0)
+  const matching = local.filter((ip) => matchesAll || cidrs.some((cidr) => cidrContains(cidr, ip)))
+  return {
+    matchesAll,
+    cidrs: matchesAll ? [] : cidrs,
+    addresses: texts(matching),
+    asksForLoopback: cidrs.some(({ network }) => isLoopback({ family, value: network })),
   }
-  return chosen(cidrs, local)
 }
 
 function rangesOf(
@@ -106,11 +110,6 @@ function rangesOf(
     default:
       return [parseCidr(text)]
   }
-}
-
-function chosen(cidrs: readonly Cidr[], local: readonly Ip[]): NodePortAddresses {
-  const matching = local.filter((ip) => cidrs.some((cidr) => cidrContains(cidr, ip)))
-  return { matchesAll: false, cidrs, addresses: texts(matching) }
 }
 
 /** R07, R08: without a CIDR of this family no packet counts as pod traffic. */

@@ -27,7 +27,8 @@ import { nftablesSettings } from '../../lib/modes/nftables/settings.js'
 import { userspaceSettings } from '../../lib/modes/userspace/settings.js'
 import { configObject, configYaml } from '../../lib/config/write.js'
 import { startWarnings } from '../../lib/config/start-check.js'
-import { type ModeName, isEnabled } from '../../lib/config/config.js'
+import type { ModeName } from '../../lib/config/config.js'
+import { gateWarnings, isEnabled } from '../../lib/config/feature-gates.js'
 import { type IpFamily, parseHostPort, parsePortRange } from '../../lib/state/ip.js'
 import { ConfigError } from '../../lib/errors.js'
 
@@ -417,7 +418,13 @@ t.test('section 13: each rule of validation refuses wrong values', (t) => {
       ['clusterCIDR: 10.0.0.0/8,11.0.0.0/8\n', /two of different families/],
       ['clusterCIDR: "10.0.0.0/8,fd00::/8,fd01::/16"\n', /two of different families/],
     ],
-    VA08: [['showHiddenMetricsForVersion: "1.20"\n', /is not the previous minor version, 1\.35/]],
+    VA08: [['showHiddenMetricsForVersion: "1.20"\n', /is not an earlier minor version, 1\.34/]],
+    KEP5495: [
+      [
+        'mode: ipvs\nfeatureGates: { KubeProxyIPVS: false }\n',
+        /mode: "ipvs" is switched off by .* KubeProxyIPVS/,
+      ],
+    ],
     VA09: [['logging: {format: xml}\n', /logging\.format: "xml" is not one of/]],
     'flows.otlp': [
       ['flows: {enabled: true, otlp: {endpoint: "collector:4318"}}\n', /is not a URL such as/],
@@ -692,19 +699,37 @@ t.test('section 19: gates have the defaults of Kubernetes', async (t) => {
   t.equal(isEnabled({}, 'AllowServiceExternalIPs'), true)
   t.equal(isEnabled({ AllowServiceExternalIPs: false }, 'AllowServiceExternalIPs'), false)
   t.same(
-    ['ComponentFlagz', 'ComponentStatusz', 'AllAlpha', 'Unknown'].map((gate) =>
+    ['ComponentFlagz', 'ComponentStatusz', 'KubeProxyIPVS', 'AllAlpha', 'Unknown'].map((gate) =>
       isEnabled({}, gate),
     ),
-    [false, false, false, false],
+    [true, true, true, false, false],
   )
+})
+
+t.test('a gate for all of a stage sets those that nobody names', async (t) => {
+  t.equal(isEnabled({ AllBeta: false }, 'ComponentFlagz'), false)
+  t.equal(isEnabled({ AllBeta: false, ComponentFlagz: true }, 'ComponentFlagz'), true)
+  t.equal(isEnabled({ AllAlpha: false, AllBeta: false }, 'KubeProxyIPVS'), true)
+  t.equal(isEnabled({ AllAlpha: true }, 'LoggingAlphaOptions'), false, 'not here')
+})
+
+t.test('a gate without effect gets a warning', async (t) => {
+  t.same(gateWarnings({ AllBeta: true, ComponentFlagz: false, NativeHistograms: false }), [])
+  t.match(gateWarnings({ NativeHistograms: true, toString: true }), [
+    /NativeHistograms is always off here; true has no effect/,
+    /toString is unknown and has no effect/,
+  ])
 })
 
 t.test('L11, L12, R08: warnings at the start depend on mode and IP families', async (t) => {
   const both = ['IPv4', 'IPv6'] as const
-  const quiet = { clusterCIDR: '10.0.0.0/8,fd00::/8', nodePortAddresses: ['primary'] }
+  const pods = '10.0.0.0/8,fd00::/8'
+  const quiet = { mode: 'iptables', clusterCIDR: pods, nodePortAddresses: ['primary'] }
   const warnings = (values: object, families: readonly IpFamily[], mode: ModeName = 'iptables') =>
     startWarnings(configWith({ ...quiet, ...values }), mode, families).join('\n')
   t.equal(warnings({}, both), '')
+  t.match(warnings({ mode: '' }, both), /^no mode is set.*1\.40.*set --proxy-mode/)
+  t.equal(warnings({ mode: '' }, both, 'winuserspace'), '')
   t.match(warnings({ clusterCIDR: '' }, both), /^clusterCIDR is not set/, 'R08')
   t.equal(warnings({ clusterCIDR: '', detectLocalMode: 'NodeCIDR' }, both), '')
   t.match(warnings({ clusterCIDR: '', detectLocalMode: 'ClusterCIDR' }, both), /not set/)

@@ -84,7 +84,7 @@ function parseSettings(where: string, raw: unknown): CaseSettings {
   const source = known(raw ?? {}, where, keys)
   return {
     masqueradeAll: source.masqueradeAll === true,
-    nodePortAddresses: list(source.nodePortAddresses ?? [], where).map(String),
+    nodePortAddresses: list(source.nodePortAddresses ?? ['all', 'localhost'], where).map(String),
     localhostNodePorts: source.localhostNodePorts !== false,
     allowsExternalIps: source.externalIPs !== false,
     detectLocal: detectLocal(where, source.detectLocal ?? 'node-cidr'),

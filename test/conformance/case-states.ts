@@ -49,6 +49,7 @@ export function caseConfig(settings: CaseSettings, keepsSource: boolean): Config
     'iptables.masqueradeAll': settings.masqueradeAll,
     'nftables.masqueradeAll': settings.masqueradeAll,
     'iptables.localhostNodePorts': settings.localhostNodePorts,
+    featureGates: { KubeProxyNFTablesLocalhostNodePorts: settings.localhostNodePorts },
   })
 }
 

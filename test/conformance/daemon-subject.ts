@@ -188,10 +188,10 @@ function flagsOf(
     ...(portals ? [`--userspace-portals=${portals}`] : []),
     ...(sourceAddress ? [`--userspace-source-address=${sourceAddress}`] : []),
     `--feature-gates=AllowServiceExternalIPs=${settings.allowsExternalIps}`,
+    `--feature-gates=KubeProxyNFTablesLocalhostNodePorts=${settings.localhostNodePorts}`,
     `--masquerade-all=${settings.masqueradeAll}`,
     `--iptables-localhost-nodeports=${settings.localhostNodePorts}`,
-    // This list means every address in every mode. An empty list does not.
-    `--nodeport-addresses=${settings.nodePortAddresses.join() || '0.0.0.0/0,::/0'}`,
+    `--nodeport-addresses=${settings.nodePortAddresses.join()}`,
     `--detect-local-mode=${detectLocal.mode}`,
     ...(detectLocal.mode === 'ClusterCIDR' ? [`--cluster-cidr=${detectLocal.cidrs.join()}`] : []),
     ...(detectLocal.mode === 'BridgeInterface'

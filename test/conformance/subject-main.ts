@@ -190,6 +190,7 @@ async function createMode(
     'iptables.masqueradeAll': settings.masqueradeAll,
     'nftables.masqueradeAll': settings.masqueradeAll,
     'iptables.localhostNodePorts': settings.localhostNodePorts,
+    featureGates: { KubeProxyNFTablesLocalhostNodePorts: settings.localhostNodePorts },
     'iptables.syncPeriod': checkRulesMs,
     'nftables.syncPeriod': checkRulesMs,
     'ipvs.syncPeriod': checkRulesMs,

@@ -4,6 +4,7 @@ import t from 'tap'
 import { Admission } from '../../lib/modes/nftables/admission.js'
 import { LocalhostPorts } from '../../lib/modes/nftables/localhost-ports.js'
 import { nftablesPlanner } from '../../lib/modes/nftables/plan.js'
+import { openSilentPort } from '../support/silent-server.js'
 import { service, states, testSettings } from '../support/states.js'
 
 const silent = () => undefined
@@ -144,22 +145,45 @@ void t.test('session affinity keeps clients of localhost with one endpoint', asy
   t.equal(await first(), 'a', 'the next one is stayed with')
 })
 
-void t.test('L06: without loopback in nodePortAddresses nothing listens', async (t) => {
-  const ports = new LocalhostPorts({
-    log,
-    meter,
-    random: () => 0,
-    now: () => 0,
-    admission: admission(),
-  })
+void t.test('an endpoint that does not answer is left for the next one', async (t) => {
+  const port = await openSilentPort(t)
+  const { server } = await namedServer('a', { host: '127.0.0.2', port })
   const free = await namedServer('free')
+  const nodePort = free.port
   await new Promise((resolve) => free.server.close(resolve))
-  const cluster = states('IPv4', { nodePortAddresses: ['primary'] })
-  cluster.put(service({ nodePort: free.port }))
+  const random = () => 0
+  const ports = new LocalhostPorts({ log, meter, random, now: () => 0, admission: admission() })
+  t.teardown(() => {
+    server.close()
+    ports.close()
+  })
+  const endpoints = ['127.0.0.1', '127.0.0.2'].map((ip) => ({ ip, port }))
+  const cluster = states('IPv4', { nodePortAddresses: ['localhost'] })
+  cluster.put(service({ nodePort, endpoints }))
   await ports.update(nftablesPlanner(testSettings)(cluster.take()))
-  t.equal(await ask('127.0.0.1', free.port, ''), 'ECONNREFUSED')
-  ports.close()
+  t.equal(await ask('127.0.0.1', nodePort, 'x'), 'a x')
 })
+
+for (const nodePortAddresses of [['primary'], ['all'], ['0.0.0.0/0'], []])
+  void t.test(
+    `L06: nothing listens where node ports are asked for at [${nodePortAddresses.join()}]`,
+    async (t) => {
+      const ports = new LocalhostPorts({
+        log,
+        meter,
+        random: () => 0,
+        now: () => 0,
+        admission: admission(),
+      })
+      const free = await namedServer('free')
+      await new Promise((resolve) => free.server.close(resolve))
+      const cluster = states('IPv4', { nodePortAddresses })
+      cluster.put(service({ nodePort: free.port }))
+      await ports.update(nftablesPlanner(testSettings)(cluster.take()))
+      t.equal(await ask('127.0.0.1', free.port, ''), 'ECONNREFUSED')
+      ports.close()
+    },
+  )
 
 void t.test(
   'NF25: connections beyond the limit are refused at once, and later ones are served',

@@ -36,9 +36,10 @@ t.test('a failing endpoint becomes an Event that is sent', async (t) => {
   }
   observation.endpoints.followed('IPv4 shop/web:http/TCP', health)
   observation.endpoints.turned(health, [{ endpoint: 'a', reason: 'refused' }])
-  await untilTrue(() => sent.length >= 2)
+  await untilTrue(() => sent.length >= 3)
   t.match(sent[0], /"reason":"Starting"/)
-  t.match(sent[1], /: a \(refused\) fails; 1 of 2 endpoints works"/)
+  t.match(sent[1], /"reason":"ModeNotSet".*set --proxy-mode/)
+  t.match(sent[2], /: a \(refused\) fails; 1 of 2 endpoints works"/)
   stop.abort()
   await running
 })

@@ -371,6 +371,9 @@ t.test(
     t.same(view(['primary', '10.0.0.0/8'], 'IPv6').nodePorts.addresses, ['fd00::1'])
     t.match(view(['localhost'], 'IPv6').nodePorts, { matchesAll: false, addresses: ['::1'] })
     t.match(view(['all', 'localhost'], 'IPv6').nodePorts, { matchesAll: true })
+    const asks = (...list: string[]) => view(list).nodePorts.asksForLoopback
+    t.same([asks('0.0.0.0/0', '127.0.0.1/32'), asks('all', 'localhost')], [true, true])
+    t.same([asks(), asks('all'), asks('0.0.0.0/0'), asks('primary')], [false, false, false, false])
     t.equal(
       view([], 'IPv6').primaryIp,
       'fd00::1',

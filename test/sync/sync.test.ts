@@ -295,7 +295,7 @@ const state = (family: 'IPv4' | 'IPv6'): DesiredState => ({
     name: 'n',
     primaryIp: undefined,
     localAddresses: [],
-    nodePorts: { matchesAll: true, cidrs: [], addresses: [] },
+    nodePorts: { matchesAll: true, cidrs: [], addresses: [], asksForLoopback: false },
     localTraffic: { by: 'none' },
   },
   serviceCidrs: [],

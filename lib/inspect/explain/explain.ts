@@ -171,7 +171,8 @@ function isFromPod({ source, inInterface = '' }: Packet, { node }: DesiredState)
 function throughLocalhost(way: Way, { services, node }: DesiredState): readonly Way[] {
   const { destination, port, protocol, family } = way.packet
   const loopback = family === 'IPv4' ? '127.0.0.1' : '::1'
-  const isAsked = destination === loopback && node.nodePorts.addresses.includes(loopback)
+  const { addresses, asksForLoopback } = node.nodePorts
+  const isAsked = asksForLoopback && destination === loopback && addresses.includes(loopback)
   if (way.end !== 'local' || protocol !== 'TCP' || !isAsked) return [way]
   const service = [...services.values()].find(
     (each) => each.nodePort === port && each.protocol === 'TCP',

@@ -69,17 +69,11 @@ async function createMode(
     sockets.close()
     throw error
   })
-  let current = plannerOf(settings, below)
   return {
-    ...current,
-    plan: (state) => current.plan(state),
+    ...plannerOf(settings, below),
     reconfigure: (next) => {
-      const before = settings
       settings = ebpfSettings(next)
-      current = plannerOf(settings, below)
-      // Both halves are asked, because each may have to write everything anew.
-      const isBelowOther = below.reconfigure(next)
-      return isBelowOther || before.localhostNodePorts !== settings.localhostNodePorts
+      return below.reconfigure(next)
     },
     apply: async (plan) => {
       const atSockets = sockets.apply(plan.sockets)

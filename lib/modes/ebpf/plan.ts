@@ -282,10 +282,11 @@ function haveSameKeys(a: readonly Endpoint[], b: readonly Endpoint[]): boolean {
 }
 
 function nodeAddresses({ node }: DesiredState, localhost: boolean): readonly NodeAddress[] {
-  return node.nodePorts.addresses.flatMap((address) => {
+  const { addresses, asksForLoopback } = node.nodePorts
+  return addresses.flatMap((address) => {
     const ip = parseIp(address)
     if (!ip) return []
     const hostOnly = isLoopback(ip)
-    return hostOnly && !localhost ? [] : [{ address, hostOnly }]
+    return hostOnly && !(localhost && asksForLoopback) ? [] : [{ address, hostOnly }]
   })
 }

@@ -1,4 +1,5 @@
 import type { Config } from '../../config/config.js'
+import { isEnabled } from '../../config/feature-gates.js'
 
 /** The bpffs that `probe` looks at, because it gets no configuration. */
 export const defaultBpffs = '/sys/fs/bpf'
@@ -10,16 +11,17 @@ export interface EbpfSettings {
   readonly cgroup: string
   /** Where a bpffs is mounted; empty: nothing is pinned. */
   readonly bpffs: string
+  /** Where `nodePortAddresses` asks for loopback addresses. */
   readonly localhostNodePorts: boolean
   readonly syncPeriodMs: number
 }
 
-export function ebpfSettings({ ebpf, iptables, nftables }: Config): EbpfSettings {
+export function ebpfSettings({ ebpf, featureGates, nftables }: Config): EbpfSettings {
   return {
     sockets: ebpf.sockets,
     cgroup: ebpf.cgroup,
     bpffs: ebpf.bpffs,
-    localhostNodePorts: iptables.localhostNodePorts,
+    localhostNodePorts: isEnabled(featureGates, 'KubeProxyNFTablesLocalhostNodePorts'),
     syncPeriodMs: nftables.syncPeriod,
   }
 }

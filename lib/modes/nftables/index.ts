@@ -53,7 +53,7 @@ export const mode: ModeDefinition = {
     if (!hasHash) context.log.warn({}, withoutHash)
     const can = abilities(hasHash, settings.logsRefused && (await logs(writer, families, context)))
     let current = readerOf(can(settings))
-    let localhost = localhostPorts(settings, context)
+    const localhost = localhostPorts(settings, context)
     return {
       ...current,
       plan: (state) => current.plan(state),
@@ -61,9 +61,6 @@ export const mode: ModeDefinition = {
       reconfigure: (next) => {
         const wanted = nftablesSettings(next)
         if (isDeepStrictEqual(wanted, settings)) return false
-        const isSame = wanted.localhostNodePorts === settings.localhostNodePorts
-        if (!isSame) localhost?.close()
-        if (!isSame) localhost = localhostPorts(wanted, context)
         settings = wanted
         current = readerOf(can(settings))
         return true

@@ -1,8 +1,9 @@
 import { once } from 'node:events'
 import { connect, createServer, type Server, type Socket } from 'node:net'
+import { afterReading } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
-import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
+import type { IpFamily } from '../../state/ip.js'
 import type { Log, Meter, ServiceFailure } from '../mode.js'
 import type { Admission } from './admission.js'
 import { sets } from './names.js'
@@ -11,6 +12,8 @@ import type { NftablesPlan } from './plan.js'
 
 /** Endpoints tried for one connection before it is given up. */
 const attempts = 4
+/** An endpoint that does not answer is left for the next one, as by kube-proxy. */
+const dialMs = 5_000
 
 interface LocalhostPortsDeps {
   readonly log: Log
@@ -139,10 +142,14 @@ export class LocalhostPorts {
         client.resetAndDestroy()
         return
       }
-      const upstream = connect({ host: endpoint.ip, port: endpoint.port, allowHalfOpen: true })
+      const { ip: host, port } = endpoint
+      const upstream = connect({ host, port, allowHalfOpen: true })
+      const stop = afterReading(dialMs, () => upstream.destroy(new Error('no answer')))
       // Without descriptors no other endpoint can be reached either.
       upstream.once('error', (error) => tryNext(admission.noteExhaustion(error) ? [] : rest))
+      upstream.once('close', stop)
       upstream.once('connect', () => {
+        stop()
         upstream.removeAllListeners('error')
         // The node port may have gone meanwhile. Then nothing else would end this connection.
         if (client.destroyed) upstream.destroy()
@@ -191,12 +198,9 @@ function join(client: Socket, upstream: Socket): void {
 
 /** The address to listen on; undefined if node ports are not wanted on loopback. */
 function loopbackOf({ state }: NftablesPlan): string | undefined {
-  const canonical = state.family === 'IPv4' ? '127.0.0.1' : '::1'
-  const isAsked = state.node.nodePorts.addresses.some((text) => {
-    const ip = parseIp(text)
-    return ip !== undefined && isLoopback(ip) && text === canonical
-  })
-  return isAsked ? canonical : undefined
+  const loopback = state.family === 'IPv4' ? '127.0.0.1' : '::1'
+  const { asksForLoopback, addresses } = state.node.nodePorts
+  return asksForLoopback && addresses.includes(loopback) ? loopback : undefined
 }
 
 function portsToLookAt(plan: NftablesPlan, previous: NftablesPlan | undefined): Set<number> {

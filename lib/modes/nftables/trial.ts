@@ -76,7 +76,7 @@ function trialState(family: IpFamily): DesiredState {
       name: 'trial',
       primaryIp: undefined,
       localAddresses: [],
-      nodePorts: { matchesAll: true, cidrs: [], addresses: [] },
+      nodePorts: { matchesAll: true, cidrs: [], addresses: [], asksForLoopback: false },
       localTraffic: { by: 'interface-prefix', prefix: 'trial' },
     },
     serviceCidrs: [],

@@ -4,7 +4,6 @@ import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Worker } from 'node:worker_threads'
 import t from 'tap'
 import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
 import { dialTcp } from '../../../lib/modes/userspace/datapath/net/dialer.js'
@@ -20,6 +19,7 @@ import {
 } from '../../../lib/modes/userspace/datapath/data-path.js'
 import type { Balance } from '../../../lib/state/balance.js'
 import { lastReports, type ListenerCounts } from '../../../lib/modes/userspace/datapath/traffic.js'
+import { openSilentPort } from '../../support/silent-server.js'
 import { untilTrue } from '../../support/until.js'
 
 const host = '127.0.0.1'
@@ -819,26 +819,9 @@ async function closedPorts(t: Test, count: number): Promise<readonly Target[]> {
   return targets
 }
 
-/** An endpoint whose queue is full, so that its kernel does not answer new connections. */
+/** An endpoint whose kernel does not answer new connections. */
 async function openSilent(t: Test): Promise<Target> {
-  const worker = new Worker(
-    `const { createServer } = require('node:net')
-     const { parentPort } = require('node:worker_threads')
-     const server = createServer().listen({ port: 0, host: '${host}', backlog: 1 }, () => {
-       parentPort.postMessage(server.address().port)
-       // This thread stops here and accepts no connection.
-       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)
-     })`,
-    { eval: true, execArgv: [] },
-  )
-  const [port] = (await once(worker, 'message')) as [number]
-  const fillers = [1, 2, 3].map(() => dial(port).on('error', () => undefined))
-  t.teardown(async () => {
-    for (const filler of fillers) filler.destroy()
-    await worker.terminate()
-  })
-  // The kernel queues one more connection than the backlog says.
-  while (fillers.filter(({ connecting }) => !connecting).length < 2) await sleep(10)
+  const port = await openSilentPort(t)
   return { key: `${host}:${port}`, ip: host, port }
 }
 
