@@ -35,6 +35,7 @@ interface Dashboard extends SyncListener {
   run(signal: AbortSignal): Promise<void>
 }
 
+const retryMs = 5_000
 const countEveryMs = 2_000
 /** The pause is so many times as long as a count, because a large table takes long to read. */
 const countShare = 20
@@ -51,14 +52,9 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
     started: ({ states }) => source.started(states),
     synced: (report) => source.synced(report),
     run: async (signal) => {
-      let server: PageServer
-      try {
-        server = await PageServer.listen(source, address.port, access)
-      } catch (error) {
-        // The proxy goes on without the page.
-        log.error({ error: messageOf(error), ...address }, 'the dashboard cannot be opened')
-        return
-      }
+      const listen = () => PageServer.listen(source, address.port, access)
+      const server = await opened(listen, options, signal)
+      if (!server) return
       log.info({ url: server.url }, 'dashboard')
       let tookMs = 0
       try {
@@ -75,6 +71,31 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
       }
     },
   }
+}
+
+/**
+ * Opens the page, or gives undefined at the signal. The proxy goes on without the page, and the port is
+ * tried again: the process before this one still has it for a moment, in a take-over for longer.
+ */
+async function opened(
+  listen: () => Promise<PageServer>,
+  { address, log }: Pick<DashboardOptions, 'address' | 'log'>,
+  signal: AbortSignal,
+): Promise<PageServer | undefined> {
+  let told = ''
+  while (!signal.aborted) {
+    try {
+      return await listen()
+    } catch (error) {
+      const message = messageOf(error)
+      if (message !== told) {
+        log.error({ error: message, ...address }, 'the dashboard cannot be opened, will retry')
+      }
+      told = message
+      await pause(retryMs, signal)
+    }
+  }
+  return undefined
 }
 
 /**

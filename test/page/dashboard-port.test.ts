@@ -1,0 +1,40 @@
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import t from 'tap'
+import { openDashboard } from '../../lib/page/dashboard/run.js'
+import { modeLoaders } from '../../lib/modes/registry.js'
+import { Metrics } from '../../lib/observe/metrics.js'
+import { freePort } from '../support/free-port.js'
+import { testConfig } from '../support/states.js'
+import { untilTrue } from '../support/until.js'
+
+void t.test(
+  'a taken port of the dashboard is tried again, as after a take-over, and told once',
+  async (t) => {
+    const port = await freePort()
+    const other = createServer().listen(port, '127.0.0.1')
+    await once(other, 'listening')
+    const told: string[] = []
+    const tell = (_fields: object, message: string) => void told.push(message)
+    const definition = await modeLoaders.userspace()
+    const dashboard = await openDashboard({
+      address: { host: '127.0.0.1', port },
+      files: { tokenFile: '', tlsCertFile: '', tlsKeyFile: '' },
+      mode: 'userspace',
+      nodeName: 'node-1',
+      current: () => ({ config: testConfig, planner: definition.planner(testConfig) }),
+      metrics: new Metrics({ mode: 'userspace' }),
+      flows: undefined,
+      log: { debug: () => {}, info: tell, warn: tell, error: tell },
+    })
+    const stop = new AbortController()
+    const ended = dashboard.run(stop.signal)
+    await untilTrue(() => told.length > 0)
+    other.close()
+    const page = () => fetch(`http://127.0.0.1:${port}/`).catch(() => undefined)
+    await untilTrue(async () => (await page())?.status === 200)
+    t.strictSame(told, ['the dashboard cannot be opened, will retry', 'dashboard'])
+    stop.abort()
+    await ended
+  },
+)
