@@ -1,6 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import type { IncomingMessage } from 'node:http'
+import { createSecureContext, type SecureContextOptions } from 'node:tls'
 import { ConfigError, messageOf } from '../../errors.js'
 import type { HostPort } from '../../state/ip.js'
 import type { PageAccess, Refusal } from '../server.js'
@@ -23,18 +24,35 @@ export async function dashboardAccess(
       `dashboardTokenFile: ${tokenFile} holds no token of ${shortestToken} characters or more; \`openssl rand -hex 16\` makes one`,
     )
   }
-  const tls =
-    tlsCertFile === ''
-      ? undefined
-      : {
-          cert: await read('dashboardTLSCertFile', tlsCertFile),
-          key: await read('dashboardTLSKeyFile', tlsKeyFile),
-        }
+  const tls = tlsCertFile === '' ? undefined : await readPair(tlsCertFile, tlsKeyFile)
   return {
     host,
     fallsForward: false,
     tls,
     refusal: secret === '' ? () => undefined : (request) => refusalOf(request, secret, !!tls),
+  }
+}
+
+/** A pair that cannot be used stops the start, like a token: a page without it is of no use. */
+async function readPair(
+  certFile: string,
+  keyFile: string,
+): Promise<NonNullable<PageAccess['tls']>> {
+  const cert = await read('dashboardTLSCertFile', certFile)
+  const key = await read('dashboardTLSKeyFile', keyFile)
+  check({ cert }, `dashboardTLSCertFile: ${certFile} holds no certificate in PEM`)
+  check(
+    { cert, key },
+    `dashboardTLSKeyFile: ${keyFile} holds no private key in PEM, without a password, of the certificate in ${certFile}`,
+  )
+  return { cert, key }
+}
+
+function check(pair: SecureContextOptions, wrong: string): void {
+  try {
+    createSecureContext(pair)
+  } catch (error) {
+    throw new ConfigError(`${wrong}: ${messageOf(error)}`, { cause: error })
   }
 }
 
