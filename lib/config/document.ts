@@ -17,7 +17,7 @@ kube-proxy 1.36, unless an IPv4 address in it has leading zeros (\`010.1.2.3\`):
   log names the ignored flags.
 - **Empty and zero.** In a file, \`""\` or \`0\` for a value marked *0 = default* means the default,
   as in kube-proxy. An empty \`--healthz-bind-address=\` or \`--metrics-bind-address=\` switches that
-  server off.
+  server off. A file cannot, nor can one that \`--write-config-to\` wrote with such a flag.
 - **Changes of the file** are noticed within seconds, also in a ConfigMap volume. The process goes on, where
   kube-proxy ends. Keys marked *live* take effect at once. They end no connection, except those
   to a node port on 127.0.0.1 that \`nodePortAddresses\` no longer covers. For keys marked *restart*

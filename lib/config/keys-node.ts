@@ -149,10 +149,14 @@ export const nodeKeys = {
     'Feature gates as Name=true,…; an unknown gate is a warning, not an error',
     { flags: ['feature-gates'] },
   ),
-  dryRun: proc.bool(false, 'Change nothing on this node; print what would change', {
-    flags: ['dry-run'],
-    known: 'here',
-  }),
+  dryRun: proc.bool(
+    false,
+    'Change nothing on this node; print what the mode would write, but not the kernel settings',
+    {
+      flags: ['dry-run'],
+      known: 'here',
+    },
+  ),
   initOnly: proc.bool(
     false,
     'Do what needs full privileges (sysctls, modules of the mode that runs here), then exit',
