@@ -467,6 +467,21 @@ showHiddenMetricsForVersion: "1.35"
   t.end()
 })
 
+t.test('section 13: the sections of a fallback that is named are checked, too', (t) => {
+  const problemWith = (fallback: string, line: string) =>
+    problemOf([], `mode: ipvs\nmodeFallback: ${fallback}\n${line}\n`)
+  const bit = 'nftables: {masqueradeBit: 40}'
+  t.match(problemWith('nftables', bit), /^kp\.yaml:5: nftables\.masqueradeBit: 40 is not within/)
+  t.equal(problemWith('iptables', bit), 'accepted')
+  const ofNftables = 'nftables: {syncPeriod: -1s}'
+  t.match(problemWith('nftables', ofNftables), /^kp\.yaml:5: nftables\.syncPeriod: "-1s" must be/)
+  t.equal(problemWith('none', ofNftables), 'accepted')
+  const ofIptables = 'iptables: {syncPeriod: -1s}'
+  t.match(problemWith('iptables', ofIptables), /^kp\.yaml:5: iptables\.syncPeriod: "-1s" must be/)
+  t.equal(problemWith('userspace', ofIptables), 'accepted')
+  t.end()
+})
+
 t.test('keys and flags of older releases are accepted with a warning', (t) => {
   const { warnings } = load([], 'resourceContainer: /kube-proxy\nconntrack: {max: null}\n')
   t.match(warnings, [/kp\.yaml:3: resourceContainer is no longer known/])
