@@ -148,17 +148,28 @@ export async function startServers(t: Test): Promise<readonly string[]> {
 type Outcome = 'answered' | 'refused' | 'silence'
 
 /** This is long enough for the kernel to send an unanswered packet a second time. */
-const patienceMs = 1500
+const silenceMs = 1500
 
-/** Adds the client's own address to `from`. Port 0 lets the kernel choose the client's port. */
-function visit(host: string, port: number, from?: string[], localPort = 0): Promise<Outcome> {
+/** The time for an answer that must come, also on a busy machine. */
+const patienceMs = 60_000
+
+interface Visit {
+  /** The client's own address is added. */
+  readonly from?: string[] | undefined
+  /** Without one the kernel chooses. */
+  readonly localPort?: number
+  readonly withinMs?: number
+}
+
+function visit(host: string, port: number, how: Visit = {}): Promise<Outcome> {
+  const { from, localPort = 0, withinMs = patienceMs } = how
   return new Promise((resolve) => {
     const socket = connect({ port, host, localPort }, () => {
       from?.push(hostPort(socket.localAddress ?? '', socket.localPort ?? 0))
       socket.write('hello')
     })
     let answer = ''
-    socket.setTimeout(patienceMs, () => {
+    socket.setTimeout(withinMs, () => {
       resolve('silence')
       socket.destroy()
     })
@@ -175,7 +186,7 @@ export async function visits(
   from?: string[],
 ): Promise<readonly Outcome[]> {
   const outcomes: Outcome[] = []
-  for (let made = 0; made < count; made++) outcomes.push(await visit(host, to, from))
+  for (let made = 0; made < count; made++) outcomes.push(await visit(host, to, { from }))
   return outcomes
 }
 
@@ -185,7 +196,7 @@ export async function visitsFrom(
   host: string,
 ): Promise<readonly Outcome[]> {
   const outcomes: Outcome[] = []
-  for (const port of ports) outcomes.push(await visit(host, 80, undefined, port))
+  for (const port of ports) outcomes.push(await visit(host, 80, { localPort: port }))
   return outcomes
 }
 
@@ -204,7 +215,7 @@ export async function until<T>(read: () => Promise<T>, isThere: (value: T) => bo
 /** Waits until the daemon reports flows: the thread for them starts a moment after the rules. */
 export async function untilHeard(): Promise<void> {
   const asked = async () => {
-    await visit('10.96.0.14', 80)
+    await visit('10.96.0.14', 80, { withinMs: silenceMs })
     return flowsOf('early')
   }
   await until(asked, ({ length }) => length > 0)
@@ -277,17 +288,18 @@ const turnedAway: readonly TurnedAway[] = [
 const each = 3
 
 const remoteClient = `
-const [localAddress, host, port] = process.argv.slice(1)
+const [localAddress, host, port, withinMs] = process.argv.slice(1)
 const socket = require('net').connect({ localAddress, host, port })
-socket.setTimeout(${patienceMs}, () => socket.destroy(console.log('silence')))
+socket.setTimeout(Number(withinMs), () => socket.destroy(console.log('silence')))
 socket.on('connect', () => socket.destroy(console.log('connected')))
 socket.on('error', ({ code }) => console.log(code === 'ECONNREFUSED' ? 'refused' : code))
 `
 
-async function attempt({ host, port = 80, from }: TurnedAway): Promise<string> {
-  if (from === undefined || !beyond) return visit(host, port)
+async function attempt({ host, port = 80, from, outcome }: TurnedAway): Promise<string> {
+  const withinMs = outcome === undefined ? silenceMs : patienceMs
+  if (from === undefined || !beyond) return visit(host, port, { withinMs })
   const [enter = '', ...rest] = beyond
-  const words = [process.execPath, '-e', remoteClient, from, host, String(port)]
+  const words = [process.execPath, '-e', remoteClient, from, host, String(port), String(withinMs)]
   return (await runCommand(enter, [...rest, ...words])).stdout.trim()
 }
 
