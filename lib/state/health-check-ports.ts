@@ -26,15 +26,25 @@ export class HealthCheckPorts {
     return this.#current
   }
 
-  /** `portsOf` finds the service ports. Few Services have such a node port and need them. */
-  update(id: string, service: ServiceObject | undefined, portsOf: () => PortsByFamily): void {
-    const next = service && healthCheckOf(service, portsOf)
-    if (isEqual(this.#current.get(id), next)) return
-    // Each change makes a new map, because a `StateUpdate` holds the old one.
-    const changed = new Map(this.#current)
-    if (next) changed.set(id, next)
-    else changed.delete(id)
-    this.#current = changed
+  /**
+   * Takes over these changed Services; undefined ones are gone. `portsOf` finds the service ports.
+   * Few Services have such a node port and need them.
+   */
+  update(
+    services: Iterable<readonly [id: string, service: ServiceObject | undefined]>,
+    portsOf: (id: string) => PortsByFamily,
+  ): void {
+    // A new map, because a `StateUpdate` holds the old one. One for all changes: a copy for each
+    // made a start quadratic.
+    let changed: Map<string, HealthCheck> | undefined
+    for (const [id, service] of services) {
+      const next = service && healthCheckOf(service, () => portsOf(id))
+      if (isEqual((changed ?? this.#current).get(id), next)) continue
+      changed ??= new Map(this.#current)
+      if (next) changed.set(id, next)
+      else changed.delete(id)
+    }
+    if (changed) this.#current = changed
   }
 }
 

@@ -178,9 +178,8 @@ export class Tracker {
       const { added, changed, removed } = state.services.since(previous[index]?.services)
       changes.set(state.family, added.length + changed.length + removed.length)
     }
-    for (const id of dirty) {
-      this.#healthChecks.update(id, this.#index.service(id), () => this.#portsOf(id))
-    }
+    const services = Array.from(dirty, (id) => [id, this.#index.service(id)] as const)
+    this.#healthChecks.update(services, (id) => this.#portsOf(id))
     return {
       states: this.#states,
       changed: changes,
