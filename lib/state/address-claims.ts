@@ -1,7 +1,13 @@
 import type { EndpointSliceObject, ServiceObject } from './objects.js'
 
-/** Most addresses have one id; an array for each would need more memory than the endpoints. */
-type IdsByAddress = Map<string, string | readonly string[]>
+/**
+ * Most addresses have one id; an array for each would need more memory than the endpoints. Some
+ * have thousands: all Services may share the address of a load balancer, or an endpoint.
+ */
+type IdsByAddress = Map<string, string | readonly string[] | Set<string>>
+
+/** More ids than this are in a set, so that one comes or goes without a look at the others. */
+const mostInArray = 8
 
 /** The objects that may have to change because a Service got, changed or lost a ClusterIP. */
 interface Affected {
@@ -65,17 +71,34 @@ function ipsOf(slice: EndpointSliceObject | undefined): ReadonlySet<string> {
 }
 
 function move(ids: IdsByAddress, id: string, from: readonly string[], to: readonly string[]): void {
-  const put = (ip: string, list: readonly string[]) => {
-    const [first] = list
-    if (first === undefined) ids.delete(ip)
-    else ids.set(ip, list.length === 1 ? first : list)
+  for (const ip of from) remove(ids, ip, id)
+  for (const ip of to) add(ids, ip, id)
+}
+
+function add(ids: IdsByAddress, ip: string, id: string): void {
+  const known = ids.get(ip)
+  if (known instanceof Set) {
+    known.add(id)
+    return
   }
-  const others = (ip: string) => idsAt(ids, ip).filter((other) => other !== id)
-  for (const ip of from) put(ip, others(ip))
-  for (const ip of to) put(ip, [...others(ip), id].sort())
+  const others = idsAt(ids, ip).filter((other) => other !== id)
+  if (others.length === 0) ids.set(ip, id)
+  else ids.set(ip, others.length < mostInArray ? [...others, id] : new Set([...others, id]))
+}
+
+function remove(ids: IdsByAddress, ip: string, id: string): void {
+  const known = ids.get(ip)
+  if (known instanceof Set) {
+    known.delete(id)
+    if (known.size > mostInArray) return
+  }
+  const others = idsAt(ids, ip).filter((other) => other !== id)
+  const [first] = others
+  if (first === undefined) ids.delete(ip)
+  else ids.set(ip, others.length === 1 ? first : others)
 }
 
 function idsAt(ids: IdsByAddress, ip: string): readonly string[] {
   const found = ids.get(ip) ?? []
-  return typeof found === 'string' ? [found] : found
+  return typeof found === 'string' ? [found] : [...found].sort()
 }

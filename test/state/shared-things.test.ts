@@ -26,6 +26,8 @@ const shapes: Readonly<Record<string, (index: number) => Partial<ServiceSpec>>> 
     nodePort: 20_000 + index,
     healthCheckNodePort: 30_000 + index,
   }),
+  'share the address of a load balancer': () => ({ loadBalancerIps: ['203.0.113.1'] }),
+  'share an endpoint': () => ({ endpoints: [{ ip: '10.180.0.1', port: 8080 }] }),
 }
 
 for (const [what, spec] of Object.entries(shapes)) {
