@@ -27,36 +27,86 @@ export function updateRequests<P, R extends Requested>(
   changes: MapChanges<P>,
   { of, isSame }: RequestReader<P, R>,
 ): Requests<R> {
-  const fresh = new Map<string, readonly R[]>()
-  const present = (id: string) => fresh.get(id) ?? requests.get(id) ?? []
-  const take = (id: string, { owner }: R) => {
-    fresh.set(
-      id,
-      present(id).filter((other) => other.owner !== owner),
-    )
-  }
-  const put = (id: string, request: R) => {
-    const all = present(id)
-    const own = all.find(({ owner }) => owner === request.owner)
-    // An equal request keeps its reference, so that it is not compared again.
-    if (own && isSame(own, request)) return
-    const others = all.filter((other) => other !== own)
-    // Nearly all have one owner. An array made by a spread would need memory for 16 more.
-    if (others.length === 0) fresh.set(id, [request])
-    else
-      fresh.set(
-        id,
-        [...others, request].sort((a, b) => (a.owner < b.owner ? -1 : 1)),
-      )
-  }
-  for (const [, before] of changes.removed) for (const each of of(before)) take(...each)
+  const next = new NextRequests(requests, isSame)
+  for (const [, before] of changes.removed) for (const each of of(before)) next.take(...each)
   for (const [, part, before] of changes.changed) {
     const now = new Map(of(part))
-    for (const [id, request] of of(before)) if (!now.has(id)) take(id, request)
-    for (const each of now) put(...each)
+    for (const [id, request] of of(before)) if (!now.has(id)) next.take(id, request)
+    for (const each of now) next.put(...each)
   }
-  for (const [, part] of changes.added) for (const each of of(part)) put(...each)
-  return requests.update(
-    Array.from(fresh, ([id, list]) => [id, list.length === 0 ? undefined : list] as const),
-  )
+  for (const [, part] of changes.added) for (const each of of(part)) next.put(...each)
+  return requests.update(next.entries())
+}
+
+/** What several owners ask for, by owner. */
+interface Crowd<R> {
+  readonly byOwner: Map<string, R>
+  isChanged: boolean
+}
+
+/** Collects changes of requests. */
+class NextRequests<R extends Requested> {
+  readonly #before: Requests<R>
+  readonly #isSame: (a: R, b: R) => boolean
+  /** Nearly all have one owner, and a map for each would need much memory. */
+  readonly #single = new Map<string, readonly R[]>()
+  /**
+   * Thousands may ask for one thing: the ports of a Service for its ClusterIP, Services for one
+   * endpoint. Each is found without a look at the others, and they are sorted once.
+   */
+  readonly #crowds = new Map<string, Crowd<R>>()
+
+  constructor(before: Requests<R>, isSame: (a: R, b: R) => boolean) {
+    this.#before = before
+    this.#isSame = isSame
+  }
+
+  take(id: string, { owner }: R): void {
+    const crowd = this.#crowdOf(id)
+    if (crowd) {
+      if (crowd.byOwner.delete(owner)) crowd.isChanged = true
+    } else if (this.#own(id)?.owner === owner) this.#single.set(id, [])
+  }
+
+  put(id: string, request: R): void {
+    const crowd = this.#crowdOf(id)
+    const one = this.#own(id)
+    const own = crowd ? crowd.byOwner.get(request.owner) : one
+    // An equal request keeps its reference, so that it is not compared again.
+    if (own?.owner === request.owner && this.#isSame(own, request)) return
+    if (crowd) {
+      crowd.byOwner.set(request.owner, request)
+      crowd.isChanged = true
+    } else if (!one || one.owner === request.owner) this.#single.set(id, [request])
+    else {
+      const byOwner = new Map([one, request].map((each) => [each.owner, each]))
+      this.#crowds.set(id, { byOwner, isChanged: true })
+    }
+  }
+
+  *entries(): IterableIterator<[string, readonly R[] | undefined]> {
+    for (const [id, list] of this.#single) yield [id, list.length === 0 ? undefined : list]
+    // These come last, because a crowd may have begun with a single one.
+    for (const [id, { byOwner, isChanged }] of this.#crowds) {
+      if (!isChanged) continue
+      const list = [...byOwner.values()].sort((a, b) => (a.owner < b.owner ? -1 : 1))
+      yield [id, list.length === 0 ? undefined : list]
+    }
+  }
+
+  /** The only request; undefined if there is none. */
+  #own(id: string): R | undefined {
+    return (this.#single.get(id) ?? this.#before.get(id))?.[0]
+  }
+
+  #crowdOf(id: string): Crowd<R> | undefined {
+    const known = this.#crowds.get(id)
+    if (known) return known
+    const before = this.#single.get(id) ?? this.#before.get(id) ?? []
+    if (before.length < 2) return undefined
+    const byOwner = new Map(before.map((each) => [each.owner, each]))
+    const crowd = { byOwner, isChanged: false }
+    this.#crowds.set(id, crowd)
+    return crowd
+  }
 }
