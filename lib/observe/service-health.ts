@@ -1,4 +1,4 @@
-import { Bell, pause } from '../async.js'
+import { Bell, pause, Slice } from '../async.js'
 import type { Server } from 'node:http'
 import type { HealthCheck } from '../state/health-check-ports.js'
 import { familyOf, type IpFamily } from '../state/ip.js'
@@ -25,6 +25,9 @@ interface Listener {
   readonly server: Server
 }
 
+/** A port takes a millisecond to open, so other work runs after so many. */
+const portsAtOnce = 10
+
 /** The health-check node ports of Services (H11-H14). Exactly the ports given to `set` are open. */
 export class ServiceHealth {
   readonly #options: ServiceHealthOptions
@@ -45,9 +48,14 @@ export class ServiceHealth {
    * mean all addresses. New numbers of endpoints are answered at once.
    */
   set(targets: ReadonlyMap<string, HealthCheck>, addresses: readonly string[]): void {
+    const isSame =
+      targets === this.#targets &&
+      addresses.length === this.#addresses.length &&
+      addresses.every((address, index) => address === this.#addresses[index])
     this.#targets = targets
     this.#addresses = addresses
-    this.#changed.ring()
+    // Each sync tells them, and most have changed nothing here.
+    if (!isSame) this.#changed.ring()
   }
 
   /** Opens and closes ports as wanted until the signal, then closes all (L18). */
@@ -55,7 +63,7 @@ export class ServiceHealth {
     const { retryMs, sleep } = this.#options
     while (!signal.aborted) {
       this.#changed.silence()
-      const isComplete = await this.#reconcile()
+      const isComplete = await this.#reconcile(signal)
       // Ports that could not be opened are tried again.
       if (isComplete) await pause(Infinity, signal, this.#changed)
       else await sleep(retryMs, signal, this.#changed)
@@ -64,8 +72,11 @@ export class ServiceHealth {
     this.#open.clear()
   }
 
-  /** Closes before it opens, because a port may move from one Service to another. */
-  async #reconcile(): Promise<boolean> {
+  /**
+   * Closes before it opens, because a port may move from one Service to another. There may be
+   * thousands at a start, while the first rules are on their way.
+   */
+  async #reconcile(signal: AbortSignal): Promise<boolean> {
     const wanted = new Map<string, Omit<Listener, 'server'>>()
     for (const [id, { port, localEndpoints }] of this.#targets) {
       for (const address of this.#addresses) {
@@ -81,8 +92,13 @@ export class ServiceHealth {
     }
     for (const key of this.#failures.keys()) if (!wanted.has(key)) this.#failures.delete(key)
     let isComplete = true
+    let opened = 0
+    const slice = new Slice()
     for (const [key, listener] of wanted) {
-      if (!this.#open.has(key) && !(await this.#listen(key, listener))) isComplete = false
+      if (this.#open.has(key)) continue
+      if (!(await this.#listen(key, listener))) isComplete = false
+      if (++opened % portsAtOnce === 0) await slice.rest()
+      if (signal.aborted) break
     }
     return isComplete
   }
