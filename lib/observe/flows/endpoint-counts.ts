@@ -31,10 +31,28 @@ export class EndpointCounts {
   /** Whether the Service has this endpoint, as far as is known. */
   isPresent = true
   readonly endpoint: string
+  #hasLeft = false
   #reported = { opened: 0, ...noCounters() }
 
   constructor(endpoint: string) {
     this.endpoint = endpoint
+  }
+
+  /** Adds what others have counted. */
+  add(opened: number, ended: FlowCounters): void {
+    this.#hasLeft = false
+    this.opened += opened
+    addTo(this.ended, ended)
+  }
+
+  /** Those others have told that it left, and that they count no more. */
+  leave(): void {
+    this.#hasLeft = true
+  }
+
+  /** Whether nothing comes any more. `isWhole`: the kernel's table has been read as a whole. */
+  isOver(isWhole: boolean): boolean {
+    return this.#hasLeft || (isWhole && !this.isPresent && this.listed === 0)
   }
 
   /** The kernel's table has been read: this is what it has. */

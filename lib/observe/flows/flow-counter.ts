@@ -7,6 +7,7 @@ import { ServiceTable } from './service-table.js'
 import type {
   CarriedGrowth,
   EndpointGrowth,
+  EndpointName,
   FlowNumbers,
   PresentEndpoints,
   ServedChanges,
@@ -169,7 +170,7 @@ export class FlowCounter implements FlowReader {
         isOpen += counts.open
         const growth = counts.take()
         if (growth) grown.push({ service, protocol, endpoint, ...growth })
-        else if (this.#reading === 'whole' && !counts.isPresent && counts.listed === 0) {
+        else if (counts.isOver(this.#reading === 'whole')) {
           left.push({ service, protocol, endpoint })
           endpoints.delete(id)
           this.#endpoints--
@@ -214,13 +215,14 @@ export class FlowCounter implements FlowReader {
     this.add(saved)
   }
 
-  /** Adds what others have counted. */
-  add({ counts, turnedAway }: CarriedGrowth): void {
+  /** Adds what others have counted. They count no more at the endpoints that `left`. */
+  add({ counts, turnedAway }: CarriedGrowth, left: readonly EndpointName[] = []): void {
     for (const { service, protocol, endpoint, opened, ...ended } of counts) {
       const known = this.#serviceOf(service, protocol)
-      const own = this.#named(known, endpoint, endpoint)
-      own.opened += opened
-      addTo(own.ended, ended)
+      this.#named(known, endpoint, endpoint).add(opened, ended)
+    }
+    for (const { service, protocol, endpoint } of left) {
+      this.#services.get(`${service}/${protocol}`)?.endpoints.get(endpoint)?.leave()
     }
     for (const { service, protocol, refused, dropped } of turnedAway) {
       const known = this.#serviceOf(service, protocol)

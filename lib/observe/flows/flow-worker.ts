@@ -205,7 +205,7 @@ async function handle(message: ToFlowThread): Promise<void> {
       if (!hasStarted) await start()
       break
     case 'carried':
-      counter.add(message)
+      counter.add(message, message.left)
       isChanged = true
       break
     case 'numbers':

@@ -4,7 +4,7 @@ import { aborted } from '../../async.js'
 import { FlowLog } from './flow-log.js'
 import { FlowThread, type FlowReport } from './flow-thread.js'
 import { type FlowLine, Sampler } from './line.js'
-import type { FlowNumbers } from './messages.js'
+import type { FlowNumbers, PresentEndpoints } from './messages.js'
 import { LastingMeter } from './lasting-meter.js'
 import { ServedPorts } from './served-ports.js'
 
@@ -80,6 +80,7 @@ export class Flows {
       if (thread.tell({ kind: 'carried', ...growth })) return
       this.#countTurnedAway({ turnedAway: growth.turnedAway, gone: [], overruns: 0 })
       this.#countGrown(growth.counts)
+      for (const labels of growth.left) this.#options.meter.forget({ ...labels })
     })
   }
 
@@ -87,7 +88,7 @@ export class Flows {
   countTraffic(): Promise<void> {
     if (!this.#thread || !this.#isServing) return Promise.resolve()
     this.#reading ??= this.#thread
-      .numbers(this.#options.kernel === 'told' ? [] : this.#ports.takePresent())
+      .numbers(this.#present())
       .then((numbers) => {
         if (!numbers) return
         this.#countTurnedAway(numbers)
@@ -95,6 +96,12 @@ export class Flows {
       })
       .finally(() => (this.#reading = undefined))
     return this.#reading
+  }
+
+  #present(): readonly PresentEndpoints[] {
+    const present = this.#ports.takePresent()
+    // A mode that carries connections itself tells which endpoints have left.
+    return this.#options.kernel === 'told' ? [] : present
   }
 
   /** Runs until the signal. Then it saves the numbers for the next process. */

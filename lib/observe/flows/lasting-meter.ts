@@ -1,7 +1,7 @@
 import type { Meter } from '../../modes/mode.js'
 import type { Protocol } from '../../state/names.js'
 import { noCounters } from './endpoint-counts.js'
-import type { CarriedGrowth, EndpointGrowth, TurnedAway } from './messages.js'
+import type { Carried, EndpointGrowth, EndpointName, TurnedAway } from './messages.js'
 
 type Labels = Readonly<Record<string, string>>
 type Changing<T> = { -readonly [Name in keyof T]: T[Name] }
@@ -12,12 +12,13 @@ type Changing<T> = { -readonly [Name in keyof T]: T[Name] }
  */
 export class LastingMeter implements Meter {
   readonly #meter: Meter
-  readonly #tell: (growth: CarriedGrowth) => void
+  readonly #tell: (growth: Carried) => void
   #counts = new Map<string, Changing<EndpointGrowth>>()
   #turnedAway = new Map<string, Changing<TurnedAway>>()
+  #left = new Map<string, EndpointName>()
   #isTelling = false
 
-  constructor(meter: Meter, tell: (growth: CarriedGrowth) => void) {
+  constructor(meter: Meter, tell: (growth: Carried) => void) {
     this.#meter = meter
     this.#tell = tell
   }
@@ -47,8 +48,17 @@ export class LastingMeter implements Meter {
     this.#meter.observe(name, labels, value)
   }
 
-  /** The thread forgets a service port that no family serves any more, once it has heard of it. */
+  /**
+   * The thread forgets an endpoint, or a service port that no family serves any more, once it has
+   * heard of it.
+   */
   forget(labels: Labels): void {
+    const { endpoint } = labels
+    if (endpoint !== undefined) {
+      this.#left.set(endpointKey(labels), { ...namesIn(labels), endpoint })
+      this.#tellSoon()
+      return
+    }
     this.#ofService(labels)
     this.#meter.gauge('service_active_connections', labels, 0)
   }
@@ -56,7 +66,9 @@ export class LastingMeter implements Meter {
   #ofEndpoint(labels: Labels): Changing<EndpointGrowth> {
     const { endpoint = '' } = labels
     const names = namesIn(labels)
-    const key = `${names.service} ${names.protocol} ${endpoint}`
+    const key = endpointKey(labels)
+    // Another listener of the same Service still counts at it.
+    this.#left.delete(key)
     const known = this.#counts.get(key) ?? { ...names, endpoint, opened: 0, ...noCounters() }
     this.#counts.set(key, known)
     this.#tellSoon()
@@ -80,10 +92,17 @@ export class LastingMeter implements Meter {
       this.#isTelling = false
       const [counts, turnedAway] = [[...this.#counts.values()], [...this.#turnedAway.values()]]
       this.#counts = new Map()
+      const left = [...this.#left.values()]
       this.#turnedAway = new Map()
-      this.#tell({ counts, turnedAway })
+      this.#left = new Map()
+      this.#tell({ counts, turnedAway, left })
     })
   }
+}
+
+function endpointKey(labels: Labels): string {
+  const { service, protocol } = namesIn(labels)
+  return `${service} ${protocol} ${labels['endpoint'] ?? ''}`
 }
 
 function namesIn({ service = '', protocol }: Labels): {

@@ -44,7 +44,7 @@ export interface FlowThreadSettings {
 
 export type ToFlowThread =
   | ({ readonly kind: 'services' } & ServedChanges)
-  | ({ readonly kind: 'carried' } & CarriedGrowth)
+  | ({ readonly kind: 'carried' } & Carried)
   | {
       readonly kind: 'numbers'
       readonly id: number
@@ -63,6 +63,8 @@ export interface EndpointGrowth extends FlowCounters {
   readonly endpoint: string
   readonly opened: number
 }
+
+export type EndpointName = Pick<EndpointGrowth, 'service' | 'protocol' | 'endpoint'>
 
 /** All endpoints of a service port, of both families. */
 export interface PresentEndpoints {
@@ -89,13 +91,19 @@ export interface CarriedGrowth {
   readonly turnedAway: readonly TurnedAway[]
 }
 
+/** What a mode tells that carries connections itself. */
+export interface Carried extends CarriedGrowth {
+  /** Endpoints that left long ago, and have no connection any more. */
+  readonly left: readonly EndpointName[]
+}
+
 export interface FlowNumbers {
   readonly grown: readonly EndpointGrowth[]
   readonly open: readonly OpenNow[]
   /** Service ports that are gone and have no open connection any more. */
   readonly gone: readonly Omit<OpenNow, 'open'>[]
   /** Endpoints that their service port no longer has, without a connection and without growth. */
-  readonly left: readonly Pick<EndpointGrowth, 'service' | 'protocol' | 'endpoint'>[]
+  readonly left: readonly EndpointName[]
   /** Connections that rules refused or dropped since the last report. */
   readonly turnedAway: readonly TurnedAway[]
   /** How often the kernel lost events for lack of room. */
