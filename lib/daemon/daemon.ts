@@ -23,6 +23,7 @@ import { runLeftoverCleanup } from '../modes/leftovers.js'
 import { fallbackText, setUp, type DaemonDeps, type Setup } from './setup.js'
 import { SyncObserver } from '../observe/sync-observer.js'
 import { together } from '../async.js'
+import { TrafficReading } from './traffic-reading.js'
 import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
 import type { FlowCounting } from './flow-counting.js'
@@ -56,7 +57,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const mode = config.dryRun
     ? dryMode(chosen.definition, config, deps.print)
     : await chosen.definition.create(config, families, requests.modeContext)
-  countBeforePages(metrics, mode, counting)
+  const traffic = readBeforePages(metrics, mode, counting)
   const dashboard = await dashboardOf(setup, metrics, counting)
 
   const { tracker, observer } = observedTracker(setup, metrics)
@@ -85,10 +86,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     (inner) => followConfig(setup, reload, inner),
     (inner) => freeStartMemory({ allApplied: allApplied.signal }, inner),
     ...unlessDry(setup, [
-      (inner) => observation.run(inner),
-      (inner) => checks.run(inner),
-      (inner) => counting?.run(inner) ?? Promise.resolve(),
-      (inner) => dashboard?.run(inner) ?? Promise.resolve(),
+      ...[observation, checks, traffic, counting, dashboard].map(partOf),
       (inner) => runLeftoverCleanup(setup, requests.modeContext, allApplied.signal, inner),
     ]),
   ])
@@ -120,10 +118,16 @@ function daemonRequests(
   return new DaemonRequests({ ...options, now, forMode: counting?.forMode ?? { meter } })
 }
 
-function countBeforePages(metrics: Metrics, mode: Mode, counting: FlowCounting | undefined): void {
-  metrics.beforePage(async () => {
-    await Promise.all([mode.countTraffic?.(), counting?.flows.countTraffic()])
-  })
+function readBeforePages(
+  metrics: Metrics,
+  mode: Mode,
+  counting: FlowCounting | undefined,
+): TrafficReading {
+  const traffic = new TrafficReading(() =>
+    Promise.all([mode.countTraffic?.(), counting?.flows.countTraffic()]),
+  )
+  metrics.beforePage(() => traffic.read())
+  return traffic
 }
 
 /** A sink that also shows every object to the watchers. */
@@ -139,6 +143,10 @@ function listenersOf(...listeners: readonly (SyncListener | undefined)[]): SyncL
 }
 
 type Part = (signal: AbortSignal) => Promise<void>
+
+function partOf(one: { run(signal: AbortSignal): Promise<void> } | undefined): Part {
+  return (signal) => one?.run(signal) ?? Promise.resolve()
+}
 
 function metricsOf({ config, mode }: Setup): Metrics {
   const metrics = new Metrics({ mode })
