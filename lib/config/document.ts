@@ -26,7 +26,9 @@ kube-proxy 1.36, unless an IPv4 address in it has leading zeros (\`010.1.2.3\`):
   log says what is wrong.
 - **What is in use.** \`/configz\` on the metrics port shows all values, where each of them was set, and what
   waits for a restart. \`/healthz?verbose\` there tells about the file, as do the metrics
-  \`kubeproxy_config_file_valid\` and \`kubeproxy_config_keys_waiting_for_restart\`.
+  \`kubeproxy_config_file_valid\` and \`kubeproxy_config_keys_waiting_for_restart\`. \`/flagz\` there has the values as
+  flags, and \`/statusz\` a summary for people.
+- **Feature gates** are those of kube-proxy 1.37. The log names one that is unknown, or has no effect here.
 - Durations are written as in Go: \`250ms\`, \`30s\`, \`1h30m\`.
 - **Exit codes:** 0: done, or stopped by SIGTERM or SIGINT. 1: failed. 2: a flag, a file or an argument
   is wrong.

@@ -119,7 +119,7 @@ export const listKind: Kind<readonly string[]> = {
 }
 
 export const gatesKind: Kind<FeatureGates> = {
-  name: 'a map of feature gates such as {Name: true}',
+  name: 'a map of feature gates such as {Name: true}, as a flag Name=true,…',
   fromYaml: (value) => {
     if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined
     const entries = Object.entries(value)

@@ -161,7 +161,7 @@ configSyncPeriod: 15
     'kp.yaml:8: clusterCDIR: "10.0.0.0/8": unknown key; did you mean clusterCIDR?',
     'kp.yaml:9: bindAddressHardFail: "true" is not true or false',
     'kp.yaml:10: nodePortAddresses: "primary" is not a list of strings',
-    'kp.yaml:11: featureGates: {"A":1} is not a map of feature gates such as {Name: true}',
+    'kp.yaml:11: featureGates: {"A":1} is not a map of feature gates such as {Name: true}, as a flag Name=true,…',
     'kp.yaml:12: configSyncPeriod: 15 is not a duration such as 30s',
   ]) {
     t.match(message, line)
