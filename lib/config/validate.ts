@@ -169,7 +169,12 @@ function checkModes(config: Config, check: Check): void {
   }
   if (config.mode === 'ipvs') {
     const isOn = isEnabled(config.featureGates, 'KubeProxyIPVS')
-    check(isOn, 'mode', config.mode, 'is switched off by the feature gate KubeProxyIPVS')
+    check(
+      isOn,
+      'mode',
+      config.mode,
+      'is switched off by the feature gate KubeProxyIPVS; remove that or choose another mode',
+    )
     for (const path of ['tcpTimeout', 'tcpFinTimeout', 'udpTimeout', 'gracefulPeriod'] as const) {
       check(ipvs[path] >= 0, `ipvs.${path}`, formatDuration(ipvs[path]), 'must not be negative')
     }
