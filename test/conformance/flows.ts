@@ -217,12 +217,11 @@ const isLoopback = (host: string) => host === '::1' || host.startsWith('127.')
 
 function requestOf(check: Check): FlowRequest {
   const { flow, client, family } = check
-  const expectsReply = typeof check.gets !== 'string'
   return {
     protocol: check.protocol,
     host: check.host,
     port: check.port,
-    timeoutMs: expectsReply || check.gets === 'refused' ? replyMs : silenceMs,
+    timeoutMs: waitOf(check),
     // The refusal of a datagram is a datagram too and may be lost, so the client repeats.
     ...(check.gets === 'refused' ? { repeatMs: replyMs / 5 } : {}),
     count: flow.keep === undefined ? countOf(check) : 1,
@@ -231,6 +230,12 @@ function requestOf(check: Check): FlowRequest {
     ...(flow.payloadBytes === undefined ? {} : { payloadBytes: flow.payloadBytes }),
     ...(flow.halfClose ? { halfClose: true } : {}),
   }
+}
+
+function waitOf({ flow, gets }: Check): number {
+  if (typeof gets === 'string' && gets !== 'refused') return silenceMs
+  // Many bytes take their time on a busy machine.
+  return flow.payloadBytes === undefined ? replyMs : replyMs * 10
 }
 
 function countOf({ flow, gets }: Check): number {
