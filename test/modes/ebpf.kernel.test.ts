@@ -65,7 +65,8 @@ t.test('node ports answer on the node, and loopback is the host’s own', { skip
   const { mode, apply } = await start()
   t.teardown(() => mode.close())
   const endpoints = [{ ip: '127.0.0.1', port: server.port }]
-  await apply(states('IPv4', settings).put(service({ nodePort: 30999, endpoints })))
+  const asked = { ...settings, nodePortAddresses: ['all', 'localhost'] }
+  await apply(states('IPv4', asked).put(service({ nodePort: 30999, endpoints })))
   const ask = (host: string, from?: string) =>
     client.ask({ do: 'connect', host, port: 30999, ...(from === undefined ? {} : { from }) })
   t.same(await ask('192.0.2.1'), { name: 'node port', peer: '192.0.2.1 30999' })
