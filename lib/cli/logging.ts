@@ -7,21 +7,15 @@ import { showsColours } from './process.js'
 /** The log of this process, on standard error: text on a terminal, JSON elsewhere. */
 export function processLogger({ format, verbosity }: Logging): Logger {
   const isTerminal = process.stderr.isTTY
-  let lost = 0
+  const lines = new StderrLines((count) =>
+    logger.warn({ lines: count }, 'Lines of the log before this one were lost: nothing read them'),
+  )
+  process.on('exit', () => lines.end())
   const logger = createLogger({
     format: format === '' ? (isTerminal ? 'text' : 'json') : format,
     verbosity,
     isTerminal: showsColours(process.stderr),
-    write: (line) => {
-      // One line waits for a reader that hangs. Those after it must not: each wait stops the proxy.
-      if (!writeStderr(line, lost === 0 ? maxTries : 1)) {
-        lost++
-      } else if (lost > 0) {
-        const lines = lost
-        lost = 0
-        logger.warn({ lines }, 'Lines of the log before this one were lost: nothing read them')
-      }
-    },
+    write: (line) => lines.write(line),
   })
   return logger
 }
@@ -35,26 +29,72 @@ export function logWarnings(log: Log): void {
 }
 
 /**
- * Returns whether the whole line was written. It is synchronous, so that the last lines of a
- * process are not lost.
+ * Writes at once, so that the last lines of a process are not lost. Where the reader leaves no room,
+ * lines wait here: to wait for the reader would stop the proxy.
  */
-function writeStderr(line: string, tries: number): boolean {
-  const bytes = Buffer.from(line)
-  let written = 0
-  for (let left = tries; written < bytes.length && left > 0; left--) {
-    try {
-      written += writeSync(2, bytes, written)
-    } catch (error) {
-      // A closed terminal has no reader. The reader of a full pipe may read in a moment.
-      if (!isBusy(error)) return false
-      if (left > 1) Atomics.wait(pause, 0, 0, 1)
-    }
+class StderrLines {
+  readonly #tellLost: (lines: number) => void
+  #waiting: Buffer[] = []
+  #bytes = 0
+  #lost = 0
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(tellLost: (lines: number) => void) {
+    this.#tellLost = tellLost
   }
-  return written === bytes.length
+
+  write(line: string): void {
+    const bytes = Buffer.from(line)
+    const isFull = this.#lost > 0 || this.#bytes + bytes.length > mostWaiting
+    // After a lost line all are lost until nothing waits, so that one place of the log has a gap.
+    if (isFull && this.#waiting.length > 0) {
+      this.#lost++
+      return
+    }
+    this.#waiting.push(bytes)
+    this.#bytes += bytes.length
+    if (!this.#timer) this.#flush()
+  }
+
+  /** The process ends: its reader gets a last moment. */
+  end(): void {
+    for (let tries = 0; !this.#flush() && tries < lastTries; tries++) Atomics.wait(pause, 0, 0, 1)
+  }
+
+  /** Returns whether nothing waits any more. */
+  #flush(): boolean {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    for (let first = this.#waiting[0]; first; first = this.#waiting[0]) {
+      const written = writeSome(first)
+      this.#bytes -= written
+      if (written < first.length) {
+        this.#waiting[0] = first.subarray(written)
+        this.#timer = setTimeout(() => this.#flush(), againMs).unref()
+        return false
+      }
+      this.#waiting.shift()
+    }
+    const lost = this.#lost
+    this.#lost = 0
+    if (lost > 0) this.#tellLost(lost)
+    return true
+  }
 }
 
-/** A reader that hangs must not stop the proxy. After 20 ms the rest of a line is dropped. */
-const maxTries = 20
+/** Returns how many bytes were written. A closed terminal has no reader, and takes everything. */
+function writeSome(bytes: Buffer): number {
+  try {
+    return writeSync(2, bytes)
+  } catch (error) {
+    return isBusy(error) ? 0 : bytes.length
+  }
+}
+
+/** Enough for a reader that hangs for a few seconds. Further lines are lost. */
+const mostWaiting = 1 << 20
+const againMs = 20
+const lastTries = 100
 const pause = new Int32Array(new SharedArrayBuffer(4))
 
 function isBusy(error: unknown): boolean {
