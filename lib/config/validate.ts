@@ -39,7 +39,7 @@ export function validate(config: Config, place: (path: string) => string): Check
 type Check = (ok: boolean, path: string, value: unknown, wanted: string) => void
 
 function checkPeriods(config: Config, check: Check): void {
-  for (const section of sectionsOfPeriods(config)) {
+  for (const section of sectionsInUse(config)) {
     const { minSyncPeriod: minMs, syncPeriod: syncMs } = config[section]
     const sync = formatDuration(syncMs)
     check(syncMs > 0, `${section}.syncPeriod`, sync, 'must be greater than 0')
@@ -55,10 +55,10 @@ function checkPeriods(config: Config, check: Check): void {
 }
 
 /**
- * The sections whose periods can be used. That of userspace mode, the default fallback, is left out:
+ * The sections whose values can be used. That of userspace mode, the default fallback, is left out:
  * upstream accepts a file whatever the sections of other modes say.
  */
-function sectionsOfPeriods({ mode, modeFallback: fallback }: Config) {
+function sectionsInUse({ mode, modeFallback: fallback }: Config) {
   const own = mode === 'auto' ? (['nftables', 'iptables'] as const) : [sectionOfPeriods(mode)]
   const named = fallback === 'iptables' || fallback === 'nftables' ? [fallback] : []
   return new Set([...own, ...named])
@@ -163,7 +163,7 @@ function checkModes(config: Config, check: Check): void {
   const isBit = (value: number) => value >= 0 && value <= 31
   const bit = config.iptables.masqueradeBit
   check(isBit(bit), 'iptables.masqueradeBit', bit, 'is not within 0..31')
-  if (['nftables', 'ebpf', 'auto'].includes(config.mode) || config.modeFallback === 'nftables') {
+  if (sectionsInUse(config).has('nftables')) {
     const own = config.nftables.masqueradeBit
     check(isBit(own), 'nftables.masqueradeBit', own, 'is not within 0..31')
   }

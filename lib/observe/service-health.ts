@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import { Bell, pause, Slice } from '../async.js'
 import type { Server } from 'node:http'
 import type { HealthCheck } from '../state/health-check-ports.js'
@@ -48,10 +49,7 @@ export class ServiceHealth {
    * mean all addresses. New numbers of endpoints are answered at once.
    */
   set(targets: ReadonlyMap<string, HealthCheck>, addresses: readonly string[]): void {
-    const isSame =
-      targets === this.#targets &&
-      addresses.length === this.#addresses.length &&
-      addresses.every((address, index) => address === this.#addresses[index])
+    const isSame = targets === this.#targets && isDeepStrictEqual(addresses, this.#addresses)
     this.#targets = targets
     this.#addresses = addresses
     // Each sync tells them, and most have changed nothing here.

@@ -29,7 +29,7 @@ export class AddressClaims {
 
   /** The Services with this ClusterIP; more than one only while the API is inconsistent. */
   owners(ip: string): readonly string[] {
-    return idsAt(this.#owners, ip)
+    return idsAt(this.#owners, ip).sort()
   }
 
   /** Replaces what a Service claims. */
@@ -41,7 +41,8 @@ export class AddressClaims {
     const [left, held] = [clusterIpsOf(before), clusterIpsOf(after)]
     move(this.#owners, id, left, held)
     move(this.#askers, id, askedBy(before), askedBy(after))
-    const at = (ids: IdsByAddress) => new Set([...left, ...held].flatMap((ip) => idsAt(ids, ip)))
+    const at = (ids: IdsByAddress) =>
+      new Set([...left, ...held].flatMap((ip) => idsAt(ids, ip).sort()))
     return { askers: at(this.#askers), slices: at(this.#slices) }
   }
 
@@ -98,7 +99,7 @@ function remove(ids: IdsByAddress, ip: string, id: string): void {
   else ids.set(ip, others.length === 1 ? first : others)
 }
 
-function idsAt(ids: IdsByAddress, ip: string): readonly string[] {
+function idsAt(ids: IdsByAddress, ip: string): string[] {
   const found = ids.get(ip) ?? []
-  return typeof found === 'string' ? [found] : [...found].sort()
+  return typeof found === 'string' ? [found] : [...found]
 }

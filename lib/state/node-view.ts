@@ -10,7 +10,7 @@ import {
   type Ip,
   type IpFamily,
 } from './ip.js'
-import type { NodePortAddresses, NodeView, LocalTraffic } from './desired-state.js'
+import type { DesiredState, NodePortAddresses, NodeView, LocalTraffic } from './desired-state.js'
 import type { NodeObject } from './objects.js'
 
 /** How traffic from pods of this node is recognized, as configured (R07). */
@@ -93,6 +93,13 @@ function nodePortAddresses(
     addresses: texts(matching),
     asksForLoopback: cidrs.some(({ network }) => isLoopback({ family, value: network })),
   }
+}
+
+/** The loopback address at which node ports are asked for by themselves; undefined: none. */
+export function loopbackOfNodePorts({ family, node }: DesiredState): string | undefined {
+  const loopback = family === 'IPv4' ? '127.0.0.1' : '::1'
+  const { asksForLoopback, addresses } = node.nodePorts
+  return asksForLoopback && addresses.includes(loopback) ? loopback : undefined
 }
 
 function rangesOf(

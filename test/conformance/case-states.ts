@@ -6,7 +6,7 @@ import type { DesiredState } from '../../lib/state/desired-state.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { addresses } from '../../lib/lab/world/topology.js'
 import { CaseServices } from './case-services.js'
-import type { Case, CaseSettings, ServiceRange, Step } from './case.js'
+import { configValues, type Case, type CaseSettings, type ServiceRange, type Step } from './case.js'
 import { nodeManifest, serviceCidrManifest } from './cluster-objects.js'
 import { idOf, serviceManifest, sliceManifests, type Manifest } from './objects.js'
 
@@ -46,10 +46,7 @@ export function* caseStates(
 export function caseConfig(settings: CaseSettings, keepsSource: boolean): Config {
   return configWith({
     'userspace.sourceAddress': keepsSource ? 'keep' : 'hide',
-    'iptables.masqueradeAll': settings.masqueradeAll,
-    'nftables.masqueradeAll': settings.masqueradeAll,
-    'iptables.localhostNodePorts': settings.localhostNodePorts,
-    featureGates: { KubeProxyNFTablesLocalhostNodePorts: settings.localhostNodePorts },
+    ...configValues(settings),
   })
 }
 

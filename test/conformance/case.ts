@@ -24,6 +24,16 @@ export interface CaseSettings {
   readonly detectLocal: DetectLocal
 }
 
+/** What these settings are in the configuration of a mode. */
+export function configValues({ masqueradeAll, localhostNodePorts }: CaseSettings) {
+  return {
+    'iptables.masqueradeAll': masqueradeAll,
+    'nftables.masqueradeAll': masqueradeAll,
+    'iptables.localhostNodePorts': localhostNodePorts,
+    featureGates: { KubeProxyNFTablesLocalhostNodePorts: localhostNodePorts },
+  }
+}
+
 export interface Step {
   /** What this step is about, for reports. */
   readonly title: string

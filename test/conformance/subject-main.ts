@@ -22,7 +22,7 @@ import { Tracker } from '../../lib/state/tracker.js'
 import { DepartedFlows } from '../../lib/sync/departed-flows.js'
 import { FlowCleaner } from '../../lib/sync/flow-cleaner.js'
 import { Syncer } from '../../lib/sync/syncer.js'
-import type { CaseSettings } from './case.js'
+import { configValues, type CaseSettings } from './case.js'
 import { patience } from './flows.js'
 import type { Manifest } from './objects.js'
 import type { SubjectAnswer, SubjectOrder } from './process-subject.js'
@@ -187,10 +187,7 @@ async function createMode(
   const variant = variantOf(name)
   if (!variant) throw new Error(`no mode is called ${name}`)
   const config = configWith({
-    'iptables.masqueradeAll': settings.masqueradeAll,
-    'nftables.masqueradeAll': settings.masqueradeAll,
-    'iptables.localhostNodePorts': settings.localhostNodePorts,
-    featureGates: { KubeProxyNFTablesLocalhostNodePorts: settings.localhostNodePorts },
+    ...configValues(settings),
     'iptables.syncPeriod': checkRulesMs,
     'nftables.syncPeriod': checkRulesMs,
     'ipvs.syncPeriod': checkRulesMs,

@@ -4,6 +4,7 @@ import t from 'tap'
 import { Admission } from '../../lib/modes/nftables/admission.js'
 import { LocalhostPorts } from '../../lib/modes/nftables/localhost-ports.js'
 import { nftablesPlanner } from '../../lib/modes/nftables/plan.js'
+import { freePort } from '../support/free-port.js'
 import { openSilentPort } from '../support/silent-server.js'
 import { service, states, testSettings } from '../support/states.js'
 
@@ -42,9 +43,7 @@ function ask(host: string, port: number, text: string): Promise<string> {
 
 void t.test('S23, NF25: TCP node ports answer on localhost where loopback is chosen', async (t) => {
   const { server, port } = await namedServer('a')
-  const free = await namedServer('free')
-  const nodePort = free.port
-  await new Promise((resolve) => free.server.close(resolve))
+  const nodePort = await freePort()
   const metrics = new Map<string, number>()
   const meter = {
     count: (name: string) => metrics.set(name, (metrics.get(name) ?? 0) + 1),
@@ -107,9 +106,7 @@ void t.test('S23, NF25: TCP node ports answer on localhost where loopback is cho
 void t.test('session affinity keeps clients of localhost with one endpoint', async (t) => {
   const { server, port } = await namedServer('a')
   const other = await namedServer('b', { host: '127.0.0.2', port })
-  const free = await namedServer('free')
-  const nodePort = free.port
-  await new Promise((resolve) => free.server.close(resolve))
+  const nodePort = await freePort()
   let [drawn, time] = [0, 0]
   const random = () => drawn
   const ports = new LocalhostPorts({ log, meter, random, now: () => time, admission: admission() })
@@ -148,9 +145,7 @@ void t.test('session affinity keeps clients of localhost with one endpoint', asy
 void t.test('an endpoint that does not answer is left for the next one', async (t) => {
   const port = await openSilentPort(t)
   const { server } = await namedServer('a', { host: '127.0.0.2', port })
-  const free = await namedServer('free')
-  const nodePort = free.port
-  await new Promise((resolve) => free.server.close(resolve))
+  const nodePort = await freePort()
   const random = () => 0
   const ports = new LocalhostPorts({ log, meter, random, now: () => 0, admission: admission() })
   t.teardown(() => {
@@ -175,12 +170,11 @@ for (const nodePortAddresses of [['primary'], ['all'], ['0.0.0.0/0'], []])
         now: () => 0,
         admission: admission(),
       })
-      const free = await namedServer('free')
-      await new Promise((resolve) => free.server.close(resolve))
+      const nodePort = await freePort()
       const cluster = states('IPv4', { nodePortAddresses })
-      cluster.put(service({ nodePort: free.port }))
+      cluster.put(service({ nodePort }))
       await ports.update(nftablesPlanner(testSettings)(cluster.take()))
-      t.equal(await ask('127.0.0.1', free.port, ''), 'ECONNREFUSED')
+      t.equal(await ask('127.0.0.1', nodePort, ''), 'ECONNREFUSED')
       ports.close()
     },
   )
@@ -189,9 +183,7 @@ void t.test(
   'NF25: connections beyond the limit are refused at once, and later ones are served',
   async (t) => {
     const { server, port } = await namedServer('a')
-    const free = await namedServer('free')
-    const nodePort = free.port
-    await new Promise((resolve) => free.server.close(resolve))
+    const nodePort = await freePort()
     const ports = new LocalhostPorts({
       log,
       meter,
@@ -220,9 +212,7 @@ void t.test(
 
 void t.test('a node port that goes while an endpoint is dialled keeps no connection', async (t) => {
   const { server, port } = await namedServer('a')
-  const free = await namedServer('free')
-  const nodePort = free.port
-  await new Promise((resolve) => free.server.close(resolve))
+  const nodePort = await freePort()
   // A client is admitted before its endpoint is dialled.
   const now = () => {
     process.nextTick(() => ports.close())

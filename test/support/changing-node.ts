@@ -7,8 +7,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { program } from './program.js'
-import { untilSeen } from './until.js'
-import { untilTrue } from './until.js'
+import { untilSeen, untilTrue } from './until.js'
 
 /**
  * The proxy on a node that is the network namespace of this test. This process serves the endpoints

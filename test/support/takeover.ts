@@ -48,8 +48,6 @@ const node = {
 /** The time for an answer that must come, also in User Mode Linux on a busy machine. */
 const patientMs = 30_000
 
-const udpPauseSeconds = 600
-
 interface Kept {
   readonly place: 'client-pod' | 'outside' | 'node'
   readonly id: string
@@ -66,8 +64,7 @@ async function open(world: World): Promise<readonly Kept[]> {
     ['client-pod', 'UDP', clusterIp, udpPort],
   ] as const
   // The kernel forgets a UDP conversation that pauses for 30 s, as it may on a busy machine.
-  const timeout = '/proc/sys/net/netfilter/nf_conntrack_udp_timeout'
-  await world.exec('node', ['sh', '-c', `echo ${udpPauseSeconds} >${timeout}`])
+  await world.agent('node').write({ '/proc/sys/net/netfilter/nf_conntrack_udp_timeout': '600' })
   const kept: Kept[] = []
   for (const [place, protocol, host, port] of wanted) {
     const id = `${place} ${protocol}`

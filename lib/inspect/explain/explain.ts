@@ -22,6 +22,7 @@ import { nftablesSettings } from '../../modes/nftables/settings.js'
 import { userspacePlanner, type UserspacePlan } from '../../modes/userspace/plan.js'
 import { windowsSettings, userspaceSettings } from '../../modes/userspace/settings.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
+import { loopbackOfNodePorts } from '../../state/node-view.js'
 import { walkSockets } from './socket-walk.js'
 import { viaListener, walkListeners, walkUserspace } from './listeners.js'
 import type { DesiredState } from '../../state/desired-state.js'
@@ -168,13 +169,11 @@ function isFromPod({ source, inInterface = '' }: Packet, { node }: DesiredState)
 /**
  * TCP node ports on the loopback address have no rule. A listener of nftables mode answers them.
  */
-function throughLocalhost(way: Way, { services, node }: DesiredState): readonly Way[] {
-  const { destination, port, protocol, family } = way.packet
-  const loopback = family === 'IPv4' ? '127.0.0.1' : '::1'
-  const { addresses, asksForLoopback } = node.nodePorts
-  const isAsked = asksForLoopback && destination === loopback && addresses.includes(loopback)
+function throughLocalhost(way: Way, state: DesiredState): readonly Way[] {
+  const { destination, port, protocol } = way.packet
+  const isAsked = destination === loopbackOfNodePorts(state)
   if (way.end !== 'local' || protocol !== 'TCP' || !isAsked) return [way]
-  const service = [...services.values()].find(
+  const service = [...state.services.values()].find(
     (each) => each.nodePort === port && each.protocol === 'TCP',
   )
   if (!service) return [way]

@@ -4,6 +4,7 @@ import { afterReading } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
+import { loopbackOfNodePorts } from '../../state/node-view.js'
 import type { Log, Meter, ServiceFailure } from '../mode.js'
 import type { Admission } from './admission.js'
 import { sets } from './names.js'
@@ -52,10 +53,10 @@ export class LocalhostPorts {
   async update(plan: NftablesPlan): Promise<readonly ServiceFailure[]> {
     const previous = this.#plans.get(plan.family)
     this.#plans.set(plan.family, plan)
-    const host = loopbackOf(plan)
+    const host = loopbackOfNodePorts(plan.state)
     const changed = portsToLookAt(
       plan,
-      previous && loopbackOf(previous) === host ? previous : undefined,
+      previous && loopbackOfNodePorts(previous.state) === host ? previous : undefined,
     )
     // A port that failed before is tried again at every sync.
     for (const id of this.#failed.keys()) {
@@ -194,13 +195,6 @@ function join(client: Socket, upstream: Socket): void {
   upstream.on('close', () => client.destroy())
   client.pipe(upstream)
   upstream.pipe(client)
-}
-
-/** The address to listen on; undefined if node ports are not wanted on loopback. */
-function loopbackOf({ state }: NftablesPlan): string | undefined {
-  const loopback = state.family === 'IPv4' ? '127.0.0.1' : '::1'
-  const { asksForLoopback, addresses } = state.node.nodePorts
-  return asksForLoopback && addresses.includes(loopback) ? loopback : undefined
 }
 
 function portsToLookAt(plan: NftablesPlan, previous: NftablesPlan | undefined): Set<number> {
