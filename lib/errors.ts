@@ -16,6 +16,7 @@ export type KernelErrorKind =
   | 'unsupported'
   | 'invalid'
   | 'timed-out'
+  | 'interrupted'
   | 'failed'
 
 /**

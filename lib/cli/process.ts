@@ -25,6 +25,10 @@ export function stopSignal(...more: readonly NodeJS.Signals[]): AbortSignal {
   return controller.signal
 }
 
+/** A busy machine may tell of the end of a program before it delivers the same Ctrl-C to this one. */
+export const isInterrupted = (error: unknown) =>
+  error instanceof KernelError && error.kind === 'interrupted'
+
 /**
  * Undefined when the signal came meanwhile. Ctrl-C also ends the programs that a command runs, and
  * their failure is then no failure of the command.
@@ -37,7 +41,7 @@ export async function unlessStopped<T>(
     const done = await doing
     return stop.aborted ? undefined : done
   } catch (error) {
-    if (stop.aborted) return undefined
+    if (stop.aborted || isInterrupted(error)) return undefined
     throw error
   }
 }

@@ -26,6 +26,7 @@ const kinds: Record<IptablesErrorKind, KernelErrorKind> = {
   'not-found': 'not-found',
   invalid: 'invalid',
   'timed-out': 'timed-out',
+  interrupted: 'interrupted',
   failed: 'failed',
 }
 

@@ -2,6 +2,7 @@ import type { Command } from 'commander'
 import { ConfigError, messageOf, SourceError } from '../../errors.js'
 import { asArray, asObject, asString } from '../../state/json.js'
 import { printable } from '../../state/names.js'
+import { isInterrupted } from '../process.js'
 import { addClusterOptions, Kubectl, type ClusterFlags } from './kubectl.js'
 import type { WayToDaemon } from '../seen-node.js'
 
@@ -133,6 +134,7 @@ export async function askAll<Answer>(
           try {
             return { proxy, answer: await ask(proxy) }
           } catch (error) {
+            if (isInterrupted(error)) throw error
             return { proxy, error: messageOf(error) }
           }
         }),

@@ -58,7 +58,9 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
   const stop = stopSignal()
   const seen = new Set<string>()
   // The first reading finds the present end of each stream.
-  const [first] = answersOf(await reader.read(proxies))
+  const begin = await unlessStopped(stop, reader.read(proxies))
+  if (!begin) return
+  const [first] = answersOf(begin)
   if (first)
     process.stderr.write(
       `${onNode(first.proxy, `trace ${printable(service)}`, 'the rules on the way')}\n`,

@@ -48,11 +48,12 @@ export const runProgram: Run = (file, args, options = {}) =>
     program.onEnd(({ code, signal }) => {
       clearTimeout(timer)
       const complaint = Buffer.concat(stderr).toString('utf8')
-      const fail = (kind: 'timed-out' | 'failed', reason: string) =>
+      const fail = (kind: 'timed-out' | 'interrupted' | 'failed', reason: string) =>
         reject(new IptablesError(kind, `run ${file}: ${reason}`, { detail: complaint }))
       // If this thread was held up, a program that has ended by itself is killed in vain.
       if (timedOut && code === null) fail('timed-out', `no end after ${timeoutMs} ms`)
-      else if (code === null) fail('failed', `killed by ${String(signal)}`)
+      else if (code === null)
+        fail(signal === 'SIGINT' ? 'interrupted' : 'failed', `killed by ${String(signal)}`)
       else resolve({ code, stdout: Buffer.concat(stdout).toString('utf8'), stderr: complaint })
     }, cannotRun)
     const { stdin, stdout: output, stderr: complaints } = program

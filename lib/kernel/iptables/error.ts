@@ -13,6 +13,8 @@ export type IptablesErrorKind =
   /** The text of a rule is wrong. */
   | 'invalid'
   | 'timed-out'
+  /** Ended by Ctrl-C, which a terminal also sends to this process. */
+  | 'interrupted'
   | 'failed'
 
 interface IptablesErrorFields {
