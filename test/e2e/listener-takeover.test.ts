@@ -233,7 +233,7 @@ t.test('the old process goes on if the new one dies during the takeover', { skip
         protocol: 'TCP',
         host: clusterIps[0],
         port: 80,
-        timeoutMs: 3000,
+        timeoutMs: 30_000,
       } as const
       return (await world.agent('client-pod').flow(flow))[0]?.outcome
     }

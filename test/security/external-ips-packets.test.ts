@@ -40,7 +40,7 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
     withProxyWorld(`external-${mode}`, async ({ world, folder }) => {
       await write(folder, 'web.yaml', thief, endpoints)
       const reached = async () => {
-        const request = { protocol: 'TCP', host: victim, port, timeoutMs: 5_000 } as const
+        const request = { protocol: 'TCP', host: victim, port, timeoutMs: 30_000 } as const
         const [result] = await world.agent('client-pod').flow(request)
         return result?.backend ?? result?.outcome ?? 'nothing'
       }

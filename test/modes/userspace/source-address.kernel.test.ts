@@ -79,7 +79,7 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
   const reuse = async (t: Test, used: Awaited<ReturnType<typeof usedPorts>>) => {
     for (const { family, fromPort, backend } of used) {
       const host = addressOf(backend === 'pod-1' ? 'pod-1' : 'pod-4', family)
-      const answer = await flow({ protocol: 'TCP', host, fromPort, timeoutMs: 2500 })
+      const answer = await flow({ protocol: 'TCP', host, fromPort, timeoutMs: 30_000 })
       t.match(answer, { outcome: 'reply', backend }, `${family} from port ${fromPort}`)
     }
   }

@@ -229,10 +229,10 @@ for (const limit of [80, 81]) {
       died.catch(() => undefined)
       const port = Number(output.toString())
 
-      /** Whether an answer comes within a second. */
+      /** Whether an answer comes within ten seconds. */
       const ask = (socket: Socket) =>
         new Promise<boolean>((resolve) => {
-          setTimeout(() => resolve(false), 1000)
+          setTimeout(() => resolve(false), 10_000)
           socket.once('data', () => resolve(true))
           socket.once('close', () => resolve(false))
           socket.once('error', () => resolve(false))
