@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { connect, createServer, type AddressInfo } from 'node:net'
 import fc from 'fast-check'
 import t from 'tap'
 import { DatagramBatch, maxDatagram } from '../../lib/kernel/sockets/datagrams.js'
@@ -5,6 +7,7 @@ import { Epoll, interest } from '../../lib/kernel/sockets/epoll.js'
 import { errno, errnoName, SystemCallError } from '../../lib/kernel/sockets/errno.js'
 import { loadLibc, allocateNative } from '../../lib/kernel/sockets/libc.js'
 import { Pipes } from '../../lib/kernel/sockets/pipe.js'
+import { reset } from '../../lib/kernel/sockets/reset.js'
 import {
   addressKey,
   decodeAddress,
@@ -38,6 +41,24 @@ t.test('a socket address comes back from its bytes', async (t) => {
   t.equal(decodeAddress(view, 0), undefined, 'another family is no address')
   t.throws(() => encodeAddress({ ip: 'localhost', port: 1 }), RangeError)
   t.throws(() => encodeAddress({ ip, port: 65536 }), RangeError)
+})
+
+// libuv refuses this, and Node would keep the descriptor for ever.
+t.test('a socket whose end is on its way is closed by a reset', async (t) => {
+  const server = createServer((socket) => socket.resume()).listen(0, ip)
+  await once(server, 'listening')
+  t.teardown(() => server.close())
+  const { port } = server.address() as AddressInfo
+  const accepted = once(server, 'connection')
+  const socket = connect({ host: ip, port, allowHalfOpen: true })
+  await once(socket, 'connect')
+  const [peer] = (await accepted) as [typeof socket]
+  const errors: Error[] = []
+  socket.on('error', (error) => errors.push(error))
+  socket.end()
+  reset(socket)
+  await Promise.all([once(socket, 'close'), once(peer, 'close')])
+  t.same(errors, [])
 })
 
 t.test('address keys are equal exactly when addresses are', async (t) => {

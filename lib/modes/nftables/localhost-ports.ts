@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { afterReading } from '../../async.js'
 import { messageOf } from '../../errors.js'
+import { reset } from '../../kernel/sockets/reset.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 import { loopbackOfNodePorts } from '../../state/node-view.js'
@@ -189,8 +190,8 @@ export class LocalhostPorts {
 
 /** Carries both directions, each until its own end; an error ends both at once. */
 function join(client: Socket, upstream: Socket): void {
-  client.on('error', () => upstream.resetAndDestroy())
-  upstream.on('error', () => client.resetAndDestroy())
+  client.on('error', () => reset(upstream))
+  upstream.on('error', () => reset(client))
   client.on('close', () => upstream.destroy())
   upstream.on('close', () => client.destroy())
   client.pipe(upstream)

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net'
+import { reset } from '../../../../kernel/sockets/reset.js'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { descriptorOf } from './node-sockets.js'
 import { keepAliveDelayMs, type AccessEntry, type Target, limitSilence } from '../data-path.js'
@@ -80,8 +81,8 @@ export class TcpConnection implements Timed {
   /** Resets both sides, so that neither takes a failure for an orderly end. */
   reset(): void {
     this.fail('reset')
-    this.backend?.resetAndDestroy()
-    this.client.resetAndDestroy()
+    if (this.backend) reset(this.backend)
+    reset(this.client)
   }
 
   /** Bytes since the last call. */
