@@ -12,6 +12,7 @@ const socketTypes = { stream: 1, raw: 3 } as const
 const protocols = {
   tcp: { IPv4: 6, IPv6: 6 },
   icmp: { IPv4: 1, IPv6: 58 },
+  udp: { IPv4: 17, IPv6: 17 },
   sctp: { IPv4: 132, IPv6: 132 },
 } as const
 

@@ -5,6 +5,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
+import { NativeSocket } from '../../../lib/lab/world/native-socket.js'
 import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
 import { dialTcp } from '../../../lib/modes/userspace/datapath/net/dialer.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
@@ -559,6 +560,18 @@ function udpTests(t: Test, create: Create): void {
     await bench.settled()
     t.equal(await client.name(), first, 'after the time-out it is a new client')
     t.match(bench.entries[0], { protocol: 'UDP', end: 'ok', bytesToClient: 6 })
+  })
+
+  const isRoot = process.getuid?.() === 0
+  t.test('a datagram from port 0 is passed on', { skip: !isRoot && 'raw sockets' }, async (t) => {
+    const bench = await openBench(t, create, { udp: ['a'] })
+    const client = new NativeSocket(host, 'raw', 'udp')
+    // Ports, length, no checksum, and a byte.
+    client.send(Uint8Array.of(0, 0, bench.port >> 8, bench.port & 255, 0, 9, 0, 0, 120), host)
+    client.close()
+    // Its endpoint answers, but no answer can be sent to port 0.
+    await untilTrue(() => sum(bench.path.takeCounts()[0], 'bytesToClient') > 0)
+    t.equal(await (await openUdpClient(t, bench.port)).name(), 'a', 'others are served')
   })
 
   t.test('least-connections counts UDP clients, too', async (t) => {

@@ -143,7 +143,8 @@ export class UdpListener implements Listener {
         // Its first answer shows that the endpoint works.
         if (to.bytesToClient === reply.length) this.#balancer.dialSucceeded(target)
         this.#traffic.of(target.key).bytesToClient += reply.length
-        this.#socket.send(reply, to.port, to.address)
+        // Port 0 says that no answer is wanted, and Node throws.
+        if (to.port !== 0) this.#socket.send(reply, to.port, to.address)
       },
       ended: (ended, reason) => this.#ended(ended, reason),
     })
