@@ -62,6 +62,11 @@ export class ClientConnections {
     })
   }
 
+  /** Ends all connections, also those in the middle of a TLS handshake, which no server knows. */
+  end(): void {
+    for (const { socket } of this.#clients.values()) socket.destroy()
+  }
+
   #enter(socket: Socket): void {
     const name = nameOf(socket)
     const address = socket.remoteAddress ?? ''

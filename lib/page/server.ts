@@ -106,6 +106,7 @@ export class PageServer {
   readonly #source: PageSource | undefined
   readonly #access: PageAccess
   readonly #server: Server
+  readonly #clients: ClientConnections
   readonly #readers: Readers | undefined
   /** The most connections that receive views. Others are for commands and for pages that load. */
   readonly #readersMax: number
@@ -127,7 +128,8 @@ export class PageServer {
       : createServer(patience(), answer)
     const connections = clientLimit(connectionsMax)
     this.#readersMax = Math.ceil(connections / 2)
-    new ClientConnections(connections).watch(this.#server)
+    this.#clients = new ClientConnections(connections)
+    this.#clients.watch(this.#server)
   }
 
   static listen(source: PageSource, port: number, access = thisMachine): Promise<PageServer> {
@@ -166,6 +168,7 @@ export class PageServer {
     const closed = once(this.#server, 'close')
     this.#server.close()
     this.#server.closeAllConnections()
+    this.#clients.end()
     await closed
   }
 

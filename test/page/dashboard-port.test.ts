@@ -1,9 +1,11 @@
 import { once } from 'node:events'
-import { createServer } from 'node:net'
+import { connect, createServer } from 'node:net'
 import t from 'tap'
+import { selfSigned } from '../../lib/lab/apiserver/certificate.js'
 import { openDashboard } from '../../lib/page/dashboard/run.js'
 import { modeLoaders } from '../../lib/modes/registry.js'
 import { Metrics } from '../../lib/observe/metrics.js'
+import { PageServer } from '../../lib/page/server.js'
 import { freePort } from '../support/free-port.js'
 import { testConfig } from '../support/states.js'
 import { untilTrue } from '../support/until.js'
@@ -38,3 +40,26 @@ void t.test(
     await ended
   },
 )
+
+void t.test('a client in the middle of a TLS handshake does not delay the end', async (t) => {
+  const { certificate, key } = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
+  const port = await freePort()
+  const page = await PageServer.listen(
+    { view: () => ({}) as never, subscribe: () => () => undefined },
+    port,
+    {
+      ...{ host: '127.0.0.1', fallsForward: false, refusal: () => undefined },
+      tls: { cert: Buffer.from(certificate), key: Buffer.from(key) },
+    },
+  )
+  const client = connect(port, '127.0.0.1').on('error', () => undefined)
+  t.teardown(() => client.destroy())
+  await once(client, 'connect')
+  // Such a client has 10 s. One that has just connected may not be accepted yet.
+  client.write(Buffer.from([22, 3, 1]))
+  await new Promise((resolve) => setTimeout(resolve, 100))
+  const began = performance.now()
+  await page.close()
+  const took = performance.now() - began
+  t.ok(took < 5000, `${took} ms`)
+})
