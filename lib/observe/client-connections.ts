@@ -12,6 +12,7 @@ const idleMs = 10_000
  * A connection ends when nothing of an answer is read for this time; a large one may take longer.
  */
 const stalledMs = 30_000
+const expectationFailed = 417
 
 /** How long a server waits for clients: for a request, for the rest of one, for the next. */
 export function patience(ms = idleMs) {
@@ -52,19 +53,28 @@ export class ClientConnections {
     server.timeout = stalledMs
     server.on('connection', (socket: Socket) => this.#enter(socket))
     server.prependListener('request', (request: IncomingMessage, reply: ServerResponse) => {
-      if (request.socket.destroyed) return
-      const client = this.#clients.get(nameOf(request.socket))
-      if (!client) return
-      // One packet may hold hundreds of requests, and this thread answers all of them before a sync.
-      if (client.isAnswered) request.socket.destroy()
-      client.isAnswered = true
-      reply.once('close', () => (client.isAnswered = false))
+      this.#asked(request, reply)
+    })
+    // Node answers these itself, without the event above.
+    server.on('checkExpectation', (request: IncomingMessage, reply: ServerResponse) => {
+      this.#asked(request, reply)
+      reply.writeHead(expectationFailed).end()
     })
   }
 
   /** Ends all connections, also those in the middle of a TLS handshake, which no server knows. */
   end(): void {
     for (const { socket } of this.#clients.values()) socket.destroy()
+  }
+
+  #asked({ socket }: IncomingMessage, reply: ServerResponse): void {
+    if (socket.destroyed) return
+    const client = this.#clients.get(nameOf(socket))
+    if (!client) return
+    // One packet may hold hundreds of requests, and this thread answers all of them before a sync.
+    if (client.isAnswered) stopReading(socket)
+    client.isAnswered = true
+    reply.once('close', () => (client.isAnswered = false))
   }
 
   #enter(socket: Socket): void {
@@ -90,6 +100,20 @@ export class ClientConnections {
     this.#clients.delete(name)
     client?.socket.destroy()
   }
+}
+
+/** What Node answers its parser for a request after which another protocol begins. */
+const noMoreRequests = 2
+
+/**
+ * Ends a connection, with what it has sent. Node parses all requests of a packet, also after the end
+ * of their connection. What its parser asks is not documented; without it only time is lost.
+ */
+function stopReading(socket: Socket): void {
+  socket.destroy()
+  const parser: unknown = Reflect.get(socket, 'parser')
+  if (typeof parser !== 'object' || parser === null) return
+  Reflect.set(parser, 'onIncoming', () => noMoreRequests)
 }
 
 function nameOf({ remoteAddress = '', remotePort = 0, localPort = 0 }: Socket): string {

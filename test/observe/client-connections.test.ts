@@ -13,7 +13,7 @@ async function serving(t: Test, options: { idleMs?: number; handler?: HttpHandle
   const { idleMs = patient, handler = () => text('ok') } = options
   const server = await listen({ host: '127.0.0.1', port: 0, handler, clients, idleMs })
   t.teardown(() => close(server))
-  return { port: portOf(server), clients }
+  return { server, port: portOf(server), clients }
 }
 
 /** Connects a client from this address. */
@@ -102,6 +102,21 @@ t.test('a client that does not wait for its answer is disconnected', async (t) =
   await client.ended
   t.equal(asked, 1, 'the others take no time from syncs')
 })
+
+for (const [what, header] of [
+  ['requests', ''],
+  ['expectations', 'Expect: much\r\n'],
+]) {
+  t.test(`of a packet full of ${what} only the first two are parsed`, async (t) => {
+    const { server, port } = await serving(t, {})
+    let parsed = 0
+    for (const event of ['request', 'checkExpectation']) server.on(event, () => parsed++)
+    const client = await arrive(t, port)
+    client.socket.write(`GET /healthz HTTP/1.1\r\nHost: node\r\n${header}\r\n`.repeat(1000))
+    await client.ended
+    t.equal(parsed, 2)
+  })
+}
 
 const lingerers = {
   'says nothing': '',
