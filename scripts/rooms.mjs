@@ -22,7 +22,9 @@ export const rooms = {
     imports: [
       'state',
       'kernel/follow-path.ts',
-      ...['libc', 'sockets', 'socket-address', 'errno'].map((file) => `kernel/sockets/${file}.ts`),
+      ...['libc', 'sockets', 'socket-address', 'errno', 'reset'].map(
+        (file) => `kernel/sockets/${file}.ts`,
+      ),
     ],
   },
   modes: {

@@ -82,6 +82,8 @@ export class ClientConnections {
     const address = socket.remoteAddress ?? ''
     const client = { socket, address, isAnswered: false }
     this.#clients.set(name, client)
+    // A client that left without a word is noticed, and keeps no place.
+    socket.setKeepAlive(true, stalledMs)
     socket.once('close', () => {
       if (this.#clients.get(name) === client) this.#clients.delete(name)
     })

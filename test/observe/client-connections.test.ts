@@ -1,11 +1,14 @@
 /** Clients that keep connections open are limited in number and time, and new ones are served. */
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { ClientConnections } from '../../lib/observe/client-connections.js'
+import { until } from '../support/until.js'
 import { close, listen, portOf, text, type HttpHandler } from '../../lib/observe/http.js'
 
 const bound = 8
+const notLinux = process.platform !== 'linux' && 'the timers of sockets are those of Linux'
 const patient = 60_000
 
 async function serving(t: Test, options: { idleMs?: number; handler?: HttpHandler } = {}) {
@@ -69,6 +72,26 @@ t.test('many connections from one address only replace each other', async (t) =>
   for (let count = 0; count < 5 * bound; count++) crowd.push(await arrive(t, port, '127.0.0.3'))
   await crowd[0]?.ended
   t.match(await kubelet.ask(), /200 OK/, 'although it was the first to come')
+})
+
+/** `timer_active` of https://docs.kernel.org/networking/proc_net_tcp.html */
+const keepAliveTimer = '02'
+const established = '01'
+
+t.test('a client whose machine is gone is noticed', { skip: notLinux }, async (t) => {
+  const { port } = await serving(t)
+  await arrive(t, port)
+  const local = `:${port.toString(16).toUpperCase().padStart(4, '0')}`
+  await until('the kernel asks whether the client is there', () =>
+    readFileSync('/proc/net/tcp', 'latin1')
+      .split('\n')
+      .map((line) => line.trim().split(/\s+/))
+      .some(([, from, , state, , timer]) => {
+        const isOurs = from?.endsWith(local) === true && state === established
+        return isOurs && timer?.startsWith(keepAliveTimer) === true
+      }),
+  )
+  t.pass()
 })
 
 t.test('a client that waits for its answer is dropped last', async (t) => {

@@ -2,6 +2,7 @@ import { connect } from 'node:net'
 import { afterReading } from '../../async.js'
 import { hostPort } from '../../state/ip.js'
 import { messageOf } from '../../errors.js'
+import { reset } from '../../kernel/sockets/reset.js'
 import { askGrpcHealth } from './grpc-answer.js'
 import {
   closedTooSoon,
@@ -33,7 +34,7 @@ export function probe({ ip, port, check }: CheckTarget): Promise<Outcome> {
       cancelWait?.()
       // A reset leaves nothing behind, and stops an endpoint that would send for ever. Node would
       // delay the reset of a socket that still connects.
-      if (isConnected && check.kind !== 'grpc') socket.resetAndDestroy()
+      if (isConnected && check.kind !== 'grpc') reset(socket)
       else socket.destroy()
       resolve(outcome)
     }
