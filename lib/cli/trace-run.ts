@@ -7,7 +7,7 @@ import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { connectionsIn } from '../inspect/top/daemon-numbers.js'
 import { followLegacyTraces } from '../inspect/trace/legacy-trace.js'
 import { followTraces, type TraceTarget } from '../inspect/trace/trace-rule.js'
-import { answersAt, understand } from '../inspect/explain/question.js'
+import { serviceAt, understand } from '../inspect/explain/question.js'
 import { hostPort, parseIp } from '../state/ip.js'
 import { Iptables } from '../kernel/iptables.js'
 import { isProxyMode } from '../config/config.js'
@@ -127,12 +127,7 @@ function positive(flag: string, text: string): number {
 /** The Service that has the address; empty for none. */
 function ownerAt(seen: SeenNode | undefined, { family, ip, port, protocol }: TraceTarget): string {
   const state = seen?.states.find((one) => one.family === family)
-  for (const service of state?.services.values() ?? []) {
-    if (state && service.protocol === protocol && answersAt(service, state, ip, port)) {
-      return service.portName
-    }
-  }
-  return ''
+  return (state && serviceAt(state, ip, port, protocol)?.portName) ?? ''
 }
 
 /** iptables, if the rules of this node are those of iptables-legacy. */

@@ -116,6 +116,50 @@ t.test('the port of a Service without a port is its first TCP port', async (t) =
   t.match(await asked('10.96.0.78:9000'), /^TCP .* an address of default\/many:admin,/)
 })
 
+t.test('a Service of both families is asked in that of the sender', async (t) => {
+  const spec = { clusterIPs: ['10.96.0.82', 'fd96::82'], ports: [{ port: 80 }] }
+  const service = { apiVersion: 'v1', kind: 'Service', metadata: { name: 'dual' }, spec }
+  const folder = t.testdir({ 'dual.json': JSON.stringify(service) })
+  const from = async (sender: string) => {
+    const of = ['--manifests', folder, '--mode', 'nftables', '--from', sender]
+    return (await runCommand(process.execPath, [program, 'explain', 'dual', ...of])).stdout
+  }
+  t.match(await from('fd44::5'), /^TCP from a client outside \(fd44::5\) to \[fd96::82\]:80/)
+  t.match(await from('192.0.2.5'), / to 10\.96\.0\.82:80/)
+  t.match(await from('outside'), / to 10\.96\.0\.82:80/)
+})
+
+t.test(
+  'of several Services at an address explain names the one that the rules choose',
+  async (t) => {
+    const [here, shared] = ['192.0.2.1', '198.51.100.9']
+    const at = (name: string, clusterIP: string, spec: object): [string, string] => [
+      `${name}.json`,
+      JSON.stringify({
+        ...{ apiVersion: 'v1', kind: 'Service', metadata: { name } },
+        spec: { clusterIP, ...spec },
+      }),
+    ]
+    const nodePort = { type: 'NodePort', ports: [{ port: 80, nodePort: 30080 }] }
+    const other = { ports: [{ port: 30080 }], externalIPs: [here] }
+    const both = { ports: [{ port: 80 }], externalIPs: [shared] }
+    const folder = t.testdir(
+      Object.fromEntries([
+        ...[at('a-node-port', '10.96.0.80', nodePort), at('own', '10.96.0.81', other)],
+        // A state does not keep the order of names.
+        ...Array.from({ length: 9 }, (_, index) => at(`s-${index}`, `10.96.1.${index}`, both)),
+      ]),
+    )
+    for (const mode of ['userspace', 'iptables', 'nftables', 'ebpf']) {
+      const of = ['--manifests', folder, '--mode', mode, '--addresses', here, '--from', 'outside']
+      const ask = async (target: string) =>
+        (await runCommand(process.execPath, [program, 'explain', target, ...of])).stdout
+      t.match(await ask(`${here}:30080`), /an address of default\/own, [^]*default\/own/, mode)
+      t.match(await ask(`${shared}:80`), /an address of default\/s-0, [^]*default\/s-0/, mode)
+    }
+  },
+)
+
 t.test('a port that does not exist is no target', async (t) => {
   const argv = [program, 'explain', '--manifests', 'examples/services', '--mode', 'nftables']
   for (const port of ['0', '65536']) {
@@ -312,6 +356,8 @@ t.test(
         [0.5, 'sent'],
       ],
     )
+    const udp = await explain('web', '--protocol', 'UDP')
+    t.match(udp.stderr, /no Service port of UDP "web"; there are: kube-system\/kube-dns:dns\n/)
     const wrong = await explain('nothing')
     t.equal(wrong.code, 2)
     t.match(wrong.stderr, /no Service port "nothing"; there are: default\/closed:http/)

@@ -252,6 +252,37 @@ void t.test('an error says what is missing and what to do', { skip }, async (t) 
 })
 
 void t.test(
+  'explain asks from the address of the pod that has the family of the Service',
+  { skip },
+  async (t) => {
+    const { api, run } = await twoNodes(t)
+    const ips = ['10.244.1.7', 'fd44::7']
+    api.put({
+      ...{ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'client', namespace: 'default' } },
+      spec: { nodeName: 'node-1', containers: [{ name: 'client', image: 'x' }] },
+      status: { phase: 'Running', podIP: ips[0], podIPs: ips.map((ip) => ({ ip })) },
+    })
+    const put = (name: string, ...clusterIPs: string[]) =>
+      api.put({
+        ...{ apiVersion: 'v1', kind: 'Service', metadata: { name, namespace: 'default' } },
+        spec: {
+          ...{ clusterIP: clusterIPs[0], clusterIPs, ports: [{ port: 80, protocol: 'TCP' }] },
+          ipFamilyPolicy: clusterIPs.length > 1 ? 'RequireDualStack' : 'SingleStack',
+        },
+      })
+    put('six', 'fd00:10:96::6')
+    put('dual', '10.96.0.7', 'fd00:10:96::7')
+    const asked = async (target: string) => {
+      const { stdout, stderr } = await run('explain', target, '--from', 'pod/client')
+      return `${stderr}${stdout}`
+    }
+    t.match(await asked('svc/six'), / --from fd44::7`[^]*\(fd44::7\) to \[fd00:10:96::6\]:80/)
+    t.match(await asked('[fd00:10:96::7]:80'), /\(fd44::7\) to \[fd00:10:96::7\]:80/)
+    t.match(await asked('svc/dual'), / --from 10\.244\.1\.7`[^]*to 10\.96\.0\.7:80/)
+  },
+)
+
+void t.test(
   'the caller needs the rights, and a refusal names the missing one',
   { skip },
   async (t) => {

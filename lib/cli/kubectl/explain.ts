@@ -13,6 +13,7 @@ import { protocols, printable } from '../../state/names.js'
 import { findProxies, onNode } from './proxies.js'
 import { Kubectl } from './kubectl.js'
 import { seeRemoteNode } from './remote-node.js'
+import { understand } from '../../inspect/explain/question.js'
 
 interface ExplainFlags extends NamedFlags {
   readonly from: string
@@ -41,18 +42,16 @@ async function explain(text: string, flags: ExplainFlags): Promise<void> {
   const [proxy] = await findProxies(kubectl, flags, node)
   if (!proxy) return
   const target = targetOf(text, namespace)
-  const asked = printable(`explain ${target} --from ${client.from}`)
+  const seen = await seeRemoteNode(kubectl, proxy)
+  const protocol = protocols.find((name) => name === flags.protocol)
+  const isFit = (from: string) =>
+    typeof understand({ target, from, protocol }, seen.states) !== 'string'
+  const from = client.addresses.find(isFit) ?? client.from
+  const asked = printable(`explain ${target} --from ${from}`)
   const why = node === undefined ? '; --node or --from pod/NAME chooses another' : ''
   process.stderr.write(
     `This is the plan of ${proxy.name}${why}. ${onNode(proxy, asked, 'whether its kernel agrees')}\n`,
   )
-  const seen = await seeRemoteNode(kubectl, proxy)
-  const question = { from: client.from, ...outputOf(flags) }
-  const { protocol } = flags
-  await explainSeen(
-    target,
-    protocol === undefined ? question : { ...question, protocol },
-    seen,
-    false,
-  )
+  const question = { from, ...outputOf(flags) }
+  await explainSeen(target, protocol ? { ...question, protocol } : question, seen, false)
 }

@@ -53,6 +53,8 @@ export function targetOf(text: string, namespace: string | undefined): string {
 interface Client {
   /** `pod`, `node`, `outside`, an address or a CIDR. */
   readonly from: string
+  /** The same, or all addresses of the pod: a pod may have one of each family. */
+  readonly addresses: readonly string[]
   /** The node of the client, if it is a pod. */
   readonly node: string | undefined
 }
@@ -65,13 +67,14 @@ export async function clientOf(
   from: string,
   namespace: string | undefined,
 ): Promise<Client> {
-  if (!podPrefix.test(from)) return { from, node: undefined }
+  if (!podPrefix.test(from)) return { from, addresses: [from], node: undefined }
   const name = from.replace(podPrefix, '')
   const path = `/api/v1/namespaces/${encodeURIComponent(namespace ?? 'default')}/pods/${encodeURIComponent(name)}`
   const pod = asObject(await kubectl.object(path))
   const status = asObject(pod?.status)
-  const ips = (asArray(status?.podIPs) ?? []).map((item) => asString(asObject(item)?.ip))
-  const ip = asString(status?.podIP) ?? ips.find((text) => text !== undefined)
+  const listed = (asArray(status?.podIPs) ?? []).map((item) => asString(asObject(item)?.ip))
+  const addresses = [asString(status?.podIP), ...listed].filter((text) => text !== undefined)
+  const [ip] = addresses
   if (ip === undefined) throw new ConfigError(`--from: ${from} has no address yet`)
-  return { from: ip, node: asString(asObject(pod?.spec)?.nodeName) }
+  return { from: ip, addresses, node: asString(asObject(pod?.spec)?.nodeName) }
 }

@@ -90,12 +90,12 @@ function reasonOf(service: DesiredService, candidate: Candidate): EndpointReason
   }
   if (terminating && !serving) return out(`terminating, and no longer serving, ${place}`)
   if (!ready && !terminating) return out(`not ready, ${place}`)
-  if (!ready) return out(`terminating, while others are ready, ${place}`)
-  if (failure !== undefined) return out(`fails its health check (${failure}), ${place}`)
   const onlyLocal =
     service.clusterEndpoints.length === 0 &&
     (service.internalPolicyLocal || service.externalPolicyLocal)
   if (onlyLocal && !isHere) return out(`not local: ${place}, and the traffic policy is Local`)
+  if (!ready) return out(`terminating, while others are ready, ${place}`)
+  if (failure !== undefined) return out(`fails its health check (${failure}), ${place}`)
   return out(hintReason(candidate, place))
 }
 

@@ -60,19 +60,32 @@ function findTarget(asked: Asked, states: readonly DesiredState[]): Target | str
     if (port < 1 || port > 65535) return `${asked.target}: the port is not a number from 1 to 65535`
     const state = states.find(({ family }) => family === ip.family)
     if (!state) return `${asked.target}: ${ip.family} is not selected; see --family`
-    const isAt = (service: DesiredService) => answersAt(service, state, ip.text, port)
-    const [service] = [...state.services.values()]
-      .filter((each) => isAt(each) && (asked.protocol ?? each.protocol) === each.protocol)
-      .sort(byUsualness)
+    const service = serviceAt(state, ip.text, port, asked.protocol)
     return { state, service, destination: ip.text, port }
   }
-  for (const state of states) {
+  for (const state of fromSender(states, asked.from)) {
     const named = [...state.services.values()].filter((each) => isNamed(each, asked))
     const [service] = named.sort(byUsualness)
     if (service) return { state, service, destination: service.clusterIp, port: service.port }
   }
-  const known = states.flatMap((state) => [...state.services.values()].map((each) => each.portName))
-  return `there is no Service port ${JSON.stringify(asked.target)}; there are: ${[...new Set(known)].sort().join(', ')}`
+  return noSuchPort(asked, states)
+}
+
+/** A Service of both families is asked in that of the sender's address. */
+function fromSender(states: readonly DesiredState[], from: string): readonly DesiredState[] {
+  const family = parseIp(from)?.family
+  const isOf = (state: DesiredState) => state.family === family
+  return [...states.filter(isOf), ...states.filter((state) => !isOf(state))]
+}
+
+function noSuchPort({ target, protocol }: Asked, states: readonly DesiredState[]): string {
+  const known = states
+    .flatMap((state) => [...state.services.values()])
+    .filter((each) => (protocol ?? each.protocol) === each.protocol)
+    .map((each) => each.portName)
+  const what = protocol === undefined ? 'Service port' : `Service port of ${protocol}`
+  const others = known.length > 0 ? [...new Set(known)].sort().join(', ') : 'none'
+  return `there is no ${what} ${JSON.stringify(target)}; there are: ${others}`
 }
 
 /**
@@ -80,13 +93,39 @@ function findTarget(asked: Asked, states: readonly DesiredState[]): Target | str
  * the object.
  */
 const byUsualness = (one: DesiredService, other: DesiredService) =>
-  protocols.indexOf(one.protocol) - protocols.indexOf(other.protocol) || one.port - other.port
+  byProtocol(one, other) || one.port - other.port
 
 function isNamed({ name, portName, protocol }: DesiredService, asked: Asked): boolean {
   if (asked.protocol !== undefined && asked.protocol !== protocol) return false
   const wanted = asked.target.includes('/') ? asked.target : `default/${asked.target}`
   return wanted === portName || wanted === `${name.namespace}/${name.name}`
 }
+
+/**
+ * The service port that gets the connections to an address. Several may ask for one: the kernel
+ * looks for addresses of Services before node ports, and of equal requests the first key counts.
+ */
+export function serviceAt(
+  state: DesiredState,
+  ip: string,
+  port: number,
+  protocol: Protocol | undefined,
+): DesiredService | undefined {
+  const isOwn = (service: DesiredService) => service.port === port && hasAddress(service, ip)
+  const [first] = [...state.services.values()]
+    .filter((each) => answersAt(each, state, ip, port))
+    .filter((each) => (protocol ?? each.protocol) === each.protocol)
+    .sort(
+      (one, other) =>
+        byProtocol(one, other) ||
+        Number(isOwn(other)) - Number(isOwn(one)) ||
+        (one.key < other.key ? -1 : 1),
+    )
+  return first
+}
+
+const byProtocol = (one: DesiredService, other: DesiredService) =>
+  protocols.indexOf(one.protocol) - protocols.indexOf(other.protocol)
 
 /** Whether a service port answers at an address of its own, or at a node port here. */
 export function answersAt(
@@ -95,12 +134,17 @@ export function answersAt(
   ip: string,
   port: number,
 ): boolean {
-  const { clusterIp, externalIps, loadBalancerIps } = service
   // The port first: there may be many Services and endpoints to compare.
-  if (service.port === port && [clusterIp, ...externalIps, ...loadBalancerIps].includes(ip))
-    return true
+  if (service.port === port && hasAddress(service, ip)) return true
   const answering = ip.startsWith('127.') ? '127.0.0.1' : ip
   return service.nodePort === port && state.node.nodePorts.addresses.includes(answering)
+}
+
+function hasAddress(
+  { clusterIp, externalIps, loadBalancerIps }: DesiredService,
+  ip: string,
+): boolean {
+  return clusterIp === ip || externalIps.includes(ip) || loadBalancerIps.includes(ip)
 }
 
 interface Sender {

@@ -60,12 +60,7 @@ export function rowsOfKernel(
   flows: readonly TrackedFlow[],
   counters: ReadonlyMap<string, KernelCounters>,
 ): readonly ServiceNumbers[] {
-  const byFrontend = new Map<string, string>()
-  for (const state of states) {
-    for (const service of state.services.values()) {
-      for (const frontend of frontends(service, state)) byFrontend.set(frontend, service.key)
-    }
-  }
+  const byFrontend = new Map(states.flatMap((state) => [...frontendOwners(state)]))
   const seen = new Map<string, { open: number; bytesIn: number; bytesOut: number }>()
   for (const { protocol, destination, bytes } of flows) {
     const key = byFrontend.get(`${protocol} ${destination.ip} ${destination.port}`)
@@ -124,11 +119,31 @@ function perService(states: readonly DesiredState[]): readonly DesiredService[] 
   return [...services.values()]
 }
 
-/** The addresses of a service port on this node, as `TCP 10.96.0.10 80`. */
-export function* frontends(service: DesiredService, { node }: DesiredState): Iterable<string> {
-  const { protocol, port, clusterIp, externalIps, loadBalancerIps, nodePort } = service
-  for (const ip of [clusterIp, ...externalIps, ...loadBalancerIps])
-    yield `${protocol} ${ip} ${port}`
+/** An address where a service port answers on this node: its own, or a node port. */
+interface Frontend {
+  readonly ip: string
+  readonly port: number
+  readonly isOwn: boolean
+}
+
+export function* frontends(service: DesiredService, { node }: DesiredState): Iterable<Frontend> {
+  const { port, clusterIp, externalIps, loadBalancerIps, nodePort } = service
+  for (const ip of [clusterIp, ...externalIps, ...loadBalancerIps]) yield { ip, port, isOwn: true }
   if (nodePort === 0) return
-  for (const ip of node.localAddresses) yield `${protocol} ${ip} ${nodePort}`
+  for (const ip of node.localAddresses) yield { ip, port: nodePort, isOwn: false }
+}
+
+/** The key of the service port that gets the connections to `TCP 10.96.0.10 80`, as `serviceAt`. */
+function frontendOwners(state: DesiredState): ReadonlyMap<string, string> {
+  const [addresses, nodePorts] = [new Map<string, string>(), new Map<string, string>()]
+  for (const service of state.services.values()) {
+    const { key, protocol } = service
+    for (const { ip, port, isOwn } of frontends(service, state)) {
+      const owners = isOwn ? addresses : nodePorts
+      const frontend = `${protocol} ${ip} ${port}`
+      const known = owners.get(frontend)
+      if (known === undefined || key < known) owners.set(frontend, key)
+    }
+  }
+  return new Map([...nodePorts, ...addresses])
 }

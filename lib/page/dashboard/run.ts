@@ -2,12 +2,13 @@ import { pause } from '../../async.js'
 import { dashboardAccess, type DashboardFiles } from './access.js'
 import { DashboardSource } from './source.js'
 import { frontends } from '../../inspect/top/rows.js'
+import { serviceAt } from '../../inspect/explain/question.js'
 import { hostPort, type HostPort } from '../../state/ip.js'
 import { messageOf } from '../../errors.js'
 import { PodNames } from '../../sources/pod-names.js'
 import { PageServer } from '../server.js'
 import type { AnswerCount } from '../view.js'
-import type { DesiredState } from '../../state/desired-state.js'
+import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { FlowLog } from '../../observe/flows/flow-log.js'
 import type { ChosenDeps } from './chosen.js'
 import { countsConnections, type ModeName } from '../../config/config.js'
@@ -122,14 +123,23 @@ async function endpointCounts(
       }
     }
     if (tracked) {
-      const own = new Set(frontends(service, state))
+      const own = ownFrontends(service, state)
       const flows = await tracked.listTrackedFlows(state.family)
       for (const { protocol, destination, answeredBy } of flows) {
-        if (!own.has(`${protocol} ${destination.ip} ${destination.port}`)) continue
+        if (protocol !== service.protocol) continue
+        if (!own.has(hostPort(destination.ip, destination.port))) continue
         const endpoint = hostPort(answeredBy.ip, answeredBy.port)
         counts.set(endpoint, (counts.get(endpoint) ?? 0) + 1)
       }
     }
     return [...counts].sort().map(([name, count]) => ({ name, count }))
   }
+}
+
+/** The addresses at which this service port gets the connections, and no other one. */
+function ownFrontends(service: DesiredService, state: DesiredState): ReadonlySet<string> {
+  const own = [...frontends(service, state)].filter(
+    ({ ip, port }) => serviceAt(state, ip, port, service.protocol)?.key === service.key,
+  )
+  return new Set(own.map(({ ip, port }) => hostPort(ip, port)))
 }

@@ -80,6 +80,13 @@ t.test('E14 S15: hints, policy, family and port are reasons to leave one out', a
   })
   const local = reasonsOf({ internalTrafficPolicy: 'Local' }, both)
   t.match(local['10.0.0.2:8080'], /^out: not local: on node-2, and the traffic policy is Local/)
+  const ending = { node: 'node-2', ready: false, serving: true, terminating: true }
+  const alone = rawSlice({ endpoints: [endpoint('10.0.0.2', ending)] })
+  t.match(
+    reasonsOf({ internalTrafficPolicy: 'Local' }, alone)['10.0.0.2:8080'],
+    /^out: not local: on node-2, and the traffic policy is Local/,
+    'no other is ready',
+  )
   const six = rawSlice({
     name: 'six',
     addressType: 'IPv6',

@@ -98,6 +98,28 @@ t.test('top counts a tracked connection for the Service whose address the client
   t.end()
 })
 
+t.test('top counts a connection for the one of several Services that gets it', (t) => {
+  const here = states().take().node.localAddresses[0] ?? ''
+  const shared = '198.51.100.9'
+  const state = states()
+    .put(service({ name: 'a-node-port', nodePort: 30080 }))
+    .put(service({ name: 'own', port: 30080, externalIps: [here] }))
+    .put(...Array.from({ length: 9 }, (_, n) => service({ name: `s-${n}`, externalIps: [shared] })))
+    .take()
+  const flow = (ip: string, port: number) => ({
+    protocol: 'TCP' as const,
+    source: { ip: '10.1.1.1', port: 1 },
+    destination: { ip, port },
+    answeredBy: { ip: '10.2.2.2', port: 8080 },
+    answeredTo: { ip: '10.1.1.1', port: 1 },
+    bytes: undefined,
+  })
+  const rows = rowsOfKernel([state], [flow(here, 30080), flow(shared, 80)], new Map())
+  const counted = rows.filter(({ open }) => open > 0).map(({ service: name }) => name)
+  t.same(counted.sort(), ['default/own:http', 'default/s-0:http'])
+  t.end()
+})
+
 t.test('numbers of sockets are added to what the kernel tracks', (t) => {
   const page = [
     'kubeproxy_service_connections_total{service="a",protocol="TCP",endpoint="1.2.3.4:80"} 7',
