@@ -139,6 +139,9 @@ const { stateFile, hearsConnections } = settings
 const shared =
   stateFile === '' || hearsConnections ? undefined : new SharedCounts(stateFile, counter)
 
+/** The last one, told once; empty after a success. */
+let saveFailure = ''
+
 async function save(): Promise<void> {
   // Before the start, the file has the numbers of an earlier process, and this one has none.
   if (stateFile === '' || !isChanged || !hasStarted) return
@@ -146,9 +149,16 @@ async function save(): Promise<void> {
   // Events that the last look read may have come after it began.
   lookedAt = Date.now()
   const saved = shared ? shared.save() : saveCounts(stateFile, counter.save())
-  await saved.catch((error: unknown) => {
-    post({ kind: 'warning', reason: `keep the numbers of connections: ${messageOf(error)}` })
-  })
+  try {
+    await saved
+    saveFailure = ''
+  } catch (error) {
+    // The next time tries it again, also when no connection comes any more.
+    isChanged = true
+    const reason = `keep the numbers of connections: ${messageOf(error)}`
+    if (reason !== saveFailure) post({ kind: 'warning', reason })
+    saveFailure = reason
+  }
 }
 
 /** Starts to read, once the Services are known. */
