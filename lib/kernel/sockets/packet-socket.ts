@@ -32,6 +32,10 @@ const sendPatienceMs = 10_000
 const isBusy = (result: number) =>
   result === -errno.EAGAIN || result === -errno.ENOBUFS || result === -errno.ETOOMANYREFS
 
+/** Whether a process listens, and so many wait for it already that it cannot be reached now. */
+export const isQueueFull = (error: unknown): boolean =>
+  error instanceof SystemCallError && error.code === 'EAGAIN'
+
 /**
  * One end of a connection between two processes of this machine (SOCK_SEQPACKET). It keeps packets
  * apart and carries open descriptors (SCM_RIGHTS). It is made for few messages, not for traffic.

@@ -2,7 +2,12 @@ import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import { messageOf } from '../../../errors.js'
 import type { Libc } from '../../../kernel/sockets/libc.js'
-import { maxDescriptors, PacketSocket, type Packet } from '../../../kernel/sockets/packet-socket.js'
+import {
+  isQueueFull,
+  maxDescriptors,
+  PacketSocket,
+  type Packet,
+} from '../../../kernel/sockets/packet-socket.js'
 import type { Log } from '../../mode.js'
 import type { GivenListener } from '../listeners/listeners.js'
 
@@ -37,8 +42,8 @@ export function isServed(libc: Libc | undefined, path: string): boolean {
   try {
     if (libc) PacketSocket.connect(libc, path).close()
     return libc !== undefined
-  } catch {
-    return false
+  } catch (error) {
+    return isQueueFull(error)
   }
 }
 
@@ -70,13 +75,18 @@ export async function sendListeners(
 
 const patienceMs = 5_000
 
-/** The next packet. A process that is stopped or hangs sends none, so a long wait is told. */
+/** A process that is stopped or hangs does not answer, so a long wait is told. */
+export function tellLongWait(log: Log, waits: string): NodeJS.Timeout {
+  return setTimeout(() => log.warn({}, waits), patienceMs)
+}
+
+/** The next packet. */
 export async function receive(
   socket: PacketSocket,
   log: Log,
   waits: string,
 ): Promise<Packet | undefined> {
-  const timer = setTimeout(() => log.warn({}, waits), patienceMs)
+  const timer = tellLongWait(log, waits)
   try {
     return await socket.receive()
   } finally {

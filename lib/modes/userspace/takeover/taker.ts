@@ -1,14 +1,26 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { KernelError, messageOf } from '../../../errors.js'
 import { SystemCallError } from '../../../kernel/sockets/errno.js'
 import { loadLibc, type Libc } from '../../../kernel/sockets/libc.js'
-import { PacketSocket } from '../../../kernel/sockets/packet-socket.js'
+import { isQueueFull, PacketSocket } from '../../../kernel/sockets/packet-socket.js'
 import type { Log } from '../../mode.js'
 import type { GivenListener } from '../listeners/listeners.js'
-import { isServed, read, readListeners, receive, say, takeoverPath, version } from './protocol.js'
+import {
+  isServed,
+  read,
+  readListeners,
+  receive,
+  say,
+  takeoverPath,
+  tellLongWait,
+  version,
+} from './protocol.js'
 import { claimSuccession, type Succession } from './succession.js'
 
 const waits =
   'the process that serves now does not answer, and this one waits for its listeners; if it is stopped or hangs, continue it, or end it: this one then goes on without them'
+
+const connectAgainMs = 50
 
 /**
  * A process that starts. In a take-over it asks the old process for its listeners. In an ordinary
@@ -22,6 +34,7 @@ export class Taker {
   #socket: PacketSocket | undefined
   #mayAsk: boolean
   #isWaiting = false
+  #isClosed = false
 
   private constructor(folder: string, takesOver: boolean, log: Log) {
     this.#folder = folder
@@ -55,8 +68,11 @@ export class Taker {
     const path = takeoverPath(this.#folder)
     try {
       this.#libc ??= await loadLibc()
-      this.#socket = PacketSocket.connect(this.#libc, path)
+      this.#isWaiting = true
+      this.#socket = await this.#connect(this.#libc, path)
     } catch (error) {
+      this.#isWaiting = false
+      if (this.#isClosed) return []
       const isNobody =
         error instanceof SystemCallError && ['ENOENT', 'ECONNREFUSED'].includes(error.code)
       const fields = { path, reason: messageOf(error) }
@@ -64,7 +80,6 @@ export class Taker {
       else this.#log.warn(fields, 'take over listeners: starts without them')
       return []
     }
-    this.#isWaiting = true
     const given = await this.#receive(this.#socket)
     this.#isWaiting = false
     if (this.isAwaited) this.#log.info({ path, listeners: given.length }, 'took listeners over')
@@ -103,13 +118,31 @@ export class Taker {
    */
   close(): boolean {
     const isServing = () => this.#mayAsk && isServed(this.#libc, takeoverPath(this.#folder))
-    const isLeft = this.isAwaited || isServing()
+    const isLeft = this.isAwaited || this.#isWaiting || isServing()
     this.#mayAsk = false
+    this.#isClosed = true
     this.#socket?.close()
     this.#socket = undefined
     this.#succession?.release()
     this.#succession = undefined
     return isLeft
+  }
+
+  /** Waits while the old process accepts nobody: it lives, and only one process may serve. */
+  async #connect(libc: Libc, path: string): Promise<PacketSocket> {
+    const told = tellLongWait(this.#log, waits)
+    try {
+      for (;;) {
+        try {
+          return PacketSocket.connect(libc, path)
+        } catch (error) {
+          if (this.#isClosed || !isQueueFull(error)) throw error
+        }
+        await sleep(connectAgainMs)
+      }
+    } finally {
+      clearTimeout(told)
+    }
   }
 
   async #receive(socket: PacketSocket): Promise<readonly GivenListener[]> {
