@@ -1,11 +1,14 @@
 import { once } from 'node:events'
+import { closeSync, mkdtempSync, openSync, readdirSync, rmSync } from 'node:fs'
 import { connect, createServer, type AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
 import fc from 'fast-check'
 import t from 'tap'
 import { DatagramBatch, maxDatagram } from '../../lib/kernel/sockets/datagrams.js'
 import { Epoll, interest } from '../../lib/kernel/sockets/epoll.js'
 import { errno, errnoName, SystemCallError } from '../../lib/kernel/sockets/errno.js'
 import { loadLibc, allocateNative } from '../../lib/kernel/sockets/libc.js'
+import { PacketServer, PacketSocket } from '../../lib/kernel/sockets/packet-socket.js'
 import { Pipes } from '../../lib/kernel/sockets/pipe.js'
 import { reset } from '../../lib/kernel/sockets/reset.js'
 import {
@@ -41,6 +44,34 @@ t.test('a socket address comes back from its bytes', async (t) => {
   t.equal(decodeAddress(view, 0), undefined, 'another family is no address')
   t.throws(() => encodeAddress({ ip: 'localhost', port: 1 }), RangeError)
   t.throws(() => encodeAddress({ ip, port: 65536 }), RangeError)
+})
+
+t.test('a server of packets keeps no descriptors that come along', async (t) => {
+  const libc = await loadLibc()
+  // The path of a socket has 107 bytes at most.
+  const folder = mkdtempSync(`${tmpdir()}/packets-`)
+  t.teardown(() => rmSync(folder, { recursive: true }))
+  const path = `${folder}/socket`
+  const accepted: PacketSocket[] = []
+  const server = new PacketServer(libc, path, (socket) => accepted.push(socket))
+  t.teardown(() => server.close())
+  // Sockets of this kind do not keep a process alive.
+  const alive = setInterval(() => undefined, 1000)
+  t.teardown(() => clearInterval(alive))
+  const client = PacketSocket.connect(libc, path)
+  const openNow = () => readdirSync('/proc/self/fd').length
+  while (accepted.length === 0) await new Promise((resolve) => setTimeout(resolve, 5))
+  const before = openNow()
+  const passed = Array.from({ length: 20 }, () => openSync('/dev/null', 'r'))
+  await client.send('rubbish', passed)
+  // The server takes a text without bytes for the end.
+  await client.send('', passed)
+  t.same(await accepted[0]?.receive(), { text: 'rubbish', descriptors: [] })
+  t.equal(await accepted[0]?.receive(), undefined)
+  for (const fd of passed) closeSync(fd)
+  t.equal(openNow(), before)
+  client.close()
+  accepted[0]?.close()
 })
 
 // libuv refuses this, and Node would keep the descriptor for ever.

@@ -48,18 +48,21 @@ export class PacketSocket {
   readonly #vector: NativeMemory
   readonly #control: NativeMemory
   readonly #text: NativeMemory
+  readonly #controlRoom: number
   readonly #packets: Packet[] = []
   #isEnded = false
   #isClosed = false
   #wake: () => void = () => undefined
 
-  constructor(libc: Libc, fd: number) {
+  /** The kernel closes descriptors that come to an end that takes none. */
+  constructor(libc: Libc, fd: number, options: { readonly takesDescriptors: boolean }) {
     this.#libc = libc
     this.#fd = fd
     this.#message = allocateNative(libc, header.size)
     this.#vector = allocateNative(libc, 16)
     this.#control = allocateNative(libc, controlHeaderBytes + 4 * maxDescriptors)
     this.#text = allocateNative(libc, maxText)
+    this.#controlRoom = options.takesDescriptors ? this.#control.bytes.length : 0
     this.#watch = libc.watch(fd, () => this.#readAll())
   }
 
@@ -72,7 +75,7 @@ export class PacketSocket {
       libc.close(fd)
       throw new SystemCallError(`connect to ${path}`, result)
     }
-    return new PacketSocket(libc, fd)
+    return new PacketSocket(libc, fd, { takesDescriptors: true })
   }
 
   /** The descriptors stay open in this process too. */
@@ -125,7 +128,7 @@ export class PacketSocket {
 
   #readAll(): void {
     while (!this.#isEnded) {
-      this.#prepare(maxText, this.#control.bytes.length)
+      this.#prepare(maxText, this.#controlRoom)
       const count = this.#libc.recvmsg(this.#fd, this.#message.address, closeOnExec)
       if (count === -errno.EAGAIN) break
       if (count <= 0) {
@@ -160,7 +163,10 @@ export class PacketSocket {
   }
 }
 
-/** Waits for other processes at a path of the file system. Only the same user may connect. */
+/**
+ * Waits for other processes at a path of the file system. Only the same user may connect. The server
+ * gives descriptors and takes none: those that came along with a message would stay open for ever.
+ */
 export class PacketServer {
   readonly #libc: Libc
   readonly #fd: number
@@ -181,7 +187,7 @@ export class PacketServer {
     }
     this.#watch = libc.watch(this.#fd, () => {
       const fd = libc.accept4(this.#fd, 0, 0, nonBlockingCloexec)
-      if (fd >= 0) connected(new PacketSocket(libc, fd))
+      if (fd >= 0) connected(new PacketSocket(libc, fd, { takesDescriptors: false }))
       else if (fd !== -errno.EAGAIN) this.#pause()
     })
   }
