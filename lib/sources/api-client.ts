@@ -113,6 +113,8 @@ export class ApiClient {
     if (status >= 200 && status < 300) return { ok: true, body: response }
     // The credentials are no longer valid. The next request reads them again.
     if (status === unauthorized) this.#access.forget()
+    // A refusal is short. One whose bytes trickle in would hold the request for hours.
+    limitTotal(response, request.path, request.headTimeoutMs)
     return {
       ok: false,
       status,

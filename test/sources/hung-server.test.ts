@@ -245,6 +245,27 @@ void t.test(
   },
 )
 
+void t.test('a refusal whose body trickles in without an end is a refusal', async (t) => {
+  const server = createServer((_, answer) => {
+    answer.writeHead(500).write(' ')
+    const timer = setInterval(() => answer.write(' '), 20)
+    answer.on('close', () => clearInterval(timer))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const address = server.address()
+  const port = typeof address === 'object' && address !== null ? address.port : 0
+  const master = `http://127.0.0.1:${port}`
+  const client = new ApiClient(await openCluster({ kubeconfig: '', master }), 'test')
+  const request = { path: '/', headTimeoutMs: 500, idleTimeoutMs: 60_000 }
+  const answer = await client.send(request, new AbortController().signal)
+  t.match(answer, { ok: false, status: 500, message: 'Internal Server Error' })
+})
+
 void t.test('an answer that came while this thread was held up is in time', async (t) => {
   const { child, url } = await serverProcess(t)
   const client = new ApiClient(await openCluster({ kubeconfig: '', master: url }), 'test')
