@@ -72,20 +72,22 @@ t.test('top adds up the numbers of a proxy for each service port', (t) => {
   t.end()
 })
 
+/** A connection that the kernel tracks, to this address. */
+const flow = (ip: string, port: number) => ({
+  protocol: 'TCP' as const,
+  source: { ip: '10.1.1.1', port: 1 },
+  destination: { ip, port },
+  answeredBy: { ip: '10.2.2.2', port: 8080 },
+  answeredTo: { ip: '10.1.1.1', port: 1 },
+  bytes: { toEndpoint: 10, toClient: 20 },
+})
+
 t.test('top counts a tracked connection for the Service whose address the client used', (t) => {
   const state = states()
     .put(service({ name: 'web', nodePort: 30080 }))
     .take()
   const [web] = state.services.values()
   const here = state.node.localAddresses[0] ?? ''
-  const flow = (ip: string, port: number) => ({
-    protocol: 'TCP' as const,
-    source: { ip: '10.1.1.1', port: 1 },
-    destination: { ip, port },
-    answeredBy: { ip: '10.2.2.2', port: 8080 },
-    answeredTo: { ip: '10.1.1.1', port: 1 },
-    bytes: { toEndpoint: 10, toClient: 20 },
-  })
   const flows = [flow(web?.clusterIp ?? '', web?.port ?? 0), flow(here, 30080), flow('8.8.8.8', 80)]
   const counted = new Map([[web?.key ?? '', { total: 9, errors: 1 }]])
   t.match(rowsOfKernel([state], flows, counted), [
@@ -106,14 +108,6 @@ t.test('top counts a connection for the one of several Services that gets it', (
     .put(service({ name: 'own', port: 30080, externalIps: [here] }))
     .put(...Array.from({ length: 9 }, (_, n) => service({ name: `s-${n}`, externalIps: [shared] })))
     .take()
-  const flow = (ip: string, port: number) => ({
-    protocol: 'TCP' as const,
-    source: { ip: '10.1.1.1', port: 1 },
-    destination: { ip, port },
-    answeredBy: { ip: '10.2.2.2', port: 8080 },
-    answeredTo: { ip: '10.1.1.1', port: 1 },
-    bytes: undefined,
-  })
   const rows = rowsOfKernel([state], [flow(here, 30080), flow(shared, 80)], new Map())
   const counted = rows.filter(({ open }) => open > 0).map(({ service: name }) => name)
   t.same(counted.sort(), ['default/own:http', 'default/s-0:http'])
