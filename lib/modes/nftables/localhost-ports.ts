@@ -124,7 +124,7 @@ export class LocalhostPorts {
     const { admission } = this.#deps
     if (!admission.tryEnter()) {
       client.on('error', () => undefined)
-      client.resetAndDestroy()
+      reset(client)
       return
     }
     const plan = this.#plans.get(family)
@@ -141,7 +141,7 @@ export class LocalhostPorts {
     const tryNext = (left: readonly Endpoint[]) => {
       const [endpoint, ...rest] = left
       if (!endpoint || client.destroyed) {
-        client.resetAndDestroy()
+        reset(client)
         return
       }
       const { ip: host, port } = endpoint

@@ -1,3 +1,4 @@
+import { reset } from '../../../kernel/sockets/reset.js'
 import { createSocket, type Socket } from 'node:dgram'
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:net'
@@ -96,7 +97,7 @@ function nameOf({ family, protocol, port }: ReservedNodePort): string {
 async function openTcp(host: string, port: number): Promise<Server> {
   const server = createServer({ pauseOnConnect: true }, (socket) => {
     socket.on('error', () => undefined)
-    socket.resetAndDestroy()
+    reset(socket)
   })
   server.listen({ host, port, ipv6Only: true })
   await once(server, 'listening')

@@ -1,3 +1,4 @@
+import { reset } from '../../../../kernel/sockets/reset.js'
 import type { Socket } from 'node:net'
 import type { DescriptorBudget } from '../descriptors.js'
 
@@ -36,7 +37,7 @@ export class AdmissionQueue {
 
   /** Resets all clients that wait, because the listener stops. */
   empty(): void {
-    for (const client of this.#clients) client.resetAndDestroy()
+    for (const client of this.#clients) reset(client)
   }
 
   #look(): void {

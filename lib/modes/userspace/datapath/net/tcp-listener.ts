@@ -1,3 +1,4 @@
+import { reset } from '../../../../kernel/sockets/reset.js'
 import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -137,7 +138,7 @@ export class TcpListener implements Listener, DialOwner {
     warn(shortageAdvice)
     if (this.#waiting.add(client)) return
     this.#traffic.refused++
-    client.resetAndDestroy()
+    reset(client)
   }
 
   #takeDescriptors(): boolean {
@@ -183,7 +184,7 @@ export class TcpListener implements Listener, DialOwner {
     }
     if (connection.attempts === 0) connection.fail('no endpoint')
     this.#traffic.refused++
-    client.resetAndDestroy()
+    reset(client)
   }
 
   /** Waits for a short time when only endpoints are left that have all connections they may. */
@@ -198,7 +199,7 @@ export class TcpListener implements Listener, DialOwner {
 
   #join(connection: TcpConnection, backend: NonNullable<TcpConnection['backend']>, target: Target) {
     if (connection.client.destroyed) {
-      backend.resetAndDestroy()
+      reset(backend)
       this.#balancer.ended(target)
       return
     }
