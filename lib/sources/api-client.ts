@@ -128,7 +128,8 @@ export class ApiClient {
    * the server may take it later.
    */
   async create(path: string, body: object, signal: AbortSignal): Promise<string | undefined> {
-    const limits = { headTimeoutMs: 10_000, idleTimeoutMs: 10_000 }
+    // Other objects wait for this one, so an answer that trickles in is given up as well.
+    const limits = { headTimeoutMs: 10_000, idleTimeoutMs: 10_000, totalTimeoutMs: 10_000 }
     const answer = await this.send({ method: 'POST', path, body, ...limits }, signal)
     if (answer.ok) {
       // The body is read to its end, so that the next request can use the connection.

@@ -266,6 +266,18 @@ void t.test('a refusal whose body trickles in without an end is a refusal', asyn
   t.match(answer, { ok: false, status: 500, message: 'Internal Server Error' })
 })
 
+void t.test('an accepted object whose answer trickles in holds nothing for long', async (t) => {
+  const master = 'http://192.0.2.1'
+  const client = new ApiClient(await openCluster({ kubeconfig: '', master }), 'test')
+  let asked: ApiRequest | undefined
+  client.send = (request) => {
+    asked = request
+    return Promise.reject(new Error('no server'))
+  }
+  await t.rejects(client.create('/events', {}, new AbortController().signal), /no server/)
+  t.equal(asked?.totalTimeoutMs, 10_000)
+})
+
 void t.test('an answer that came while this thread was held up is in time', async (t) => {
   const { child, url } = await serverProcess(t)
   const client = new ApiClient(await openCluster({ kubeconfig: '', master: url }), 'test')
