@@ -3,21 +3,29 @@ import { once } from 'node:events'
 import t from 'tap'
 import { UdpClientTable } from '../../../lib/modes/userspace/datapath/udp-client-table.js'
 
+class Owner {
+  held = 0
+}
+
 class Client {
   older: Client | undefined
   newer: Client | undefined
   awaitsReply = true
   usedAt: number
   ended = ''
+  readonly owner: Owner
   readonly #table: UdpClientTable<Client>
 
-  constructor(table: UdpClientTable<Client>, now: number) {
+  constructor(table: UdpClientTable<Client>, now: number, owner = new Owner()) {
     this.#table = table
     this.usedAt = now
+    this.owner = owner
+    owner.held++
   }
 
   end(reason: string): void {
     this.ended = reason
+    this.owner.held--
     this.#table.remove(this)
   }
 }
@@ -42,6 +50,32 @@ t.test('a full table removes the client that was silent longest, also if it wait
   t.equal(table.size, 3)
   for (const client of [c, d, e]) client.end('done')
   t.equal(table.size, 0)
+})
+
+t.test('a flood to one listener ends none of the clients of others', async (t) => {
+  let now = 0
+  const table = new UdpClientTable<Client>(() => now, 64)
+  const add = (owner: Owner) => {
+    const client = new Client(table, ++now, owner)
+    table.add(client, 60_000)
+    return client
+  }
+  const [small, flooded] = [new Owner(), new Owner()]
+  const slow = [add(small), add(small)]
+  const flood = Array.from({ length: 200 }, () => add(flooded))
+  t.same(
+    slow.map(({ ended }) => ended),
+    ['', ''],
+  )
+  t.match(flood[0]?.ended, 'evicted', 'it is their own oldest that goes')
+  const late = add(small)
+  t.equal(late.ended, '')
+  t.notOk(
+    slow.some(({ ended }) => ended === 'evicted'),
+    'a place is left for others',
+  )
+  t.ok(table.size > 50, 'the flood has the rest')
+  for (const client of [...slow, ...flood, late]) if (client.ended === '') client.end('done')
 })
 
 t.test('US51: idle clients are removed, and clients that wait are removed later', async (t) => {

@@ -118,7 +118,7 @@ const listeningPlaces = 3
  * One listener alone gets fifteen of sixteen descriptors, two get fifteen of thirty-one each, and
  * so on. A client of another listener always finds some, however many clients these have.
  */
-const mostTimesLeft = 15
+export const mostTimesLeft = 15
 
 const reserve = 128
 

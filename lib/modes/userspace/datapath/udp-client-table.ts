@@ -1,9 +1,17 @@
 import { afterReading, longestTimerMs } from '../../../async.js'
 import { maxUdpClients } from './data-path.js'
+import { mostTimesLeft } from './descriptors.js'
 import { RecencyList, type Recent } from './recency-list.js'
+
+/** A listener, to which clients belong. */
+export interface ClientOwner {
+  /** How many clients it has. */
+  readonly held: number
+}
 
 /** A client as the table needs it. */
 export interface TableClient<T> extends Recent<T> {
+  readonly owner: ClientOwner
   usedAt: number
   /** The client has sent something, and its endpoint has not answered since. */
   awaitsReply: boolean
@@ -36,7 +44,7 @@ export class UdpClientTable<T extends TableClient<T>> {
 
   /** Adds a client that has just sent something. */
   add(client: T, idleMs: number): void {
-    while (this.size >= this.#capacity) if (!this.evictOldest()) break
+    while (!this.#hasPlace(client.owner)) if (!this.evictFor(client.owner)) break
     client.awaitsReply = true
     this.#waiting.add(client)
     this.#idleMs = idleMs
@@ -58,12 +66,31 @@ export class UdpClientTable<T extends TableClient<T>> {
     this.#cancelSweep = undefined
   }
 
-  /** Ends the client that was silent longest; false when there is none. */
-  evictOldest(): boolean {
-    const [one, other] = [this.#waiting.oldest, this.#answered.oldest]
-    const oldest = one && other ? (one.usedAt < other.usedAt ? one : other) : (one ?? other)
+  /**
+   * Ends the client that was silent longest, so that this listener finds room; false when there is
+   * none. A listener with many clients loses one of its own: a flood to one Service must not end the
+   * clients of others.
+   */
+  evictFor(owner: ClientOwner): boolean {
+    const hasMany = owner.held * smallestFlood >= this.size
+    const oldest = (hasMany ? this.#oldest(owner) : undefined) ?? this.#oldest()
     oldest?.end('evicted')
     return oldest !== undefined
+  }
+
+  #oldest(owner?: ClientOwner): T | undefined {
+    const [one, other] = [this.#waiting, this.#answered].map((list) => {
+      let client = list.oldest
+      while (client && owner && client.owner !== owner) client = client.newer
+      return client
+    })
+    return one && other ? (one.usedAt < other.usedAt ? one : other) : (one ?? other)
+  }
+
+  /** A listener that has nearly all clients leaves some places to others. */
+  #hasPlace({ held }: ClientOwner): boolean {
+    const left = this.#capacity - this.size
+    return left > 0 && held <= mostTimesLeft * left
   }
 
   #use(client: T, now: number, awaitsReply: boolean): void {
@@ -101,6 +128,9 @@ export class UdpClientTable<T extends TableClient<T>> {
     if (left < Infinity) this.#arm(left)
   }
 }
+
+/** A listener with this part of all clients, one of sixteen, has many. */
+const smallestFlood = 16
 
 /** Ends the clients that were last used at `before` or earlier. Returns the time until the next. */
 function expire<T extends TableClient<T>>(list: RecencyList<T>, before: number): number {

@@ -2,7 +2,7 @@ import type { Socket } from 'node:dgram'
 import type { Target } from '../data-path.js'
 import { createLiteralSocket } from './node-sockets.js'
 import { unreachable } from '../passive-health.js'
-import type { TableClient } from '../udp-client-table.js'
+import type { ClientOwner, TableClient } from '../udp-client-table.js'
 
 /**
  * One client address, and the socket that is connected to its endpoint (US50). Only the endpoint
@@ -12,6 +12,7 @@ export class UdpClient implements TableClient<UdpClient> {
   older: UdpClient | undefined
   newer: UdpClient | undefined
   awaitsReply = true
+  readonly owner: ClientOwner
   readonly key: string
   readonly address: string
   readonly port: number
@@ -28,6 +29,7 @@ export class UdpClient implements TableClient<UdpClient> {
   isEnded = false
 
   constructor(options: UdpClientOptions) {
+    this.owner = options.owner
     this.key = options.key
     this.address = options.address
     this.port = options.port
@@ -82,6 +84,7 @@ export class UdpClient implements TableClient<UdpClient> {
 }
 
 interface UdpClientOptions {
+  readonly owner: ClientOwner
   /** Unique among the clients of its listener. */
   readonly key: string
   readonly address: string

@@ -52,6 +52,10 @@ export class UdpListener implements Listener {
     this.#socket.on('message', (datagram, from) => this.#received(datagram, from))
   }
 
+  get held(): number {
+    return this.#clients.size
+  }
+
   get descriptor(): number | undefined {
     return descriptorOf(this.#socket)
   }
@@ -122,8 +126,8 @@ export class UdpListener implements Listener {
       this.#traffic.refused++
       return undefined
     }
-    while (!descriptors.tryTakeFor(this.#clients.size, 1)) {
-      if (this.#table.evictOldest()) continue
+    while (!descriptors.tryTakeFor(this.held, 1)) {
+      if (this.#table.evictFor(this)) continue
       this.#traffic.refused++
       descriptors.wasShort()
       warn('too few file descriptors are left: dropped a datagram; raise the limit of open files')
@@ -131,6 +135,7 @@ export class UdpListener implements Listener {
       return undefined
     }
     const client = new UdpClient({
+      owner: this,
       key,
       address: from.address,
       port: from.port,

@@ -3,11 +3,11 @@ import { decodeAddress, type SocketAddress } from '../../../../kernel/sockets/so
 import { hostPort } from '../../../../state/ip.js'
 import type { Target } from '../data-path.js'
 import type { EndpointTraffic } from '../traffic.js'
-import type { TableClient } from '../udp-client-table.js'
+import type { ClientOwner, TableClient } from '../udp-client-table.js'
 import type { Watcher } from './event-loop.js'
 
 /** The listener of a client, which does its work. */
-export interface UdpClientOwner {
+export interface UdpClientOwner extends ClientOwner {
   /** The endpoint has sent something. */
   collect(client: UdpClient): void
   /** The endpoint's host has refused: the port is closed. */

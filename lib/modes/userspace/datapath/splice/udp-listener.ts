@@ -41,6 +41,10 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
   }
 
+  get held(): number {
+    return this.#clients.size
+  }
+
   get descriptor(): number {
     return this.#fd
   }
@@ -241,8 +245,8 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   /** Ends the client that was silent longest when that makes room. */
   #takeDescriptor(): boolean {
     const { deps, udpClients } = this.#context
-    while (!deps.descriptors.tryTakeFor(this.#clients.size, 1)) {
-      if (udpClients.evictOldest()) continue
+    while (!deps.descriptors.tryTakeFor(this.held, 1)) {
+      if (udpClients.evictFor(this)) continue
       deps.descriptors.wasShort()
       deps.warn(
         'too few file descriptors are left: dropped a datagram; raise the limit of open files',
