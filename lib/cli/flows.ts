@@ -57,7 +57,7 @@ export function flowsQuery({ service, from, verdict, limit }: WantedFlows): URLS
   if (!/^\d{1,4}$/.test(limit)) {
     throw new ConfigError(`--limit: ${JSON.stringify(limit)} is not a number from 0 to 9999`)
   }
-  if (from !== undefined && !isClient(from)) {
+  if (from?.split(',').every(isClient) === false) {
     throw new ConfigError(
       `--from: ${JSON.stringify(from)} is no address, no CIDR, and no pod, such as web-1 or default/web-1`,
     )

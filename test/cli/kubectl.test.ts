@@ -8,6 +8,7 @@ import { Kubectl } from '../../lib/cli/kubectl/kubectl.js'
 import { runCommand } from '../../lib/kernel/command.js'
 import { programSkip } from '../support/netns.js'
 import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
+import type { ApiServer } from '../../lib/lab/apiserver/server.js'
 
 /** `kubectl svcproxy` with proxies of several nodes. The test makes their answers. */
 
@@ -143,6 +144,36 @@ void t.test('flows of all nodes stand in the order of time', { skip }, async (t)
   t.match(wide, /^NODE +TIME .*\nnode-1 +2026-01-01T00:00:02\.000Z .*web-0 \(10\.244\.1\.1:8080\)/)
 })
 
+void t.test('flows from a pod are those from each of its addresses', { skip }, async (t) => {
+  const server = await startServer({ proxiesToLoopback: true })
+  t.teardown(() => server.stop())
+  const asked: string[] = []
+  const proxy = createServer(({ url = '' }, answer) => {
+    asked.push(new URL(url, 'http://proxy').searchParams.get('from') ?? '')
+    answer.end(JSON.stringify({ flows: [], next: 1, leftOut: 0 }))
+  })
+  await once(proxy.listen(0, '127.0.0.2'), 'listening')
+  t.teardown(() => proxy.close().closeAllConnections())
+  const at = proxy.address()
+  putProxy(server.api, 'node-1', '127.0.0.2')
+  putDualStackClient(server.api)
+  const plugin = installPlugin(t, server.kubeconfig)
+  const from = ['--from', 'pod/client', `--port=${typeof at === 'object' ? at?.port : ''}`]
+  t.match(await plugin('flows', ...from), { code: 0 })
+  t.match(await plugin('trace', 'web', '--timeout', '1', ...from), { code: 1, stderr: /none came/ })
+  t.same(new Set(asked), new Set(['10.244.1.7,fd44::7']))
+})
+
+/** Adds a pod with an address of each family. */
+function putDualStackClient(api: ApiServer): void {
+  const ips = ['10.244.1.7', 'fd44::7']
+  api.put({
+    ...{ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'client', namespace: 'default' } },
+    spec: { nodeName: 'node-1', containers: [{ name: 'client', image: 'x' }] },
+    status: { phase: 'Running', podIP: ips[0], podIPs: ips.map((ip) => ({ ip })) },
+  })
+}
+
 const childrenOf = (pid: number) =>
   readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').map(Number)
 
@@ -256,12 +287,7 @@ void t.test(
   { skip },
   async (t) => {
     const { api, run } = await twoNodes(t)
-    const ips = ['10.244.1.7', 'fd44::7']
-    api.put({
-      ...{ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'client', namespace: 'default' } },
-      spec: { nodeName: 'node-1', containers: [{ name: 'client', image: 'x' }] },
-      status: { phase: 'Running', podIP: ips[0], podIPs: ips.map((ip) => ({ ip })) },
-    })
+    putDualStackClient(api)
     const put = (name: string, ...clusterIPs: string[]) =>
       api.put({
         ...{ apiVersion: 'v1', kind: 'Service', metadata: { name, namespace: 'default' } },

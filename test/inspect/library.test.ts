@@ -53,6 +53,22 @@ t.test('an address where no node port answers is not called one of the Service',
   t.end()
 })
 
+t.test('a port is asked for by its name, or else by its number', (t) => {
+  const ports = [
+    { name: 'http', port: 80 },
+    { name: '443', port: 90 },
+    { name: 'https', port: 443 },
+  ]
+  const spec = { clusterIP: '10.96.0.7', ports }
+  const web = { kind: 'Service', apiVersion: 'v1', metadata: { name: 'web' }, spec }
+  const ask = (to: string) => explainConnection({ mode: 'nftables', objects: [web], to }).service
+  t.equal(ask('web:https'), 'default/web:https')
+  t.equal(ask('default/web:80'), 'default/web:http')
+  t.equal(ask('web:443'), 'default/web:443', 'a name counts more than a number')
+  t.throws(() => ask('web:81'), /there is no Service port "web:81"/)
+  t.end()
+})
+
 t.test('userspace mode: an endpoint that is an address of a Service is not used', (t) => {
   const spec = { clusterIP: '10.96.0.7', externalIPs: ['192.0.2.1'], ports: [{ port: 8080 }] }
   const own = { kind: 'Service', apiVersion: 'v1', metadata: { name: 'own' }, spec }

@@ -77,7 +77,7 @@ async function question(
 ): Promise<{ readonly reader: FlowReader; readonly node: string | undefined }> {
   const client = from === undefined ? undefined : await clientOf(kubectl, from, namespace)
   const target = service === undefined ? undefined : targetOf(service, namespace)
-  const query = flowsQuery({ service: target, from: client?.from, verdict, limit })
+  const query = flowsQuery({ service: target, from: client?.addresses.join(','), verdict, limit })
   return { reader: new FlowReader(query), node: client?.node }
 }
 

@@ -73,7 +73,8 @@ export async function clientOf(
   const pod = asObject(await kubectl.object(path))
   const status = asObject(pod?.status)
   const listed = (asArray(status?.podIPs) ?? []).map((item) => asString(asObject(item)?.ip))
-  const addresses = [asString(status?.podIP), ...listed].filter((text) => text !== undefined)
+  const all = [asString(status?.podIP), ...listed].filter((text) => text !== undefined)
+  const addresses = [...new Set(all)]
   const [ip] = addresses
   if (ip === undefined) throw new ConfigError(`--from: ${from} has no address yet`)
   return { from: ip, addresses, node: asString(asObject(pod?.spec)?.nodeName) }

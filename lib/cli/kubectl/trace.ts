@@ -53,7 +53,7 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
   const node = flags.node ?? client?.node
   const proxies = await findProxies(kubectl, flags, node)
   const service = targetOf(text, namespace)
-  const query = { service, ...(client ? { from: client.from } : {}), limit: '0' }
+  const query = { service, ...(client ? { from: client.addresses.join(',') } : {}), limit: '0' }
   const reader = new FlowReader(new URLSearchParams(query))
   const stop = stopSignal()
   const seen = new Set<string>()
@@ -73,7 +73,9 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
     const fresh = answersOf(asked).flatMap(({ answer }) => answer.flows)
     for (const flow of fresh.sort(byTime)) {
       // Some modes report only the end of a connection; others report its beginning, too.
-      const id = `${flow.node} ${flow.protocol} ${flow.client} ${flow.service}`
+      // One that was refused at its socket has no client, and one line.
+      const who = flow.client === '' ? flow.time : flow.client
+      const id = `${flow.node} ${flow.protocol} ${who} ${flow.service}`
       if (seen.has(id) || seen.size >= count) continue
       seen.add(id)
       process.stdout.write(printedOfMany(outputOf(flags), { data: flow, text: storyOf(flow) }))

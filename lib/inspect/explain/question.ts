@@ -64,8 +64,10 @@ function findTarget(asked: Asked, states: readonly DesiredState[]): Target | str
     return { state, service, destination: ip.text, port }
   }
   for (const state of fromSender(states, asked.from)) {
-    const named = [...state.services.values()].filter((each) => isNamed(each, asked))
-    const [service] = named.sort(byUsualness)
+    const services = [...state.services.values()]
+    const named = services.filter((each) => isNamed(each, asked))
+    const meant = named.length > 0 ? named : services.filter((each) => isNumbered(each, asked))
+    const [service] = meant.sort(byUsualness)
     if (service) return { state, service, destination: service.clusterIp, port: service.port }
   }
   return noSuchPort(asked, states)
@@ -97,9 +99,17 @@ const byUsualness = (one: DesiredService, other: DesiredService) =>
 
 function isNamed({ name, portName, protocol }: DesiredService, asked: Asked): boolean {
   if (asked.protocol !== undefined && asked.protocol !== protocol) return false
-  const wanted = asked.target.includes('/') ? asked.target : `default/${asked.target}`
+  const wanted = wantedName(asked)
   return wanted === portName || wanted === `${name.namespace}/${name.name}`
 }
+
+/** Whether the target is the Service with the number of this port. A name may be a number, too. */
+function isNumbered({ name, port, protocol }: DesiredService, asked: Asked): boolean {
+  if (asked.protocol !== undefined && asked.protocol !== protocol) return false
+  return wantedName(asked) === `${name.namespace}/${name.name}:${port}`
+}
+
+const wantedName = ({ target }: Asked) => (target.includes('/') ? target : `default/${target}`)
 
 /**
  * The service port that gets the connections to an address. Several may ask for one: the kernel

@@ -12,7 +12,7 @@ export interface KeptLine extends FlowLine {
 export interface FlowFilter {
   /** Namespace and name of a Service, perhaps with a port; the namespace may be missing. */
   readonly service?: string
-  /** A pod, an address or a CIDR. */
+  /** A pod, an address or a CIDR, or several with commas between them. */
   readonly from?: string
   readonly verdict?: FlowVerdict
 }
@@ -74,11 +74,13 @@ export class FlowLog {
 }
 
 function matcherOf({ service, from, verdict }: FlowFilter): (line: KeptLine) => boolean {
-  const range = from === undefined ? undefined : rangeOf(from)
+  const senders = from?.split(',').map((text) => ({ text, range: rangeOf(text) }))
+  const isFrom = ({ client, clientPod }: KeptLine) =>
+    senders?.some(({ text, range }) => (range ? isWithin(client, range) : isNamed(clientPod, text)))
   return (line) =>
     (service === undefined || isNamed(line.service, service)) &&
     (verdict === undefined || line.verdict === verdict) &&
-    (from === undefined || (range ? isWithin(line.client, range) : isNamed(line.clientPod, from)))
+    (isFrom(line) ?? true)
 }
 
 /** `web`, `default/web`, `web:http` and `default/web:http` all name `default/web:http`. */

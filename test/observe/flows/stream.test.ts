@@ -31,6 +31,7 @@ t.test('the stream is filtered by Service, client and verdict', (t) => {
   t.same(found('service=default/web:http'), ['default/web:http'])
   t.same(found('service=web:https'), [])
   t.same(found('from=fd00::/64'), ['other/web:http'])
+  t.same(found('from=fd00::8,fd00::7'), ['other/web:http'], 'a pod has an address of each family')
   t.same(found('from=shop-1&service=db'), ['default/db'])
   t.same(found('from=default/shop-1&verdict=refused'), ['default/db'])
   t.throws(() => found('verdict=lost'), /forwarded, refused, dropped, no-endpoints/)
