@@ -204,7 +204,7 @@ export class Balancer {
       this.#affinity = undefined
       return
     }
-    if (!this.#affinity) this.#affinity = new AffinityTable(ttlMs)
-    else if (this.#affinity.ttlMs !== ttlMs) this.#affinity = this.#affinity.withTtl(ttlMs)
+    this.#affinity ??= new AffinityTable(ttlMs)
+    this.#affinity.ttlMs = ttlMs
   }
 }
