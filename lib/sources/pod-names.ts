@@ -5,10 +5,11 @@ import type { ObjectKind, ObjectSink } from './source.js'
 
 /** The name that a slice gives to an address. */
 interface Named {
+  readonly namespace: string
   readonly pod: string
-  readonly slice: string
-  /** What another slice said before, such as that of a second Service. */
-  readonly older: Named | undefined
+  /** What other slices said before and later, such as that of a second Service. */
+  older: Named | undefined
+  newer: Named | undefined
 }
 
 /**
@@ -17,20 +18,22 @@ interface Named {
  */
 export class PodNames {
   /** By `namespace/name` of the Service, then of the slice, then by address. */
-  readonly #services = new Map<string, Map<string, ReadonlyMap<string, string>>>()
+  readonly #services = new Map<string, Map<string, ReadonlyMap<string, Named>>>()
   /** The Service of each slice, kept because the label may change. */
   readonly #owners = new Map<string, string>()
+  /** What was said last. */
   readonly #byAddress = new Map<string, Named>()
 
   /** Names of the pods behind a Service, by address. */
   of(service: string): ReadonlyMap<string, string> {
     const slices = this.#services.get(service)?.values() ?? []
-    return new Map([...slices].flatMap((names) => [...names]))
+    return new Map([...slices].flatMap((names) => [...names].map(([ip, { pod }]) => [ip, pod])))
   }
 
   /** `namespace/name` of the pod with this address; empty where no slice has it. */
   at(ip: string): string {
-    return this.#byAddress.get(ip)?.pod ?? ''
+    const named = this.#byAddress.get(ip)
+    return named ? `${named.namespace}/${named.pod}` : ''
   }
 
   /** A sink that reads the names of pods and hands every object on. */
@@ -58,16 +61,20 @@ export class PodNames {
     if (namespace === undefined || name === undefined) return
     const slice = `${namespace}/${name}`
     this.#remove(slice)
-    const names = namesIn(object?.['endpoints'])
-    if (service === undefined || names.size === 0) return
+    if (service === undefined) return
+    const names = new Map<string, Named>()
+    for (const [ip, pod] of namesIn(object?.['endpoints'])) {
+      const older = this.#byAddress.get(ip)
+      const named = { namespace, pod, older, newer: undefined }
+      if (older) older.newer = named
+      this.#byAddress.set(ip, named)
+      names.set(ip, named)
+    }
+    if (names.size === 0) return
     const owner = `${namespace}/${service}`
-    const slices = this.#services.get(owner) ?? new Map<string, ReadonlyMap<string, string>>()
+    const slices = this.#services.get(owner) ?? new Map<string, ReadonlyMap<string, Named>>()
     this.#services.set(owner, slices.set(slice, names))
     this.#owners.set(slice, owner)
-    for (const [ip, pod] of names) {
-      const older = this.#byAddress.get(ip)
-      this.#byAddress.set(ip, { pod: `${namespace}/${pod}`, slice, older })
-    }
   }
 
   #remove(slice: string): void {
@@ -75,19 +82,15 @@ export class PodNames {
     if (owner === undefined) return
     this.#owners.delete(slice)
     const slices = this.#services.get(owner)
-    for (const ip of slices?.get(slice)?.keys() ?? []) {
-      const left = without(this.#byAddress.get(ip), slice)
-      if (left) this.#byAddress.set(ip, left)
+    for (const [ip, { older, newer }] of slices?.get(slice) ?? []) {
+      if (older) older.newer = newer
+      if (newer) newer.older = older
+      else if (older) this.#byAddress.set(ip, older)
       else this.#byAddress.delete(ip)
     }
     slices?.delete(slice)
     if (slices?.size === 0) this.#services.delete(owner)
   }
-}
-
-function without(named: Named | undefined, slice: string): Named | undefined {
-  if (!named || named.slice === slice) return named?.older
-  return { ...named, older: without(named.older, slice) }
 }
 
 function namesIn(endpoints: unknown): ReadonlyMap<string, string> {

@@ -68,6 +68,24 @@ t.test('an address has a name as long as one of its slices is there', (t) => {
   t.end()
 })
 
+t.test('thousands of Services may have one pod', (t) => {
+  const { names, heard, along } = reading()
+  const count = 20_000
+  const put = (index: number) =>
+    along.upsert(
+      'EndpointSlice',
+      slice(`s${index}`, `s${index}`, ['10.0.0.1', pod(`web-${index}`)]),
+    )
+  for (let index = 0; index < count; index++) put(index)
+  along.remove('EndpointSlice', 'default', 's0')
+  put(1)
+  t.equal(heard.length, count + 2, 'every object is handed on')
+  t.equal(names.at('10.0.0.1'), 'default/web-1')
+  along.remove('EndpointSlice', 'default', 's1')
+  t.equal(names.at('10.0.0.1'), `default/web-${count - 1}`)
+  t.end()
+})
+
 t.test('an endpoint that is no pod, or has no slice, has no name', async (t) => {
   const { names, along } = reading()
   const odd = [
