@@ -1,5 +1,5 @@
 import { messageOf } from '../errors.js'
-import { mayHaveStaleFlows, staleFlowTest } from './stale-flows.js'
+import { mayHaveStaleFlows, staleFlowTest, UdpFrontends } from './stale-flows.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { FlowCleanup, ServiceFlow } from '../kernel/conntrack.js'
 import type { IpFamily } from '../state/ip.js'
@@ -33,6 +33,7 @@ export class FlowCleaner {
   /** By family: the last state whose rules are in the kernel and whose stale flows are deleted. */
   readonly #cleaned = new Map<IpFamily, DesiredState>()
   readonly #waiting = new Map<IpFamily, DesiredState>()
+  readonly #frontends = new Map<IpFamily, UdpFrontends>()
   /** By family: the state whose rules are in the kernel. */
   readonly #applied = new Map<IpFamily, DesiredState>()
   /** By family: why the last deletion failed. */
@@ -89,7 +90,9 @@ export class FlowCleaner {
     const started = now()
     try {
       this.#table ??= this.#options.openTable()
-      const test = staleFlowTest(state, this.#cleaned.get(family))
+      const frontends = this.#frontends.get(family) ?? new UdpFrontends()
+      this.#frontends.set(family, frontends)
+      const test = staleFlowTest(state, this.#cleaned.get(family), frontends)
       const { deleted, left } = await this.#table.deleteUdp(family, test)
       if (left === 0) this.#cleaned.set(family, state)
       else if (!this.#waiting.has(family)) this.#waiting.set(family, state)

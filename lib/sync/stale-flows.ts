@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import type { ServiceFlow } from '../kernel/conntrack.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
 import { hostPort } from '../state/ip.js'
@@ -16,12 +17,76 @@ import { hostPort } from '../state/ip.js'
 export function staleFlowTest(
   state: DesiredState,
   previous?: DesiredState,
+  frontends = new UdpFrontends(),
 ): (flow: Pick<ServiceFlow, 'family' | 'destination' | 'answeredBy'>) => boolean {
-  const frontends = frontendsOf(state, previous)
-  return ({ family, destination, answeredBy }) => {
-    const endpoints = family === state.family ? frontends.get(destination) : undefined
-    return endpoints !== undefined && !endpoints.has(answeredBy)
+  const ownersAt = frontends.follow(state)
+  const left = leftSince(previous, state)
+  const serving = new Map<DesiredService, ReadonlySet<string>>()
+  // Flows lead to few Services, so endpoints of the others are not looked at.
+  const servingOf = (service: DesiredService) => {
+    const known = serving.get(service) ?? new Set(service.servingEndpoints.map(({ key }) => key))
+    serving.set(service, known)
+    return known
   }
+  return ({ family, destination, answeredBy }) => {
+    if (family !== state.family) return false
+    const owners = ownersAt.get(destination)
+    return owners
+      ? !owners.some((owner) => servingOf(owner).has(answeredBy))
+      : left.has(destination)
+  }
+}
+
+/** Every `ip:port` that a UDP Service had at `previous`: it may have lost it since then. */
+function leftSince(previous: DesiredState | undefined, state: DesiredState): ReadonlySet<string> {
+  if (!previous) return new Set()
+  const { removed, changed } = state.services.since(previous.services)
+  const before = [...removed.map(([, was]) => was), ...changed.map(([, , was]) => was)]
+  return new Set(
+    before.flatMap((service) => udpDestinations(service, previous.node.nodePorts.addresses)),
+  )
+}
+
+/**
+ * The UDP service ports of one family by `ip:port`. Two Services may have the same address and
+ * port; flows to the endpoints of both are kept.
+ */
+export class UdpFrontends {
+  readonly #owners = new Map<string, readonly DesiredService[]>()
+  #state: DesiredState | undefined
+
+  /** The service ports of this state. The work is proportional to what has changed. */
+  follow(state: DesiredState): ReadonlyMap<string, readonly DesiredService[]> {
+    const { addresses } = state.node.nodePorts
+    let before = this.#state
+    if (before && !isDeepStrictEqual(before.node.nodePorts.addresses, addresses)) {
+      before = undefined
+      this.#owners.clear()
+    }
+    this.#state = state
+    const { added, changed, removed } = state.services.since(before?.services)
+    for (const [, was] of removed) this.#move(was, addresses, [])
+    for (const [, now, was] of changed) {
+      this.#move(was, addresses, [])
+      this.#move(now, addresses, [now])
+    }
+    for (const [, now] of added) this.#move(now, addresses, [now])
+    return this.#owners
+  }
+
+  /** Takes a service port from its places, or puts it there. */
+  #move(service: DesiredService, addresses: readonly string[], own: readonly DesiredService[]) {
+    for (const place of udpDestinations(service, addresses)) {
+      const others = this.#owners.get(place)?.filter((other) => other !== service) ?? []
+      const owners = [...others, ...own]
+      if (owners.length > 0) this.#owners.set(place, owners)
+      else this.#owners.delete(place)
+    }
+  }
+}
+
+function udpDestinations(service: DesiredService, addresses: readonly string[]): string[] {
+  return service.protocol === 'UDP' ? destinationsOf(service, addresses) : []
 }
 
 /** Whether a change since `previous` can have made flows stale (E20). */
@@ -32,30 +97,6 @@ export function mayHaveStaleFlows(
   if (!previous) return true
   const { added, changed, removed } = state.services.since(previous.services)
   return [...added, ...changed, ...removed].some(([, service]) => service.protocol === 'UDP')
-}
-
-/** By `ip:port` of a Service: the endpoints that flows to this place may have. */
-function frontendsOf(state: DesiredState, previous: DesiredState | undefined) {
-  const frontends = new Map<string, Set<string>>()
-  const add = (service: DesiredService, nodeAddresses: readonly string[], isLive: boolean) => {
-    if (service.protocol !== 'UDP') return
-    const endpoints = isLive ? service.servingEndpoints : []
-    for (const destination of destinationsOf(service, nodeAddresses)) {
-      const known = frontends.get(destination)
-      // Two Services may have the same address and port. Flows to the endpoints of both are kept.
-      if (known) for (const { key } of endpoints) known.add(key)
-      else frontends.set(destination, new Set(endpoints.map(({ key }) => key)))
-    }
-  }
-  for (const service of state.services.values()) add(service, state.node.nodePorts.addresses, true)
-  if (previous) {
-    const gone = state.services.since(previous.services)
-    const addresses = previous.node.nodePorts.addresses
-    for (const [, service] of gone.removed) add(service, addresses, false)
-    // A changed Service may have lost an address or a node port.
-    for (const [, , service] of gone.changed) add(service, addresses, false)
-  }
-  return frontends
 }
 
 /** Every `ip:port` under which clients reach a service port. */

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { mayHaveStaleFlows, staleFlowTest } from '../../lib/sync/stale-flows.js'
+import { mayHaveStaleFlows, staleFlowTest, UdpFrontends } from '../../lib/sync/stale-flows.js'
 import type { ServiceFlow } from '../../lib/kernel/conntrack.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 import { service, states, type EndpointSpec } from '../support/states.js'
@@ -103,6 +103,30 @@ t.test('an address and port of two Services keeps the flows of both', (t) => {
     flow('203.0.113.1:53', '10.180.0.2:5353'),
   ]
   t.strictSame(staleFlows(state, flows), [])
+  t.end()
+})
+
+t.test('places of Services that are followed are those of the newest state', (t) => {
+  const followed = new UdpFrontends()
+  const same = (state: DesiredState, text: string) => {
+    const [now, anew] = [followed, new UdpFrontends()].map((each) =>
+      [...each.follow(state)].map(([place, owners]) => [
+        place,
+        owners.map(({ key }) => key).sort(),
+      ]),
+    )
+    t.same(new Map(now as []), new Map(anew as []), text)
+  }
+  const cluster = states()
+  const other = { ...dns(two), name: 'other', clusterIp: '10.96.0.11', nodePort: 0 }
+  same(cluster.put(dns(one), service({ name: 'web' })).take(), 'a first one')
+  same(cluster.put(other).take(), 'two at one place')
+  same(cluster.put({ ...other, externalIps: [] }).take(), 'one leaves')
+  same(cluster.put({ ...dns(one, two), nodePort: 0 }).take(), 'a node port goes')
+  same(cluster.put({ ...dns(one), protocol: 'TCP' }).take(), 'a protocol changes')
+  same(cluster.put(dns(one)).remove(other).take(), 'one is removed')
+  const elsewhere = states('IPv4', { nodePortAddresses: ['10.0.0.0/8'] })
+  same(elsewhere.put(dns(one)).take(), 'the addresses of the node change')
   t.end()
 })
 
