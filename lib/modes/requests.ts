@@ -38,10 +38,12 @@ export function updateRequests<P, R extends Requested>(
   return requests.update(next.entries())
 }
 
-/** What several owners ask for, by owner. */
+/** What several owners ask for. */
 interface Crowd<R> {
-  readonly byOwner: Map<string, R>
-  isChanged: boolean
+  /** In the order of their owners. */
+  readonly before: readonly R[]
+  /** By owner; undefined: asks no more. */
+  readonly changes: Map<string, R | undefined>
 }
 
 /** Collects changes of requests. */
@@ -52,7 +54,7 @@ class NextRequests<R extends Requested> {
   readonly #single = new Map<string, readonly R[]>()
   /**
    * Thousands may ask for one thing: the ports of a Service for its ClusterIP, Services for one
-   * endpoint. Each is found without a look at the others, and they are sorted once.
+   * endpoint. So only those that change are looked at and sorted.
    */
   readonly #crowds = new Map<string, Crowd<R>>()
 
@@ -64,32 +66,27 @@ class NextRequests<R extends Requested> {
   take(id: string, { owner }: R): void {
     const crowd = this.#crowdOf(id)
     if (crowd) {
-      if (crowd.byOwner.delete(owner)) crowd.isChanged = true
+      if (requestIn(crowd, owner)) crowd.changes.set(owner, undefined)
     } else if (this.#own(id)?.owner === owner) this.#single.set(id, [])
   }
 
   put(id: string, request: R): void {
     const crowd = this.#crowdOf(id)
     const one = this.#own(id)
-    const own = crowd ? crowd.byOwner.get(request.owner) : one
+    const own = crowd ? requestIn(crowd, request.owner) : one
     // An equal request keeps its reference, so that it is not compared again.
     if (own?.owner === request.owner && this.#isSame(own, request)) return
-    if (crowd) {
-      crowd.byOwner.set(request.owner, request)
-      crowd.isChanged = true
-    } else if (!one || one.owner === request.owner) this.#single.set(id, [request])
-    else {
-      const byOwner = new Map([one, request].map((each) => [each.owner, each]))
-      this.#crowds.set(id, { byOwner, isChanged: true })
-    }
+    if (crowd) crowd.changes.set(request.owner, request)
+    else if (!one || one.owner === request.owner) this.#single.set(id, [request])
+    else this.#crowds.set(id, { before: [one], changes: new Map([[request.owner, request]]) })
   }
 
   *entries(): IterableIterator<[string, readonly R[] | undefined]> {
     for (const [id, list] of this.#single) yield [id, list.length === 0 ? undefined : list]
     // These come last, because a crowd may have begun with a single one.
-    for (const [id, { byOwner, isChanged }] of this.#crowds) {
-      if (!isChanged) continue
-      const list = [...byOwner.values()].sort((a, b) => (a.owner < b.owner ? -1 : 1))
+    for (const [id, crowd] of this.#crowds) {
+      if (crowd.changes.size === 0) continue
+      const list = listOf(crowd)
       yield [id, list.length === 0 ? undefined : list]
     }
   }
@@ -104,9 +101,44 @@ class NextRequests<R extends Requested> {
     if (known) return known
     const before = this.#single.get(id) ?? this.#before.get(id) ?? []
     if (before.length < 2) return undefined
-    const byOwner = new Map(before.map((each) => [each.owner, each]))
-    const crowd = { byOwner, isChanged: false }
+    const crowd = { before, changes: new Map<string, R | undefined>() }
     this.#crowds.set(id, crowd)
     return crowd
   }
+}
+
+function requestIn<R extends Requested>(
+  { before, changes }: Crowd<R>,
+  owner: string,
+): R | undefined {
+  if (changes.has(owner)) return changes.get(owner)
+  const request = before[placeOf(owner, before)]
+  return request?.owner === owner ? request : undefined
+}
+
+/** The requests with their changes, in the order of their owners. */
+function listOf<R extends Requested>({ before, changes }: Crowd<R>): readonly R[] {
+  const list: R[] = []
+  let rest = 0
+  const keepUntil = (place: number) => {
+    for (; rest < place; rest++) list.push(before[rest] as R)
+  }
+  for (const [owner, request] of [...changes].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    keepUntil(placeOf(owner, before))
+    if (before[rest]?.owner === owner) rest++
+    if (request) list.push(request)
+  }
+  keepUntil(before.length)
+  return list
+}
+
+/** Where the request of this owner is in the list, or would be. */
+function placeOf(owner: string, list: readonly Requested[]): number {
+  let [from, to] = [0, list.length]
+  while (from < to) {
+    const middle = (from + to) >> 1
+    if ((list[middle]?.owner ?? '') < owner) from = middle + 1
+    else to = middle
+  }
+  return from
 }

@@ -62,3 +62,23 @@ t.test('requests for one thing come and go, and the smallest owner is first', as
   const same = { added: [], changed: [['b', each('b')[1], each('b')[1]]] as const, removed: [] }
   t.equal(updateRequests(left, same, reader), left, 'an equal request changes nothing')
 })
+
+t.test('whatever comes and goes, the list is that of a new start', async (t) => {
+  let seed = 7
+  const random = (below: number) => (seed = (seed * 48_271) % 2_147_483_647) % below
+  const none = PersistentMap.empty<readonly Request[]>()
+  let parts = PersistentMap.empty<Request>()
+  let requests = none
+  const lists = (of: typeof none) => of.get('10.96.0.1') ?? []
+  for (let round = 0; round < 300; round++) {
+    const changes = Array.from({ length: random(6) }, () => {
+      const owner = `o${random(12)}`
+      const isGone = random(3) === 0
+      return [owner, isGone ? undefined : { owner, text: String(random(3)) }] as const
+    })
+    const next = parts.update(changes)
+    requests = updateRequests(requests, next.since(parts), reader)
+    parts = next
+    t.same(lists(requests), lists(updateRequests(none, parts.since(undefined), reader)))
+  }
+})

@@ -1,6 +1,6 @@
 import type { DesiredService, DesiredState, Endpoint, Verdict } from '../../state/desired-state.js'
 import type { Balance } from '../../state/balance.js'
-import { hostPort, isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
+import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
 import { readAnnotation } from '../../state/annotations.js'
 import { socketsAnnotation } from '../../state/known-annotations.js'
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
@@ -9,6 +9,7 @@ import { firstOf, weightedPlaces } from '../shares.js'
 import { updateRequests, type Requested, type Requests } from '../requests.js'
 import type { DrawWord, SocketProtocol } from './layout.js'
 import type { EbpfSettings } from './settings.js'
+import { translatedTwice, type TranslatedTwice } from './translated-twice.js'
 
 /** The plan for the socket programs, and the plan for the packets that they did not translate. */
 export interface EbpfPlan extends FamilyPlan {
@@ -77,20 +78,7 @@ export function ebpfPlanner(
 
 interface Memory {
   readonly derivation: Derivation<DesiredService, SocketPart>
-  last: (Pick<SocketPlan, 'parts' | 'frontends'> & { readonly twice: Twice }) | undefined
-}
-
-interface Twice {
-  readonly services: DesiredState['services']
-  /**
-   * Where rules translate packets. By `ip:port`: external and load-balancer addresses. By `:port`:
-   * node ports.
-   */
-  readonly addresses: Requests<Requested>
-  /** The addresses at which node ports are served. */
-  readonly own: readonly string[]
-  /** Service ports with an endpoint at one of them. */
-  readonly keys: ReadonlySet<string>
+  last: (Pick<SocketPlan, 'parts' | 'frontends'> & { readonly twice: TranslatedTwice }) | undefined
 }
 
 /** Makes plans. It remembers the last ones only to save work. */
@@ -139,39 +127,6 @@ export function frontendId({
   port,
 }: Omit<Frontend, 'targets' | 'owner'>): string {
   return `${address ?? 'node'} ${protocol} ${port}`
-}
-
-/**
- * Packets of a socket that was translated to such an address would be translated again, by rules,
- * and reach another Service.
- */
-function translatedTwice({ services, node }: DesiredState, before: Twice | undefined): Twice {
-  const changes = services.since(before?.services)
-  const addresses = updateRequests(before?.addresses ?? noAddresses, changes, addressReader)
-  const { added, removed } = addresses.since(before?.addresses)
-  const keys = new Set(before?.keys)
-  for (const [key] of changes.removed) keys.delete(key)
-  const own = node.nodePorts.addresses
-  const isMoved = added.length + removed.length > 0 || own !== before?.own
-  const isTwice = ({ key, ip, port }: Endpoint) =>
-    addresses.has(key) || (own.includes(ip) && addresses.has(`:${port}`))
-  const suspects = isMoved ? services.entries() : [...changes.added, ...changes.changed]
-  for (const [key, { reachableEndpoints }] of suspects) {
-    if (reachableEndpoints.some(isTwice)) keys.add(key)
-    else keys.delete(key)
-  }
-  return { services, addresses, own, keys }
-}
-
-const noAddresses = PersistentMap.empty<readonly Requested[]>()
-
-const addressReader = {
-  of: ({ key: owner, port, nodePort, externalIps, loadBalancerIps }: DesiredService) =>
-    [
-      ...[...externalIps, ...loadBalancerIps].map((ip) => hostPort(ip, port)),
-      ...(nodePort === 0 ? [] : [`:${nodePort}`]),
-    ].map((at) => [at, { owner }] as const),
-  isSame: () => true,
 }
 
 const leftToPackets: SocketPart = { targets: [], frontends: [] }
