@@ -159,7 +159,7 @@ export class FlowCounter implements FlowReader {
   take(): Omit<FlowNumbers, 'overruns'> {
     const grown: EndpointGrowth[] = []
     const open: FlowNumbers['open'][number][] = []
-    const gone: FlowNumbers['gone'][number][] = []
+    const gone = new Set<CountedService>()
     const left: FlowNumbers['left'][number][] = []
     const turnedAway: FlowNumbers['turnedAway'][number][] = []
     for (const [key, counted] of this.#services) {
@@ -184,13 +184,14 @@ export class FlowCounter implements FlowReader {
       }
       counted.reported = { refused, dropped }
       if (!counted.isGone || isOpen > 0) continue
-      gone.push({ service, protocol })
+      gone.add(counted)
       this.#services.delete(key)
       this.#endpoints -= endpoints.size
-      this.#table.drop(counted)
     }
+    this.#table.drop(gone)
     this.#reading = undefined
-    return { grown, open, gone, left, turnedAway }
+    const forgotten = Array.from(gone, ({ service, protocol }) => ({ service, protocol }))
+    return { grown, open, gone: forgotten, left, turnedAway }
   }
 
   /** The numbers with which the next process goes on counting. */
