@@ -1,4 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
+import { Slice } from '../async.js'
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom-client'
 import type { Meter } from '../modes/mode.js'
 import type { ModeName } from '../config/config.js'
@@ -98,10 +99,16 @@ export class Metrics implements Meter {
     this.#beforePage = work
   }
 
-  /** The page, and its content type. */
+  /** The page, and its content type. Each metric may have thousands of series. */
   async page(): Promise<{ readonly type: string; readonly body: string }> {
     await this.#beforePage()
-    return { type: this.#registry.contentType, body: await this.#registry.metrics() }
+    const parts: string[] = []
+    const slice = new Slice()
+    for (const { name } of this.#registry.getMetricsAsArray()) {
+      if (slice.isOver) await slice.rest()
+      parts.push(await this.#registry.getSingleMetricAsString(name))
+    }
+    return { type: this.#registry.contentType, body: `${parts.join('\n\n')}\n` }
   }
 
   /** The series of one counter with these labels; the other metrics are not looked at. */

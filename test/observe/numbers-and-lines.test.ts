@@ -44,6 +44,24 @@ function labels(policy: string) {
   return { traffic_policy: policy, ip_family: 'IPv4' }
 }
 
+t.test('a page of thousands of series leaves turns to health checks and syncs', async (t) => {
+  const metrics = new Metrics({ mode: 'nftables', process: false })
+  for (let index = 0; index < 5_000; index++) {
+    const labels = { service: `default/web-${index}:http`, protocol: 'TCP', endpoint: '' }
+    for (const { name, type } of metricTable) if (type === 'gauge') metrics.gauge(name, labels, 1)
+  }
+  let turns = 0
+  const count = () => {
+    turns++
+    again = setImmediate(count)
+  }
+  let again = setImmediate(count)
+  const { body } = await metrics.page()
+  clearImmediate(again)
+  t.match(body, 'service="default/web-4999:http"')
+  t.ok(turns >= 2, `${turns} turns`)
+})
+
 t.test('wrong metrics of a mode do not break a sync', async (t) => {
   const unknown: string[] = []
   const metrics = new Metrics({ mode: 'ipvs', onUnknown: (name) => unknown.push(name) })
