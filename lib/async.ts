@@ -82,6 +82,8 @@ export class Slice {
    */
   async rest(): Promise<void> {
     this.#workedMs = this.workedMs
+    // What is left of the present turn may have nothing to do.
+    await new Promise(setImmediate)
     let began = performance.now()
     const restEnds = began + 2 * this.#ms
     for (;;) {

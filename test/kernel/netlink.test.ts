@@ -249,6 +249,7 @@ function scripted(
       if (next === undefined || next === 'later') return { kind: 'nothing' }
       return next === 'overrun' ? { kind: 'overrun' } : { kind: 'datagram', data: next }
     },
+    sendAside: () => Promise.reject(new Error('not played')),
     hear: () => true,
     close: () => undefined,
   }
@@ -334,7 +335,7 @@ t.test('a missing answer and a lost answer are different errors', (t) => {
   t.end()
 })
 
-t.test('the socket repeats interrupted calls and classifies other errors', (t) => {
+t.test('the socket repeats interrupted calls and classifies other errors', async (t) => {
   const errnos: number[] = []
   let failures = [4, 4]
   const call = (good: number) => () => {
@@ -348,6 +349,7 @@ t.test('the socket repeats interrupted calls and classifies other errors', (t) =
     bind: () => 0,
     setsockopt: () => 0,
     send: call(1),
+    sendAside: () => Promise.resolve(call(1)()),
     recv: call(0),
     close: () => 0,
     errno: () => errnos.at(-1) ?? 0,
@@ -363,7 +365,11 @@ t.test('the socket repeats interrupted calls and classifies other errors', (t) =
   t.throws(() => socket.receive(), { name: 'KernelError', kind: 'denied' })
   failures = [1]
   t.throws(() => openSocket(0, {}, { ...libc, bind: call(0) }), KernelError)
+  failures = [105]
+  await socket.sendAside(Buffer.alloc(1))
+  t.equal(failures.length, 0, 'what another thread could not send is sent')
+  failures = [105, 105]
+  await t.rejects(socket.sendAside(Buffer.alloc(1)), /send 1 bytes to netlink/)
   socket.close()
   t.throws(() => socket.send(Buffer.alloc(1)), /closed/)
-  t.end()
 })

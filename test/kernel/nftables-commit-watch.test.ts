@@ -30,6 +30,7 @@ function watching() {
     },
     onUnclear: () => told.unclear++,
     openPipe: () => ({
+      sendAside: () => Promise.reject(new Error('not played')),
       send: () => undefined,
       receive: () => inbox.shift() ?? { kind: 'nothing' },
       hear: (isWanted) => {

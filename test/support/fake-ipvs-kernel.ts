@@ -45,6 +45,7 @@ export class FakeIpvsKernel {
         const data = queue.shift()
         return data ? { kind: 'datagram', data } : { kind: 'nothing' }
       },
+      sendAside: () => Promise.reject(new Error('not played')),
       hear: () => true,
       close: () => undefined,
     }

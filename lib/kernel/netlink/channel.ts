@@ -39,6 +39,8 @@ export interface NetlinkChannel {
    * kernel works while `send` runs. A refusal is part of the answer and is never thrown.
    */
   transact(writer: MessageWriter): Answer
+  /** The same for work that takes the kernel long. The event loop goes on meanwhile. */
+  transactAside(writer: MessageWriter): Promise<Answer>
   /** Sends one message that wants an acknowledgement; throws a KernelError when refused. */
   request(writer: MessageWriter, action: string): readonly Message[]
   /**
@@ -51,6 +53,8 @@ export interface NetlinkChannel {
 
 interface ChannelOptions extends SocketOptions {
   readonly openPipe?: OpenPipe
+  /** Whether there is a socket for `transactAside`. */
+  readonly worksAside?: boolean
   /** How long dumps may keep the event loop for themselves, also many small ones in a row. */
   readonly sliceMs?: number
 }
@@ -66,9 +70,10 @@ const emptyReads = 2000
 export function openChannel(protocol: number, options: ChannelOptions = {}): NetlinkChannel {
   const openPipe = options.openPipe ?? openSocket
   const pipe = openPipe(protocol, options)
-  // Requests may come while a dump runs, so dumps have their own socket. Both sockets are opened
-  // here, so that both are in the same network namespace.
+  // Requests may come while a dump or long work runs, so these have sockets of their own. All are
+  // opened here, so that they are in the same network namespace.
   const dumpPipe = openPipe(protocol, options)
+  const asidePipe = options.worksAside ? openPipe(protocol, options) : undefined
   const pace = new Pace(options.sliceMs ?? 5)
   let sequence = 1
   let dumps: Promise<unknown> = Promise.resolve()
@@ -82,6 +87,13 @@ export function openChannel(protocol: number, options: ChannelOptions = {}): Net
 
   return {
     transact,
+    async transactAside(writer) {
+      if (!asidePipe) return transact(writer)
+      const first = sequence
+      sequence = (sequence + writer.messages) >>> 0
+      await asidePipe.sendAside(writer.finish(first))
+      return collectAnswer(asidePipe, first, writer.messages)
+    },
     request(writer, action) {
       const answer = transact(writer)
       const failure = answer.failures.get(0)
@@ -101,8 +113,7 @@ export function openChannel(protocol: number, options: ChannelOptions = {}): Net
       return result
     },
     close() {
-      pipe.close()
-      dumpPipe.close()
+      for (const each of [pipe, dumpPipe, asidePipe]) each?.close()
     },
   }
 }

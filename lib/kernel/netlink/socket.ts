@@ -1,3 +1,4 @@
+import { promisify } from 'node:util'
 import koffi from 'koffi'
 import { KernelError } from '../../errors.js'
 import { failureOf, kernelErrorOf } from './failure.js'
@@ -29,6 +30,8 @@ export interface Libc {
   bind(fd: number, address: Uint8Array, length: number): number
   setsockopt(fd: number, level: number, name: number, value: Uint8Array, length: number): number
   send(fd: number, data: Uint8Array, length: number, flags: number): number
+  /** `send` on another thread. The error number of a failure stays there. */
+  sendAside(fd: number, data: Uint8Array, length: number, flags: number): Promise<number>
   recv(fd: number, into: Uint8Array, length: number, flags: number): number
   close(fd: number): number
   /** The error number of the last call. */
@@ -38,11 +41,13 @@ export interface Libc {
 /** Opens the C library of this process; nothing is loaded before it is needed. */
 function openLibc(): Libc {
   const library = koffi.load(null)
+  const send = library.func('long send(int, const void *, size_t, int)')
   return {
     socket: library.func('int socket(int, int, int)'),
     bind: library.func('int bind(int, const void *, unsigned int)'),
     setsockopt: library.func('int setsockopt(int, int, int, const void *, unsigned int)'),
-    send: library.func('long send(int, const void *, size_t, int)'),
+    send,
+    sendAside: promisify(send.async) as Libc['sendAside'],
     recv: library.func('long recv(int, void *, size_t, int)'),
     close: library.func('int close(int)'),
     errno: () => koffi.errno(),
@@ -59,6 +64,8 @@ export type Received =
 /** A datagram pipe to the kernel. Unit tests put a fake here. */
 export interface NetlinkPipe {
   send(data: Uint8Array): void
+  /** The same, while the event loop goes on: the kernel works for long. */
+  sendAside(data: Uint8Array): Promise<void>
   receive(): Received
   /** Joins or leaves its multicast groups; false where the kernel refuses. */
   hear(isWanted: boolean): boolean
@@ -133,19 +140,26 @@ function pipeOver(socket: OpenSocket, groups: readonly number[]): NetlinkPipe {
   const buffer = Buffer.allocUnsafe(receiveBytes)
   let sendBuffer = 0
   let closed = false
+  const makeRoom = (data: Uint8Array) => {
+    if (closed) throw new KernelError('failed', 'send to netlink: the socket is closed')
+    // The kernel refuses a datagram larger than the socket's send buffer (EMSGSIZE).
+    if (data.length <= 65_536 || data.length <= sendBuffer) return
+    sendBuffer = data.length * 2
+    setOption(socket, socketLevel, sendBufferForce, sendBuffer)
+  }
+  const send = (data: Uint8Array) => {
+    makeRoom(data)
+    for (;;) {
+      if (libc.send(fd, data, data.length, 0) >= 0) return
+      if (libc.errno() !== errnos.intr) throw errorOf(libc, `send ${data.length} bytes to netlink`)
+    }
+  }
   return {
-    send(data) {
-      if (closed) throw new KernelError('failed', 'send to netlink: the socket is closed')
-      // The kernel refuses a datagram larger than the socket's send buffer (EMSGSIZE).
-      if (data.length > 65_536 && data.length > sendBuffer) {
-        sendBuffer = data.length * 2
-        setOption(socket, socketLevel, sendBufferForce, sendBuffer)
-      }
-      for (;;) {
-        if (libc.send(fd, data, data.length, 0) >= 0) return
-        if (libc.errno() !== errnos.intr)
-          throw errorOf(libc, `send ${data.length} bytes to netlink`)
-      }
+    send,
+    async sendAside(data) {
+      makeRoom(data)
+      // What was not sent is sent from here, where the reason is known if it fails again.
+      if ((await libc.sendAside(fd, data, data.length, 0)) < 0) send(data)
     },
     receive() {
       if (closed) return { kind: 'nothing' }

@@ -25,16 +25,13 @@ export class NfTables implements RulesetWriter {
     this.#nameSet = uniqueSetNames(token)
   }
 
-  commit(transaction: Transaction): Promise<number> {
-    return new Promise((resolve) => resolve(this.#send(transaction, 'apply', true)))
+  async commit(transaction: Transaction): Promise<number> {
+    return this.#send(transaction, 'apply', true)
   }
 
   /** The kernel tries a batch that has no end mark, and takes it back. */
-  check(transaction: Transaction): Promise<void> {
-    return new Promise((resolve) => {
-      this.#send(transaction, 'try', false)
-      resolve()
-    })
+  async check(transaction: Transaction): Promise<void> {
+    await this.#send(transaction, 'try', false)
   }
 
   /**
@@ -53,10 +50,14 @@ export class NfTables implements RulesetWriter {
     this.#channel.close()
   }
 
-  #send(transaction: Transaction, verb: string, ends: boolean): number {
-    if (transaction.commands.length === 0) return 0
+  async #send(transaction: Transaction, verb: string, ends: boolean): Promise<number> {
+    const { length } = transaction.commands
+    if (length === 0) return 0
     const { messages: written, origins } = writeTransaction(transaction, this.#nameSet, ends)
-    const answer = this.#channel.transact(written)
+    const answer =
+      length < longWork
+        ? this.#channel.transact(written)
+        : await this.#channel.transactAside(written)
     const [failed] = [...answer.failures].sort(([a], [b]) => a - b)
     if (failed) {
       const [index, failure] = failed
@@ -78,11 +79,17 @@ export class NfTables implements RulesetWriter {
   }
 }
 
+/**
+ * So many commands take the kernel some 60 ms. Their events are not heard (`largeCommit` of
+ * commit-watch.ts), so it does not matter that they come from another socket.
+ */
+const longWork = 5000
+
 /** Opens nf_tables in this network namespace; throws a KernelError where koffi or the kernel cannot. */
 export function openNfTables(): NfTables {
   let channel: NetlinkChannel
   try {
-    channel = openChannel(protocols.netfilter)
+    channel = openChannel(protocols.netfilter, { worksAside: true })
   } catch (cause) {
     if (cause instanceof KernelError) throw cause
     throw new KernelError('unsupported', 'open netlink: koffi does not load here', { cause })

@@ -1,3 +1,4 @@
+import { Slice } from '../../async.js'
 import { pause, Turns } from '../../async.js'
 import { KernelError, messageOf } from '../../errors.js'
 import type { Chain, Command, NftSet, Table } from '../../kernel/nftables/model.js'
@@ -92,6 +93,8 @@ export class NftablesApplier {
       part.sets.filter(({ timeoutSeconds }) => timeoutSeconds !== undefined),
     )
     const all = [...commands, ...(await this.#remembered(table, affinity))]
+    // For thousands of Services each part of this takes long, and health checks want an answer.
+    await new Slice().rest()
     const bytes = await this.#deps.writer.commit({ table, commands: all })
     this.#retired.delete(plan.family)
     return { full: true, bytes, objects: all.length, failed: [] }
