@@ -59,12 +59,13 @@ export class FlowThread {
 
   /** Resolves when the thread has saved its numbers, and leaves what only one process can have. */
   async leave(): Promise<void> {
+    // Nothing else may be left that keeps the process alive until then.
+    this.#worker.ref()
     await this.#ask({ kind: 'leave' })
   }
 
   /** Resolves when the thread has saved its last numbers. */
   async stop(): Promise<void> {
-    // Nothing else may be left that keeps the process alive until then.
     this.#worker.ref()
     await this.#ask({ kind: 'stop' })
     await this.#worker.terminate()
