@@ -1,3 +1,4 @@
+import { realpathSync } from 'node:fs'
 import { setFlagsFromString } from 'node:v8'
 
 /**
@@ -25,3 +26,15 @@ export const flagsToOptimizeLater: readonly string[] =
   Number.parseInt(process.versions.v8) >= 12
     ? ['--invocation-count-for-maglev=3200', '--invocation-count-for-turbofan=24000']
     : ['--interrupt-budget=540000']
+
+/**
+ * Leaves a current folder that was deleted, such as that of an older version. Node starts no thread
+ * there. Called before each, because Node itself remembers the folder and does not notice.
+ */
+export function leaveGoneFolder(): void {
+  try {
+    realpathSync.native('.')
+  } catch {
+    process.chdir('/')
+  }
+}

@@ -73,3 +73,27 @@ t.test('V8 optimizes what is busy, and leaves alone what a start runs some thous
   t.equal(isOptimizedAfter(prepare, 500_000), 'true')
   t.end()
 })
+
+/** The threads of a node, each with as little as its maker needs. */
+const makers: Readonly<Record<string, string>> = {
+  'modes/userspace/listeners/worker-thread.js': 'new made.WorkerThread({}, {})',
+  'observe/flows/flow-thread.js': 'new made.FlowThread({}, () => undefined)',
+  'sources/health/check-thread.js':
+    'const checks = new made.CheckThread({ targets: () => [] }); checks.set({}); checks.flush()',
+}
+
+t.test('threads start in a current folder that was deleted', (t) => {
+  for (const [file, make] of Object.entries(makers)) {
+    const url = new URL(`../../lib/${file}`, import.meta.url).href
+    const folder = printed(`import { mkdtempSync, rmdirSync } from 'node:fs'
+      const made = await import('${url}')
+      process.chdir(mkdtempSync('/tmp/gone-'))
+      // Node remembers the folder from now on.
+      rmdirSync(process.cwd())
+      ${make}
+      console.log(process.cwd())
+      process.exit(0)`)
+    t.equal(folder, '/', file)
+  }
+  t.end()
+})

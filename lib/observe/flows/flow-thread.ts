@@ -1,5 +1,6 @@
 import { Worker } from 'node:worker_threads'
 import { messageOf } from '../../errors.js'
+import { leaveGoneFolder } from '../../engine.js'
 import type {
   FlowThreadSettings,
   FlowNumbers,
@@ -25,6 +26,7 @@ export class FlowThread {
 
   constructor(workerData: FlowThreadSettings, reported: (report: FlowReport) => void) {
     const file = new URL('./flow-worker.js', import.meta.url)
+    leaveGoneFolder()
     this.#worker = new Worker(file, { workerData, execArgv: [] })
     this.#worker.unref()
     this.#worker.on('message', (message: FromFlowThread) => {

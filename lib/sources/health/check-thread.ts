@@ -1,5 +1,6 @@
 import { Worker } from 'node:worker_threads'
 import { messageOf } from '../../errors.js'
+import { leaveGoneFolder } from '../../engine.js'
 import { aborted } from '../../async.js'
 import type { CheckReport, CheckTarget, TargetChanges } from './messages.js'
 
@@ -58,6 +59,7 @@ export class CheckThread {
 
   #start(): void {
     const file = new URL('./worker.js', import.meta.url)
+    leaveGoneFolder()
     const worker = new Worker(file, { execArgv: [] })
     this.#worker = worker
     let error: unknown
