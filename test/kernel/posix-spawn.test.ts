@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, readdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { startProgramsQuickly } from '../../lib/kernel/posix-spawn.js'
 import { runProgram, type RunOptions } from '../../lib/kernel/iptables/command.js'
 import { isIptablesError } from '../../lib/kernel/iptables/error.js'
@@ -58,6 +58,20 @@ const nodeWatches = async () => {
 
 const ownFiles = () => readdirSync('/proc/self/fd').length
 const ownChildren = () => readFileSync(`/proc/self/task/${process.pid}/children`, 'utf8').trim()
+
+/** A wrapper of iptables is such a script. */
+async function timesOutBehindScript(t: Test) {
+  let pid = 0
+  const options = { timeoutMs: 1000, onOutput: (text: string) => (pid = Number(text)) }
+  const error: unknown = await runProgram(...script, options).catch((cause: unknown) => cause)
+  t.ok(isIptablesError(error, 'timed-out'))
+  t.ok(process.kill(pid, 'SIGKILL'), 'the program still has the streams')
+}
+const script = ['sh', ['-c', 'sleep 60 & echo $!; wait']] as const
+
+t.test('a time-out does not wait for what a script has started', async (t) => {
+  await timesOutBehindScript(t)
+})
 
 t.test('the same as with Node', isLinux() ? {} : { skip: 'Linux only' }, async (t) => {
   const byNode = await allOutcomes()
@@ -118,4 +132,9 @@ t.test('a program that ends while this thread is held up did not take too long',
   const began = performance.now()
   while (performance.now() - began < 500);
   t.match(await run, { code: 0 })
+})
+
+t.test('a time-out waits for nothing, also when programs are started quickly', async (t) => {
+  await startProgramsQuickly()
+  await timesOutBehindScript(t)
 })

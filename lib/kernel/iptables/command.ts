@@ -27,9 +27,17 @@ export const runProgram: Run = (file, args, options = {}) =>
   new Promise((resolve, reject) => {
     const timeoutMs = options.timeoutMs ?? 120_000
     let timedOut = false
-    const timer = setTimeout(() => {
+    let isCutOff = false
+    const cutOff = () => {
+      isCutOff = true
+      program.stdout?.destroy()
+      program.stderr?.destroy()
+    }
+    let timer = setTimeout(() => {
       timedOut = true
       program.kill()
+      // Behind a script there is a program that was not killed, and that holds the streams open.
+      timer = setTimeout(cutOff, cutOffMs)
     }, timeoutMs)
     const cannotRun = (cause: unknown) => {
       clearTimeout(timer)
@@ -51,7 +59,7 @@ export const runProgram: Run = (file, args, options = {}) =>
       const fail = (kind: 'timed-out' | 'interrupted' | 'failed', reason: string) =>
         reject(new IptablesError(kind, `run ${file}: ${reason}`, { detail: complaint }))
       // If this thread was held up, a program that has ended by itself is killed in vain.
-      if (timedOut && code === null) fail('timed-out', `no end after ${timeoutMs} ms`)
+      if (isCutOff || (timedOut && code === null)) fail('timed-out', `no end after ${timeoutMs} ms`)
       else if (code === null)
         fail(signal === 'SIGINT' ? 'interrupted' : 'failed', `killed by ${String(signal)}`)
       else resolve({ code, stdout: Buffer.concat(stdout).toString('utf8'), stderr: complaint })
@@ -67,6 +75,9 @@ export const runProgram: Run = (file, args, options = {}) =>
     stdin.on('error', () => undefined)
     stdin.end(options.stdin ?? '')
   })
+
+/** How long the streams of a killed program may stay open. */
+const cutOffMs = 1000
 
 const noDescriptors: ReadonlySet<unknown> = new Set(['EMFILE', 'ENFILE'])
 
