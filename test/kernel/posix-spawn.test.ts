@@ -7,6 +7,7 @@ import t, { type Test } from 'tap'
 import { startProgramsQuickly } from '../../lib/kernel/posix-spawn.js'
 import { runProgram, type RunOptions } from '../../lib/kernel/iptables/command.js'
 import { isIptablesError } from '../../lib/kernel/iptables/error.js'
+import { startProgramsWith } from '../../lib/kernel/iptables/start.js'
 import { isLinux } from '../../lib/platform.js'
 
 const shell = (script: string) => ['sh', '-c', script] as const
@@ -137,4 +138,14 @@ t.test('a program that ends while this thread is held up did not take too long',
 t.test('a time-out waits for nothing, also when programs are started quickly', async (t) => {
   await startProgramsQuickly()
   await timesOutBehindScript(t)
+})
+
+t.test('where no more processes are allowed, the error says what to raise', async (t) => {
+  startProgramsWith(() => {
+    throw Object.assign(new Error('spawn iptables EAGAIN'), { code: 'EAGAIN' })
+  })
+  await t.rejects(runProgram('iptables', []), {
+    kind: 'failed',
+    message: /EAGAIN; no more processes are allowed, raise pids\.max/,
+  })
 })

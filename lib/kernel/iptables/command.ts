@@ -79,16 +79,22 @@ export const runProgram: Run = (file, args, options = {}) =>
 /** How long the streams of a killed program may stay open. */
 const cutOffMs = 1000
 
-const noDescriptors: ReadonlySet<unknown> = new Set(['EMFILE', 'ENFILE'])
+const noDescriptors = 'no file descriptors are left, raise the limit of open files'
+
+/** What is used up where no program can be started, and what to do. */
+const startAdvice: ReadonlyMap<unknown, string> = new Map([
+  ['EMFILE', noDescriptors],
+  ['ENFILE', noDescriptors],
+  ['EAGAIN', 'no more processes are allowed, raise pids.max of the cgroup or `ulimit -u`'],
+])
 
 function startFailure(file: string, cause: unknown): IptablesError {
   const code = cause instanceof Error && 'code' in cause ? cause.code : undefined
   const kind = code === 'ENOENT' ? 'missing' : code === 'EACCES' ? 'denied' : 'failed'
   const reason = cause instanceof Error ? cause.message : String(cause)
-  const advice = noDescriptors.has(code)
-    ? '; no file descriptors are left, raise the limit of open files'
-    : ''
-  return new IptablesError(kind, `run ${file}: ${reason}${advice}`, { cause })
+  const advice = startAdvice.get(code)
+  const message = `run ${file}: ${reason}${advice === undefined ? '' : `; ${advice}`}`
+  return new IptablesError(kind, message, { cause })
 }
 
 /** Folders of programs for administrators; the search path of other users leaves them out. */
