@@ -322,7 +322,10 @@ t.test('IT47: the xtables lock is respected', { skip: lockSkip }, async (t) => {
       )
         .restore(batch)
         .catch((error: unknown) => error)
-      t.match(impatient, { kind: 'locked', message: /another program holds the xtables lock/ })
+      t.match(impatient, {
+        kind: 'locked',
+        message: /another program holds the xtables lock: wait until it is done/,
+      })
 
       const patient = await open((locked) => {
         asked.push(locked)

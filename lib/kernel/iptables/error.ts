@@ -64,7 +64,7 @@ const reasons: readonly (readonly [RegExp, IptablesErrorKind])[] = [
 
 const hints: Partial<Record<IptablesErrorKind, string>> = {
   denied: 'run as root or with CAP_NET_ADMIN in the network namespace of the node',
-  locked: 'another program holds the xtables lock; it is tried again',
+  locked: 'another program holds the xtables lock: wait until it is done, or end it',
   unsupported: 'load the kernel module or install the iptables extension',
 }
 
