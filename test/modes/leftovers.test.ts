@@ -8,6 +8,8 @@ import { testConfig } from '../support/states.js'
 const names: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
 
 function cleaning(failing?: ModeName, unloadable?: ModeName) {
+  const stopping = new AbortController()
+  let lastBeforeStop: ModeName | undefined
   const cleaned: ModeName[] = []
   const warned: string[] = []
   const loaders: ModeLoaders = Object.fromEntries(
@@ -17,6 +19,7 @@ function cleaning(failing?: ModeName, unloadable?: ModeName) {
           if (config !== testConfig) throw new Error('not the configuration')
           if (name === failing) throw new Error('lock held')
           cleaned.push(name)
+          if (name === lastBeforeStop) stopping.abort()
         },
       }
       const load = async () => {
@@ -36,7 +39,9 @@ function cleaning(failing?: ModeName, unloadable?: ModeName) {
   return {
     cleaned,
     warned,
-    run: (current: ModeName) => cleanLeftovers(current, context, testConfig, loaders),
+    stopAfter: (name: ModeName) => (lastBeforeStop = name),
+    run: (current: ModeName) =>
+      cleanLeftovers(current, context, testConfig, stopping.signal, loaders),
   }
 }
 
@@ -76,3 +81,10 @@ t.test(
     t.match(warned, [/"mode":"userspace".*EMFILE/])
   },
 )
+
+t.test('a proxy that stops begins with no other mode', async (t) => {
+  const { cleaned, stopAfter, run } = cleaning()
+  stopAfter('userspace')
+  t.notOk(await run('nftables'))
+  t.same(cleaned, ['userspace'])
+})
