@@ -4,13 +4,15 @@ import type { MapChanges, PersistentMap } from '../state/persistent-map.js'
 export interface Requested {
   /** `DesiredService.key`; empty if the node itself asks. */
   readonly owner: string
+  /** Others decide if they ask for the thing as well, whoever owns them. */
+  readonly isLast?: boolean
 }
 
 /**
  * The requests for each thing, by an id of the thing. Several service ports may ask for one thing:
  * the ports of a Service share its ClusterIP, and two Services may name the same external address
- * and port. The request of the smallest owner comes first, and the kernel holds what it says. The
- * thing leaves the kernel when the last request goes.
+ * and port. The request of the smallest owner comes first, behind it those with `isLast`, and the
+ * kernel holds what the first one says. The thing leaves the kernel when the last request goes.
  */
 export type Requests<R extends Requested> = PersistentMap<readonly R[]>
 
@@ -40,7 +42,6 @@ export function updateRequests<P, R extends Requested>(
 
 /** What several owners ask for. */
 interface Crowd<R> {
-  /** In the order of their owners. */
   readonly before: readonly R[]
   /** By owner; undefined: asks no more. */
   readonly changes: Map<string, R | undefined>
@@ -111,33 +112,50 @@ function requestIn<R extends Requested>(
   { before, changes }: Crowd<R>,
   owner: string,
 ): R | undefined {
-  if (changes.has(owner)) return changes.get(owner)
-  const request = before[placeOf(owner, before)]
-  return request?.owner === owner ? request : undefined
+  return changes.has(owner) ? changes.get(owner) : before[indexOf(owner, before)]
 }
 
-/** The requests with their changes, in the order of their owners. */
+/** The requests with their changes, in order. */
 function listOf<R extends Requested>({ before, changes }: Crowd<R>): readonly R[] {
+  const puts = [...changes.values()].filter((request) => request !== undefined)
+  const edits: { readonly at: number; readonly put?: R }[] = [
+    ...puts
+      .sort((a, b) => (isBefore(a, b) ? -1 : 1))
+      .map((put) => ({ at: placeOf(put, before), put })),
+    ...Array.from(changes.keys(), (owner) => ({ at: indexOf(owner, before) })),
+  ]
   const list: R[] = []
   let rest = 0
-  const keepUntil = (place: number) => {
-    for (; rest < place; rest++) list.push(before[rest] as R)
+  const keepUntil = (end: number) => {
+    for (; rest < end; rest++) list.push(before[rest] as R)
   }
-  for (const [owner, request] of [...changes].sort(([a], [b]) => (a < b ? -1 : 1))) {
-    keepUntil(placeOf(owner, before))
-    if (before[rest]?.owner === owner) rest++
-    if (request) list.push(request)
+  for (const { at, put } of edits.sort((a, b) => a.at - b.at)) {
+    keepUntil(at)
+    if (put) list.push(put)
+    else if (at >= 0) rest++
   }
   keepUntil(before.length)
   return list
 }
 
-/** Where the request of this owner is in the list, or would be. */
-function placeOf(owner: string, list: readonly Requested[]): number {
+function isBefore(a: Requested, b: Requested): boolean {
+  const isLast = a.isLast === true
+  return isLast === (b.isLast === true) ? a.owner < b.owner : !isLast
+}
+
+/** Where the request of an owner is in the list; -1: nowhere. */
+function indexOf(owner: string, list: readonly Requested[]): number {
+  const places = [placeOf({ owner }, list), placeOf({ owner, isLast: true }, list)]
+  return places.find((place) => list[place]?.owner === owner) ?? -1
+}
+
+/** Where a request is in the list, or would be. */
+function placeOf(request: Requested, list: readonly Requested[]): number {
   let [from, to] = [0, list.length]
   while (from < to) {
     const middle = (from + to) >> 1
-    if ((list[middle]?.owner ?? '') < owner) from = middle + 1
+    const other = list[middle]
+    if (other && isBefore(other, request)) from = middle + 1
     else to = middle
   }
   return from

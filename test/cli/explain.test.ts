@@ -160,6 +160,33 @@ t.test(
   },
 )
 
+t.test('of several Services at an address one with endpoints gets the connections', async (t) => {
+  const manifest = (kind: string, apiVersion: string, name: string, more: object) =>
+    JSON.stringify({ apiVersion, kind, metadata: { name, labels }, ...more })
+  const labels = { 'kubernetes.io/service-name': 'busy' }
+  const service = (name: string, clusterIP: string) =>
+    manifest('Service', 'v1', name, {
+      spec: { clusterIP, ports: [{ port: 80 }], externalIPs: ['198.51.100.9'] },
+    })
+  const folder = t.testdir({
+    'a.json': service('a-idle', '10.96.0.80'),
+    'b.json': service('busy', '10.96.0.81'),
+    'slice.json': manifest('EndpointSlice', 'discovery.k8s.io/v1', 'busy-1', {
+      ...{ addressType: 'IPv4', ports: [{ name: '', port: 8080 }] },
+      endpoints: [{ addresses: ['10.244.1.7'] }],
+    }),
+  })
+  for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']) {
+    for (const from of ['outside', 'node']) {
+      const of = ['--manifests', folder, '--mode', mode, '--from', from]
+      const asked = ['explain', '198.51.100.9:80', ...of, '--addresses', '192.0.2.1']
+      const { stdout } = await runCommand(process.execPath, [program, ...asked])
+      t.match(stdout, /an address of default\/busy, [^]*10\.244\.1\.7/, `${mode} ${from}`)
+      t.notMatch(stdout, /refused|idle/)
+    }
+  }
+})
+
 t.test('a port that does not exist is no target', async (t) => {
   const argv = [program, 'explain', '--manifests', 'examples/services', '--mode', 'nftables']
   for (const port of ['0', '65536']) {

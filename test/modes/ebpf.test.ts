@@ -132,6 +132,20 @@ t.test('the first of two Services with one address gets it, and the other after 
   t.same(leadsTo(planner(cluster.remove(a).take()), id), ['10.180.0.2:8080'])
 })
 
+t.test('S19: of two Services at one address the one with endpoints gets the calls', async (t) => {
+  const shared = { externalIps: ['203.0.113.1'], protocol: 'UDP' } as const
+  const idle = service({ ...shared, name: 'idle', clusterIp: '10.96.0.11', endpoints: 0 })
+  const busy = service({ ...shared, name: 'idle', clusterIp: '10.96.0.11', endpoints: 1 })
+  const cluster = states().put(service(shared)).put(idle)
+  const address = at('203.0.113.1', 80, 'UDP')
+  const both = ['10.180.0.1:8080', '10.180.0.2:8080']
+  t.same(leadsTo(plan(cluster.take()), address), both)
+  cluster.put(busy)
+  t.same(leadsTo(plan(cluster.take()), address), ['10.180.0.1:8080'], 'the smaller name is first')
+  cluster.put(idle)
+  t.same(leadsTo(plan(cluster.take()), address), both, 'it has lost its endpoints again')
+})
+
 t.test(
   'an endpoint at the external address of a Service leaves its Service to packets',
   async (t) => {

@@ -4,12 +4,13 @@ import { updateRequests } from '../../lib/modes/requests.js'
 
 interface Request {
   readonly owner: string
+  readonly isLast?: boolean
   readonly text: string
 }
 
 const reader = {
   of: (part: Request) => [['10.96.0.1', part] as const],
-  isSame: (a: Request, b: Request) => a.text === b.text,
+  isSame: (a: Request, b: Request) => a.text === b.text && a.isLast === b.isLast,
 }
 
 t.test('the work of requests for one thing grows with their number', async (t) => {
@@ -74,11 +75,15 @@ t.test('whatever comes and goes, the list is that of a new start', async (t) => 
     const changes = Array.from({ length: random(6) }, () => {
       const owner = `o${random(12)}`
       const isGone = random(3) === 0
-      return [owner, isGone ? undefined : { owner, text: String(random(3)) }] as const
+      const request = { owner, text: String(random(3)), isLast: random(3) === 0 }
+      return [owner, isGone ? undefined : request] as const
     })
     const next = parts.update(changes)
     requests = updateRequests(requests, next.since(parts), reader)
     parts = next
-    t.same(lists(requests), lists(updateRequests(none, parts.since(undefined), reader)))
+    const list = lists(requests)
+    t.same(list, lists(updateRequests(none, parts.since(undefined), reader)))
+    const names = list.map(({ owner, isLast }) => `${isLast ? 1 : 0} ${owner}`)
+    t.same(names, names.toSorted(), 'those that others may replace are behind')
   }
 })

@@ -112,8 +112,9 @@ function isNumbered({ name, port, protocol }: DesiredService, asked: Asked): boo
 const wantedName = ({ target }: Asked) => (target.includes('/') ? target : `default/${target}`)
 
 /**
- * The service port that gets the connections to an address. Several may ask for one: the kernel
- * looks for addresses of Services before node ports, and of equal requests the first key counts.
+ * The service port that gets the connections to an address. Several may ask for one: those without
+ * endpoints are refused last, the kernel looks for addresses of Services before node ports, and of
+ * equal requests the first key counts.
  */
 export function serviceAt(
   state: DesiredState,
@@ -128,6 +129,7 @@ export function serviceAt(
     .sort(
       (one, other) =>
         byProtocol(one, other) ||
+        Number(other.hasAnyEndpoints) - Number(one.hasAnyEndpoints) ||
         Number(isOwn(other)) - Number(isOwn(one)) ||
         (one.key < other.key ? -1 : 1),
     )

@@ -135,15 +135,15 @@ export function* frontends(service: DesiredService, { node }: DesiredState): Ite
 
 /** The key of the service port that gets the connections to `TCP 10.96.0.10 80`, as `serviceAt`. */
 function frontendOwners(state: DesiredState): ReadonlyMap<string, string> {
-  const [addresses, nodePorts] = [new Map<string, string>(), new Map<string, string>()]
+  const owners = new Map<string, { readonly rank: string; readonly key: string }>()
   for (const service of state.services.values()) {
-    const { key, protocol } = service
+    const { key, protocol, hasAnyEndpoints } = service
     for (const { ip, port, isOwn } of frontends(service, state)) {
-      const owners = isOwn ? addresses : nodePorts
+      const rank = `${Number(!hasAnyEndpoints)}${Number(!isOwn)} ${key}`
       const frontend = `${protocol} ${ip} ${port}`
       const known = owners.get(frontend)
-      if (known === undefined || key < known) owners.set(frontend, key)
+      if (!known || rank < known.rank) owners.set(frontend, { rank, key })
     }
   }
-  return new Map([...nodePorts, ...addresses])
+  return new Map(Array.from(owners, ([frontend, { key }]) => [frontend, key]))
 }

@@ -117,7 +117,7 @@ const noFrontends = PersistentMap.empty<readonly Frontend[]>()
 
 const reader = {
   of: ({ frontends }: SocketPart) => frontends.map((each) => [frontendId(each), each] as const),
-  isSame: (a: Frontend, b: Frontend) => a.targets === b.targets,
+  isSame: (a: Frontend, b: Frontend) => a.targets === b.targets && a.isLast === b.isLast,
 }
 
 /** A text that is different for each frontend of a family. */
@@ -139,10 +139,10 @@ function socketPart(service: DesiredService): SocketPart {
   if (protocol === 'SCTP' || isOut) return leftToPackets
   const internal = listOf(service, key, internalChoice(service))
   const external = externalList(service, internal)
-  const toInternal = { owner: key, protocol, targets: internal.id, port: service.port }
+  const toInternal = { owner: key, protocol, port: service.port, ...leadTo(internal) }
   const frontends: Frontend[] = [{ ...toInternal, address: service.clusterIp }]
   if (external) {
-    const toExternal = { ...toInternal, targets: external.id }
+    const toExternal = { ...toInternal, ...leadTo(external) }
     for (const address of socketAddresses(service)) frontends.push({ ...toExternal, address })
     if (service.nodePort !== 0) {
       frontends.push({ ...toExternal, address: undefined, port: service.nodePort })
@@ -150,6 +150,14 @@ function socketPart(service: DesiredService): SocketPart {
   }
   const targets = external && external !== internal ? [internal, external] : [internal]
   return { targets, frontends }
+}
+
+/**
+ * Rules refuse only what no other Service at the same address and port translates, so the programs
+ * do the same.
+ */
+function leadTo({ id, verdict }: TargetList) {
+  return { targets: id, isLast: verdict === 'refuse' }
 }
 
 /**

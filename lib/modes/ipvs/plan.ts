@@ -75,7 +75,11 @@ const noRequests = PersistentMap.empty<readonly ResourceRequest[]>()
 
 const reader = {
   *of({ owner, resources }: ServicePart) {
-    for (const [id, resource] of resources) yield [id, { owner, resource }] as const
+    for (const [id, resource] of resources) {
+      // Of several Services at one address, one with endpoints gets it, as in other modes.
+      const isLast = resource.kind === 'server' && resource.reals.size === 0
+      yield [id, { owner, resource, isLast }] as const
+    }
   },
   isSame: (a: ResourceRequest, b: ResourceRequest) => isSameResource(a.resource, b.resource),
 }
