@@ -63,10 +63,10 @@ const ownChildren = () => readFileSync(`/proc/self/task/${process.pid}/children`
 /** A wrapper of iptables is such a script. */
 async function timesOutBehindScript(t: Test) {
   let pid = 0
-  const options = { timeoutMs: 1000, onOutput: (text: string) => (pid = Number(text)) }
+  const options = { timeoutMs: 5000, onOutput: (text: string) => (pid = Number(text)) }
   const error: unknown = await runProgram(...script, options).catch((cause: unknown) => cause)
   t.ok(isIptablesError(error, 'timed-out'))
-  t.ok(process.kill(pid, 'SIGKILL'), 'the program still has the streams')
+  t.ok(pid > 0 && process.kill(pid, 'SIGKILL'), 'the program still has the streams')
 }
 const script = ['sh', ['-c', 'sleep 60 & echo $!; wait']] as const
 
