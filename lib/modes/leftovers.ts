@@ -35,8 +35,7 @@ export async function runLeftoverCleanup(
   await aborted(AbortSignal.any([inForce, signal]))
   const { log } = new Complaints(context.log)
   for (const waitMs of retryMs) {
-    if (signal.aborted || (await cleanLeftovers(current, { ...context, log }, config, signal)))
-      return
+    if (signal.aborted || (await cleanLeftovers(current, { ...context, log }, config))) return
     await pause(waitMs, signal)
   }
   if (signal.aborted) return
@@ -66,15 +65,12 @@ export async function cleanLeftovers(
   current: ModeName,
   context: ModeContext,
   config?: Config,
-  signal?: AbortSignal,
   loaders: ModeLoaders = modeLoaders,
 ): Promise<boolean> {
   let isClean = true
   for (const [mode, load] of Object.entries(loaders)) {
     if (mode === current || mode === sharesRulesWith[current]) continue
     if (missingSystem(mode)) continue
-    // Each starts dozens of programs, and the stop of the proxy waits for this.
-    if (signal?.aborted === true) return false
     try {
       // If this fails once, as without file descriptors, Node.js repeats the failure forever.
       const definition = await load()

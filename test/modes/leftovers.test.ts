@@ -8,8 +8,6 @@ import { testConfig } from '../support/states.js'
 const names: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
 
 function cleaning(failing?: ModeName, unloadable?: ModeName) {
-  const stopping = new AbortController()
-  let lastBeforeStop: ModeName | undefined
   const cleaned: ModeName[] = []
   const warned: string[] = []
   const loaders: ModeLoaders = Object.fromEntries(
@@ -19,7 +17,6 @@ function cleaning(failing?: ModeName, unloadable?: ModeName) {
           if (config !== testConfig) throw new Error('not the configuration')
           if (name === failing) throw new Error('lock held')
           cleaned.push(name)
-          if (name === lastBeforeStop) stopping.abort()
         },
       }
       const load = async () => {
@@ -39,9 +36,7 @@ function cleaning(failing?: ModeName, unloadable?: ModeName) {
   return {
     cleaned,
     warned,
-    stopAfter: (name: ModeName) => (lastBeforeStop = name),
-    run: (current: ModeName) =>
-      cleanLeftovers(current, context, testConfig, stopping.signal, loaders),
+    run: (current: ModeName) => cleanLeftovers(current, context, testConfig, loaders),
   }
 }
 
@@ -81,10 +76,3 @@ t.test(
     t.match(warned, [/"mode":"userspace".*EMFILE/])
   },
 )
-
-t.test('a proxy that stops begins with no other mode', async (t) => {
-  const { cleaned, stopAfter, run } = cleaning()
-  stopAfter('userspace')
-  t.notOk(await run('nftables'))
-  t.same(cleaned, ['userspace'])
-})
