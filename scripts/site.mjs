@@ -23,7 +23,7 @@ openPage(localLink(simulatedPlayground(new AbortController().signal), parsePageC
 
 rmSync(values.out, { recursive: true, force: true })
 mkdirSync(values.out, { recursive: true })
-await build({
+const { metafile } = await build({
   stdin: { contents: entry, resolveDir: lib, sourcefile: 'site.js' },
   outfile: join(values.out, 'site.js'),
   bundle: true,
@@ -34,8 +34,14 @@ await build({
   target: 'es2022',
   // The bundle keeps no module of Node.js, because it uses nothing that imports one.
   external: ['node:*'],
+  metafile: true,
   logLevel: 'warning',
 })
+const ofNode = Object.values(metafile.outputs).flatMap(({ imports }) => imports)
+if (ofNode.length > 0) {
+  const names = ofNode.map(({ path }) => path).join(', ')
+  throw new Error(`build the site: it uses ${names}, which no browser has`)
+}
 const page = readFileSync(join(browser, 'index.html'), 'utf8')
 const script = '<script type="module" src="main.js"></script>'
 if (!page.includes(script)) throw new Error('build the site: index.html has no script to replace')
