@@ -64,9 +64,13 @@ function findTarget(asked: Asked, states: readonly DesiredState[]): Target | str
     return { state, service, destination: ip.text, port }
   }
   for (const state of fromSender(states, asked.from)) {
-    const services = [...state.services.values()]
-    const named = services.filter((each) => isNamed(each, asked))
-    const meant = named.length > 0 ? named : services.filter((each) => isNumbered(each, asked))
+    const wanted = asked.target.includes('/') ? asked.target : `default/${asked.target}`
+    const services = [...state.services.values()].filter(
+      ({ protocol }) => (asked.protocol ?? protocol) === protocol,
+    )
+    const named = services.filter((each) => isNamed(each, wanted))
+    // A name may be a number, too.
+    const meant = named.length > 0 ? named : services.filter((each) => isNumbered(each, wanted))
     const [service] = meant.sort(byUsualness)
     if (service) return { state, service, destination: service.clusterIp, port: service.port }
   }
@@ -97,19 +101,11 @@ function noSuchPort({ target, protocol }: Asked, states: readonly DesiredState[]
 const byUsualness = (one: DesiredService, other: DesiredService) =>
   byProtocol(one, other) || one.port - other.port
 
-function isNamed({ name, portName, protocol }: DesiredService, asked: Asked): boolean {
-  if (asked.protocol !== undefined && asked.protocol !== protocol) return false
-  const wanted = wantedName(asked)
-  return wanted === portName || wanted === `${name.namespace}/${name.name}`
-}
+const isNamed = ({ name, portName }: DesiredService, wanted: string) =>
+  wanted === portName || wanted === `${name.namespace}/${name.name}`
 
-/** Whether the target is the Service with the number of this port. A name may be a number, too. */
-function isNumbered({ name, port, protocol }: DesiredService, asked: Asked): boolean {
-  if (asked.protocol !== undefined && asked.protocol !== protocol) return false
-  return wantedName(asked) === `${name.namespace}/${name.name}:${port}`
-}
-
-const wantedName = ({ target }: Asked) => (target.includes('/') ? target : `default/${target}`)
+const isNumbered = ({ name, port }: DesiredService, wanted: string) =>
+  wanted === `${name.namespace}/${name.name}:${port}`
 
 /**
  * The service port that gets the connections to an address. Several may ask for one: those without
