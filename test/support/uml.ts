@@ -1,7 +1,37 @@
 import { spawnSync } from 'node:child_process'
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync, renameSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { runInGuest, type GuestOptions, type GuestResult, type Machine } from './guest.js'
+
+const named = process.env['UML_KERNEL'] ?? ''
+/**
+ * Another kernel than Debian's, with everything built in, as scripts/uml-kernel makes it: newer
+ * ones have quicker system calls.
+ */
+export const ownKernel = named === '' ? undefined : resolve(named)
+
+/** Debian's kernel ends at once on processors with AMX, unless a library helps it. */
+const needsLibrary =
+  ownKernel === undefined &&
+  process.platform === 'linux' &&
+  /^flags\s*:.* amx_tile\b/m.test(readFileSync('/proc/cpuinfo', 'utf8'))
+/** The source lies beside the other sources, not the compiled files. */
+const source = fileURLToPath(new URL('../../../test/support/uml-registers.c', import.meta.url))
+const library = fileURLToPath(new URL('../../uml-registers.so', import.meta.url))
+
+/** Compiles the library, once. Returns the reason if that cannot be done. */
+function compileLibrary(): string | false {
+  if (existsSync(library) && statSync(library).mtimeMs > statSync(source).mtimeMs) return false
+  const file = `${library}.${process.pid}`
+  const args = ['-O2', '-shared', '-fPIC', '-nostdlib', '-o', file, source]
+  const { error, stderr, status } = spawnSync('cc', args, { encoding: 'utf8' })
+  if (error) return 'on processors with AMX User Mode Linux needs cc (Debian package gcc)'
+  if (status !== 0) return `cc could not compile ${source}: ${stderr}`
+  // Other tests may do the same at this moment.
+  renameSync(file, library)
+  return false
+}
 
 /** The reason why User Mode Linux cannot run here, or false. */
 export const umlSkip: string | false = (() => {
@@ -10,7 +40,7 @@ export const umlSkip: string | false = (() => {
   if (found.error) return 'linux.uml is not installed (Debian package user-mode-linux)'
   if (!existsSync('/usr/lib/uml/modules')) return 'the modules of User Mode Linux are missing'
   if (!existsSync('/sbin/modprobe')) return 'modprobe is not installed (Debian package kmod)'
-  return false
+  return needsLibrary && compileLibrary()
 })()
 
 /** The programs of the older backend of iptables, which this kernel supports better. */
@@ -44,13 +74,6 @@ interface UmlOptions extends GuestOptions {
   readonly network?: GuestNetwork
 }
 
-const named = process.env['UML_KERNEL'] ?? ''
-/**
- * Another kernel than Debian's, with everything built in, as scripts/uml-kernel makes it: newer
- * ones have quicker system calls.
- */
-export const ownKernel = named === '' ? undefined : resolve(named)
-
 const machineOf = ({ memory = '1G', network }: UmlOptions): Machine => ({
   name: 'User Mode Linux',
   modules: '/usr/lib/uml/modules',
@@ -74,7 +97,11 @@ const machineOf = ({ memory = '1G', network }: UmlOptions): Machine => ({
       'con1=null',
     ],
     // User Mode Linux keeps the machine's memory in a file in TMPDIR.
-    env: { TMPDIR: existsSync('/dev/shm') ? '/dev/shm' : scratch, HOME: scratch },
+    env: {
+      TMPDIR: existsSync('/dev/shm') ? '/dev/shm' : scratch,
+      HOME: scratch,
+      ...(needsLibrary ? { LD_PRELOAD: library } : {}),
+    },
   }),
 })
 
