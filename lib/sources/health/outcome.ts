@@ -52,8 +52,12 @@ export function httpRequest(path: string, host: string): string {
   )
 }
 
-/** No status line is longer. */
+/** No status line is longer, with the interim answers before it. */
 export const longestStatusLine = 256
+
+/** Answers such as `100 Continue`. The final one follows. After 101 something else than HTTP does. */
+const interim = /^(?:HTTP\/1\.[01] 1(?!01)\d\d(?=[ \r\n])[^]*?\n\r?\n)+/
+const openInterim = /^HTTP\/1\.[01] 1(?!01)\d\d[ \r\n]/
 
 /**
  * Reads the outcome from the first bytes of an answer; undefined while more are needed. The
@@ -61,11 +65,12 @@ export const longestStatusLine = 256
  * that redirects works.
  */
 export function httpAnswer(head: string): Outcome | undefined {
-  const end = head.indexOf('\n')
-  if (end < 0 && head.length < longestStatusLine && 'HTTP/1.'.startsWith(head.slice(0, 7))) {
+  const answer = head.replace(interim, '')
+  const isOpen = openInterim.test(answer) || !answer.includes('\n')
+  if (isOpen && head.length < longestStatusLine && 'HTTP/1.'.startsWith(answer.slice(0, 7))) {
     return undefined
   }
-  const status = /^HTTP\/1\.[01] (\d{3})(?=[ \r\n])/.exec(head)?.[1]
+  const status = /^HTTP\/1\.[01] (\d{3})(?=[ \r\n])/.exec(answer)?.[1]
   if (status === undefined) return { kind: 'bad', reason: 'answers, but not in HTTP/1' }
   return /^[23]/.test(status) ? good : { kind: 'bad', reason: `answers with status ${status}` }
 }

@@ -78,6 +78,12 @@ t.test(
     t.equal(await said('http:/', await answering('302 Found')), 'good')
     t.equal(await said('http:/', await answering('503 Busy')), 'bad: answers with status 503')
     t.equal(await said('http:/', await answering('99 Odd')), 'bad: answers, but not in HTTP/1')
+    const interim = '100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1'
+    t.equal(await said('http:/', await answering(`${interim} 200 OK`)), 'good')
+    const failed = await answering(`${interim} 500 Broken`)
+    t.equal(await said('http:/', failed), 'bad: answers with status 500')
+    const switched = await answering('101 Switching Protocols')
+    t.equal(await said('http:/', switched), 'bad: answers with status 101')
   },
 )
 
@@ -197,6 +203,12 @@ t.test('answers are judged as soon as they can be', async (t) => {
   t.equal(httpAnswer('HT'), undefined)
   t.match(httpAnswer('SSH-2.0'), { kind: 'bad' })
   t.match(httpAnswer('HTTP/1.0 200\r\n'), { kind: 'good' })
+  const interim = 'HTTP/1.1 100 Continue\r\n\r\n'
+  for (let length = 0; length <= interim.length; length++) {
+    t.equal(httpAnswer(interim.slice(0, length)), undefined, 'the final answer follows')
+  }
+  t.match(httpAnswer('HTTP/1.1 100\n\nHTTP/1.1 200\n'), { kind: 'good' })
+  t.match(httpAnswer(interim.repeat(20)), { kind: 'bad' }, 'not for ever')
   t.equal(grpcAnswer(Buffer.from([0, 0, 0, 0, 2, 8])), undefined)
   t.match(grpcAnswer(Buffer.from([0, 255, 255, 255, 255])), { kind: 'bad' })
   t.match(grpcAnswer(Buffer.from([0, 0, 0, 0, 0])), { kind: 'bad', reason: 'says UNKNOWN' })
