@@ -4,6 +4,7 @@ import { ensureAccounts } from './packet-counters.js'
 import { FamilyRules } from './apply.js'
 import { ForeignCommits } from '../foreign-commits.js'
 import { canLog } from '../refusal-log.js'
+import { waitForLock } from '../xtables-lock.js'
 import { kernelError } from '../../kernel/command.js'
 import { messageOf } from '../../errors.js'
 import type { Backend, Locked, Run } from '../../kernel/iptables.js'
@@ -94,29 +95,6 @@ async function openIptables(
 function supportsAccounting(iptables: Iptables): Promise<boolean> {
   const matches = [accounted(accounts.invalidDropped)]
   return iptables.supports('filter', rule({ matches, jump: 'RETURN' }))
-}
-
-/**
- * Time between two warnings. Several programs wait and ask often, and a lock may last for minutes.
- */
-const lockReportMs = 60_000
-
-/** Waits for the xtables lock for at most `patienceMs`, and logs this once a minute. */
-export function waitForLock(
-  log: Log,
-  patienceMs: () => number,
-  now = () => performance.now(),
-): (locked: Locked) => boolean {
-  let reportedAt = -Infinity
-  return ({ action, waitedMs, holder = 'another program' }) => {
-    const isPatient = waitedMs < patienceMs()
-    const fields = { action, holder, waitedSeconds: Math.round(waitedMs / 1000) }
-    const isDue = now() - reportedAt >= lockReportMs
-    if (isDue) reportedAt = now()
-    const message = `the xtables lock is held, ${isPatient ? 'waiting' : 'giving up'}`
-    log[isDue ? 'warn' : 'debug'](fields, message)
-    return isPatient
-  }
 }
 
 /**

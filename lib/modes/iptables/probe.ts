@@ -10,7 +10,8 @@ import {
   rule,
 } from '../../kernel/iptables.js'
 import { messageOf } from '../../errors.js'
-import { waitForLock, type OpenDeps } from './open.js'
+import { waitForLock } from '../xtables-lock.js'
+import type { OpenDeps } from './open.js'
 import type { Family, Match } from '../../kernel/iptables.js'
 import type { Finding, Log } from '../mode.js'
 

@@ -90,6 +90,30 @@ t.test('US81: a proxy that does not start without iptables names the flag', asyn
   await t.resolves(opened('hide', 'auto'), 'addresses of this machine')
 })
 
+t.test('a start waits for the xtables lock, but not for ever', async (t) => {
+  const warned: string[] = []
+  const note = () => undefined
+  const warn = (_fields: object, message: string) => void warned.push(message)
+  const log = { debug: note, info: note, warn, error: note }
+  let left = 2
+  const run: Run = (file, args) => {
+    if (args.includes('--version')) {
+      return Promise.resolve({ code: 0, stdout: `${file} v1.8.9 (legacy)`, stderr: '' })
+    }
+    const isLocked = !file.endsWith('-save') && left-- > 0
+    const stderr = 'Another app is currently holding the xtables lock.'
+    return Promise.resolve(isLocked ? { code: 4, stdout: '', stderr } : { ...done })
+  }
+  const opened = (syncPeriodMs: number) =>
+    openPortals({ ...settings, syncPeriodMs, portals: 'iptables' }, ['IPv4'], { log, run })
+  await t.resolves(opened(30_000))
+  t.same(warned, ['the xtables lock is held, waiting'])
+  left = 2
+  await t.rejects(opened(0), { message: /another program holds the xtables lock/ })
+})
+
+const done = { code: 0, stdout: '', stderr: '' }
+
 t.test('US81: what passes is tried again', async (t) => {
   const { made, state, cells } = keeping({ fails: new KernelError('busy', 'locked') })
   await made.use()

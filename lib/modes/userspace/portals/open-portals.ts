@@ -1,5 +1,12 @@
 import { KernelError, messageOf, type KernelErrorKind } from '../../../errors.js'
-import { Batch, connectionState, Iptables, rule, type Run } from '../../../kernel/iptables.js'
+import {
+  Batch,
+  connectionState,
+  Iptables,
+  rule,
+  type OpenOptions,
+  type Run,
+} from '../../../kernel/iptables.js'
 import type { IpFamily } from '../../../state/ip.js'
 import { kernelError } from '../../../kernel/command.js'
 import { ForeignCommits, openGeneration } from '../../foreign-commits.js'
@@ -11,6 +18,7 @@ import { AddressPortals, removeAddresses } from './address-portals.js'
 import { IptablesPortals } from './iptables-portals.js'
 import { ourChains } from './removal.js'
 import { canLog, withoutLog } from '../../refusal-log.js'
+import { waitForLock } from '../../xtables-lock.js'
 import { fixedRules } from '../render.js'
 import type { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import type { Portals } from './portals.js'
@@ -66,8 +74,7 @@ async function openFamily(
 ): Promise<Portals> {
   if (means.hasRules && settings.portals !== 'addresses') {
     try {
-      const iptables = await openIptables(family, run)
-      const logsRefused = settings.logsRefused && (await canLog(iptables))
+      const { iptables, logsRefused } = await openPatiently(family, settings, { log, run })
       if (logsRefused !== settings.logsRefused) log.warn({ family }, withoutLog)
       const countsCommits = iptables.capabilities.backend === 'nft'
       return new IptablesPortals(iptables, {
@@ -176,9 +183,13 @@ const needed = [
 ] as const
 
 /** Throws KernelError where iptables is missing, may not be used, or lacks an extension we need. */
-export async function openIptables(family: IpFamily, run?: Run): Promise<Iptables> {
+export async function openIptables(
+  family: IpFamily,
+  run?: Run,
+  onLocked: NonNullable<OpenOptions['onLocked']> = () => false,
+): Promise<Iptables> {
   try {
-    const iptables = await Iptables.open({ family, ...(run ? { run } : {}) })
+    const iptables = await Iptables.open({ family, onLocked, ...(run ? { run } : {}) })
     // The programs exist even where this process has no right to use them.
     await iptables.check()
     const batch = new Batch()
@@ -190,6 +201,20 @@ export async function openIptables(family: IpFamily, run?: Run): Promise<Iptable
   } catch (error) {
     throw kernelError(error, `try ${family} iptables`)
   }
+}
+
+/** Waits for a held xtables lock as iptables mode does. Later calls fail, and are tried again. */
+async function openPatiently(
+  family: IpFamily,
+  settings: UserspaceSettings,
+  { log, run }: Pick<OpenParts, 'log' | 'run'>,
+) {
+  const goesOn = waitForLock(log, () => settings.syncPeriodMs * 2)
+  let isOpen = false
+  const iptables = await openIptables(family, run, (locked) => !isOpen && goesOn(locked))
+  const logsRefused = settings.logsRefused && (await canLog(iptables))
+  isOpen = true
+  return { iptables, logsRefused }
 }
 
 /** What `auto` means on this machine; `iptables` where this process may not look at rules. */
