@@ -50,7 +50,7 @@ async function comeBack(outage: Outage, back: Return): Promise<readonly number[]
   const running = Array.from({ length: nodes }, () => {
     const send = server({ outage, back, time, asked })
     const deps = {
-      client: { server: 'http://simulated', send },
+      client: { server: 'http://simulated', send, movedTo: () => undefined },
       timing: defaultTiming,
       isStreamed: false,
       random: Math.random,

@@ -21,6 +21,8 @@ export interface ClusterAccess {
   credentials(): Promise<Credentials>
   /** The credentials were refused, or fit no TLS. They are read again for the next request. */
   forget(): void
+  /** The server that the kubeconfig names now; undefined while it is the one that is asked. */
+  movedTo(): string | undefined
 }
 
 export interface ApiRequest extends SilenceLimits {
@@ -94,6 +96,10 @@ export class ApiClient {
 
   get server(): string {
     return this.#access.server
+  }
+
+  movedTo(): string | undefined {
+    return this.#access.movedTo()
   }
 
   async send(request: ApiRequest, signal: AbortSignal): Promise<ApiAnswer> {

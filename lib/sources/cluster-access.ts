@@ -136,6 +136,15 @@ class PlainAccess implements ClusterAccess {
     this.#plugin = this.#spec.exec && new ExecPlugin(this.#spec.exec)
   }
 
+  movedTo(): string | undefined {
+    try {
+      const { server } = this.#newest()
+      return server === this.server ? undefined : server
+    } catch {
+      return undefined
+    }
+  }
+
   /**
    * What the kubeconfig says now, because it is rotated, too. Until it can be read, and when it names
    * another server, to which this client does not talk, what it said last counts.

@@ -52,6 +52,7 @@ export function libraryAccess(kubeconfig: string, plain: ClusterAccess): Cluster
     authority,
     credentials: () => (asking ??= ask().finally(() => (asking = undefined))),
     forget,
+    movedTo: () => plain.movedTo(),
   }
 }
 

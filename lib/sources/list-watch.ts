@@ -274,10 +274,10 @@ export class ListWatch {
   }
 
   #fail(error: unknown): void {
-    const text = messageOf(error)
-    this.#sink.failed(
-      error instanceof SourceError ? text : `follow ${this.#selection.path}: ${text}`,
-    )
+    const text = error instanceof SourceError ? '' : `follow ${this.#selection.path}: `
+    const server = this.#deps.client.movedTo()
+    const advice = `; the kubeconfig names ${server} now: restart this program to ask there`
+    this.#sink.failed(`${text}${messageOf(error)}${server === undefined ? '' : advice}`)
   }
 }
 

@@ -19,7 +19,7 @@ export interface Selection {
 }
 
 export interface RequestDeps {
-  readonly client: Pick<ApiClient, 'send' | 'server'>
+  readonly client: Pick<ApiClient, 'send' | 'server' | 'movedTo'>
   readonly random: () => number
   /** Milliseconds of a clock that nobody can set. */
   readonly now: () => number

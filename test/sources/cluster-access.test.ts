@@ -12,6 +12,7 @@ import { selfSigned } from '../../lib/lab/apiserver/certificate.js'
 import { createApiServer } from '../../lib/lab/apiserver/server.js'
 import { readJson } from '../../lib/sources/answer-body.js'
 import { ApiClient } from '../../lib/sources/api-client.js'
+import { apiServerSource } from '../../lib/sources/api-server.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
 import { ExecPlugin } from '../../lib/sources/exec-plugin.js'
 import { readJsonLines } from '../../lib/sources/json-lines.js'
@@ -503,6 +504,29 @@ void t.test('after a refusal the kubeconfig is read again', async (t) => {
     t.notOk(await get())
     t.ok(await get())
   }
+})
+
+void t.test('a failure tells that the kubeconfig names another server now', async (t) => {
+  const directory = await folder(t)
+  const gone = { server: 'http://127.0.0.1:1' }
+  const path = await kubeconfig(directory, gone, {})
+  const client = new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test')
+  const controller = new AbortController()
+  const failures: string[] = []
+  const nothing = () => undefined
+  const failed = (message: string) => void failures.push(message)
+  const source = apiServerSource({ client, nodeName: 'n', timing: { firstRetryMs: 10 } })
+  const sink = { upsert: nothing, remove: nothing, synced: nothing, failed }
+  const running = source.run(sink, controller.signal)
+  await untilTrue(() => failures.length > 0)
+  t.notMatch(failures.join(), 'kubeconfig')
+  await kubeconfig(directory, { server: 'http://127.0.0.1:2' }, {})
+  await untilTrue(() => failures.at(-1)?.includes('kubeconfig') === true)
+  t.match(failures.at(-1), /127\.0\.0\.1:1.*; the kubeconfig names http:\/\/127\.0\.0\.1:2 now/)
+  controller.abort()
+  await running
+  const fixed = await openCluster({ kubeconfig: path, master: gone.server })
+  t.equal(fixed.movedTo(), undefined, '--master counts, whatever the file names')
 })
 
 void t.test('a proxy that hangs holds up neither requests nor the end', async (t) => {

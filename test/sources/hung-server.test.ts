@@ -156,6 +156,7 @@ void t.test('watches are long again when one has sent something before its end',
     {
       client: {
         server: 'x',
+        movedTo: () => undefined,
         send: async ({ query }) => {
           seconds.push(Number(query?.['timeoutSeconds']))
           return { ok: true, body: (answers.shift() ?? quiet)() }
@@ -353,6 +354,7 @@ void t.test('a slow address of a name is not given up for one where nobody answe
       authority: undefined,
       credentials: () => Promise.resolve({ headers: {}, lookup }),
       forget: () => undefined,
+      movedTo: () => undefined,
     }
     const limits = { headTimeoutMs: 60_000, idleTimeoutMs: 60_000 }
     const { signal } = new AbortController()
