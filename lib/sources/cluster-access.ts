@@ -4,6 +4,7 @@ import { createSecureContext, type SecureContextOptions } from 'node:tls'
 import { isDeepStrictEqual } from 'node:util'
 import { ConfigError, messageOf, SourceError } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
+import { chosenProxy } from './chosen-proxy.js'
 import { checkToken, ExecPlugin } from './exec-plugin.js'
 import { readKubeconfig, type AccessSpec, type TextOrFile } from './kubeconfig-file.js'
 
@@ -31,7 +32,7 @@ export async function openCluster(
 ): Promise<ClusterAccess> {
   const { kubeconfig, master } = options
   if (kubeconfig === '') {
-    return new PlainAccess(master === '' ? inClusterSpec(deps.env) : bareSpec(master), deps.now)
+    return new PlainAccess(master === '' ? inClusterSpec(deps.env) : bareSpec(master), deps)
   }
   // The configuration of kubeadm names a kubeconfig that only kube-proxy's own pod has.
   if (deps.env['KUBERNETES_SERVICE_HOST'] !== undefined && !existsSync(kubeconfig)) {
@@ -46,9 +47,9 @@ export async function openCluster(
     return { spec: { ...spec, server }, needsLibrary }
   }
   const { spec, needsLibrary } = read()
-  const plain = new PlainAccess(spec, deps.now, () => read().spec)
+  const plain = new PlainAccess(spec, deps, () => read().spec)
   if (!needsLibrary) return plain
-  // The library costs 77 MB and 0.4 s. It is loaded only for OIDC and proxies.
+  // The library costs 77 MB and 0.4 s. It is loaded only for OIDC and SOCKS.
   const { libraryAccess } = await import('./library-access.js')
   return libraryAccess(kubeconfig, plain)
 }
@@ -65,6 +66,7 @@ function bareSpec(master: string): AccessSpec {
     basicAuth: undefined,
     exec: undefined,
     impersonation: {},
+    proxy: undefined,
   }
 }
 
@@ -99,12 +101,16 @@ class PlainAccess implements ClusterAccess {
   readonly authority: string | undefined
   readonly #now: () => number
   readonly #newest: () => AccessSpec
+  readonly #env: AccessDeps['env']
   #spec: AccessSpec
   #plugin: ExecPlugin | undefined
   #read: { readonly at: number; readonly credentials: Promise<Credentials> } | undefined
 
-  constructor(spec: AccessSpec, now: () => number, newest: () => AccessSpec = () => spec) {
+  constructor(spec: AccessSpec, { env, now }: AccessDeps, newest: () => AccessSpec = () => spec) {
     this.server = spec.server
+    this.#env = env
+    // A value that makes no sense ends the start, not each request.
+    chosenProxy(spec, env)
     this.authority = spec.authority && nameOf(spec.authority)
     this.#spec = spec
     this.#now = now
@@ -115,7 +121,18 @@ class PlainAccess implements ClusterAccess {
   async credentials(): Promise<Credentials> {
     const read = await this.#files()
     const given = await this.#plugin?.credentials()
-    return { ...read, ...given, headers: { ...read.headers, ...given?.headers } }
+    const credentials = { ...read, ...given, headers: { ...read.headers, ...given?.headers } }
+    return { ...credentials, ...(await this.#way(credentials)) }
+  }
+
+  /** The tunnel is loaded late, because few nodes reach their API server through a proxy. */
+  async #way({ ca, rejectUnauthorized }: Credentials): Promise<Pick<Credentials, 'agent'>> {
+    const { server } = this
+    const proxy = chosenProxy({ server, proxy: this.#spec.proxy }, this.#env)
+    if (!proxy) return {}
+    const { tunnelAgent } = await import('./http-tunnel.js')
+    const isSecure = server.startsWith('https:')
+    return { agent: tunnelAgent(proxy, { ca, rejectUnauthorized, isSecure }) }
   }
 
   #files(): Promise<Credentials> {

@@ -13,27 +13,25 @@ type Trust = Pick<ConnectionOptions, 'ca' | 'rejectUnauthorized'>
 type Connected = (error: Error | null, socket: Socket) => void
 
 const passwordWanted = 407
+/** A proxy that has not connected to the server after this time loses its connection. */
+const longestConnectMs = 30_000
 
-/**
- * Connects to API servers through an HTTP or HTTPS proxy. The agent of the library does not trust
- * the authority of the kubeconfig for proxies, and knows no IPv6 address, neither of a proxy nor of
- * a server.
- */
+/** Connects to API servers through an HTTP or HTTPS proxy. */
 export function tunnelAgent(
   proxy: URL,
-  options: Trust & { readonly isSecure: boolean; readonly timeout: number },
+  options: Trust & { readonly isSecure: boolean },
 ): HttpAgent {
-  const { isSecure, timeout, ...trust } = options
+  const { isSecure, ...trust } = options
   const agent = isSecure ? new HttpsAgent() : new HttpAgent()
   agent.createConnection = (to: ConnectionOptions, tell?: Connected) => {
     // After an error Node does not look at the socket, which its types demand.
     const fail = (error: Error) => tell?.(named(proxy, error), asking.socket ?? new Socket())
-    const asking = askProxy(proxy, { to, trust, timeout })
+    const asking = askProxy(proxy, { to, trust })
     asking
       .once('connect', ({ statusCode = 0, statusMessage }, socket: Socket, head: Buffer) => {
         if (statusCode < 200 || statusCode > 299) {
           socket.destroy()
-          const hint = statusCode === passwordWanted ? '; proxy-url takes user:password@' : ''
+          const hint = statusCode === passwordWanted ? '; its URL takes user:password@' : ''
           fail(new Error(`it answers ${statusCode} ${statusMessage ?? ''}${hint}`))
           return
         }
@@ -44,7 +42,7 @@ export function tunnelAgent(
         response.destroy()
         fail(new Error(`it answers ${response.statusCode} ${response.statusMessage}`))
       })
-      .on('timeout', () => asking.destroy(new Error(`no answer for ${timeout} ms`)))
+      .on('timeout', () => asking.destroy(new Error(`no answer for ${longestConnectMs} ms`)))
       .on('error', fail)
       .end()
     return undefined
@@ -52,11 +50,8 @@ export function tunnelAgent(
   return agent
 }
 
-function askProxy(
-  proxy: URL,
-  options: { readonly to: ConnectionOptions; readonly trust: Trust; readonly timeout: number },
-) {
-  const { to, trust, timeout } = options
+function askProxy(proxy: URL, options: { readonly to: ConnectionOptions; readonly trust: Trust }) {
+  const { to, trust } = options
   const host = withoutBrackets(proxy.hostname)
   const server = withoutBrackets(to.host ?? '')
   const path = hostPort(server, Number(to.port))
@@ -65,7 +60,7 @@ function askProxy(
   const isTls = proxy.protocol === 'https:'
   const asked = {
     method: 'CONNECT',
-    ...{ host, path, timeout },
+    ...{ host, path, timeout: longestConnectMs },
     ...(proxy.port === '' ? {} : { port: proxy.port }),
     headers: {
       Host: path,

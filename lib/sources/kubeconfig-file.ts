@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { dirname, resolve, sep } from 'node:path'
 import { parse } from 'yaml'
 import { ConfigError, messageOf } from '../errors.js'
+import { isSocks } from './chosen-proxy.js'
 import { tooDeep } from '../yaml-levels.js'
 import type { ExecSpec } from './exec-plugin.js'
 import { impersonation, type Headers } from './impersonation.js'
@@ -24,6 +25,8 @@ export interface AccessSpec {
   readonly exec: ExecSpec | undefined
   /** To act as another user. */
   readonly impersonation: Headers
+  /** The URL of a proxy on the way to the server. */
+  readonly proxy: string | undefined
 }
 
 /** The entry of a cluster that is handed to plugins as it is. */
@@ -31,7 +34,7 @@ const extensionForPlugins = 'client.authentication.k8s.io/exec'
 
 interface Kubeconfig {
   readonly spec: AccessSpec
-  /** The user has an `auth-provider`, or the cluster is behind a proxy. */
+  /** The user has an `auth-provider`, or the cluster is behind a SOCKS proxy. */
   readonly needsLibrary: boolean
 }
 
@@ -54,6 +57,7 @@ export function readKubeconfig(path: string): Kubeconfig {
   }
   const directory = dirname(path)
   const username = asString(user['username'])
+  const proxy = asString(cluster['proxy-url'])
   const where = `read kubeconfig ${path}: user ${show(userName)}`
   return {
     spec: {
@@ -68,9 +72,9 @@ export function readKubeconfig(path: string): Kubeconfig {
         username === undefined ? undefined : `${username}:${asString(user['password']) ?? ''}`,
       exec: execOf(asObject(user['exec']), { directory, where, cluster }),
       impersonation: impersonation(user, where),
+      proxy,
     },
-    needsLibrary:
-      user['auth-provider'] !== undefined || asString(cluster['proxy-url']) !== undefined,
+    needsLibrary: user['auth-provider'] !== undefined || isSocks(proxy),
   }
 }
 

@@ -4,14 +4,11 @@ import { KubeConfig } from '@kubernetes/client-node'
 import { ConfigError, messageOf, SourceError } from '../errors.js'
 import { withoutBrackets } from '../state/ip.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
-import { tunnelAgent } from './http-tunnel.js'
-
-/** A proxy that has not connected to the server after this time loses its connection. */
-const longestConnectMs = 30_000
+import { isSocks } from './chosen-proxy.js'
 
 /**
  * Adds what the official client library knows to credentials that need no library: ways through
- * proxies, and tokens of an `auth-provider`.
+ * SOCKS proxies, and tokens of an `auth-provider`.
  */
 export function libraryAccess(kubeconfig: string, plain: ClusterAccess): ClusterAccess {
   const { server, authority } = plain
@@ -23,8 +20,6 @@ export function libraryAccess(kubeconfig: string, plain: ClusterAccess): Cluster
     const options: RequestOptions = {
       ...credentials,
       headers: {},
-      // The agent for SOCKS has such a limit by itself, and takes this for the time of a connection.
-      ...(isSocks(config) ? {} : { timeout: longestConnectMs }),
       // By itself the way through SOCKS takes a server without a name for `localhost`.
       checkServerIdentity: (_host, certificate) => checkServerIdentity(name, certificate),
     }
@@ -34,9 +29,9 @@ export function libraryAccess(kubeconfig: string, plain: ClusterAccess): Cluster
       forget()
       throw new SourceError(`get credentials for ${server}: ${messageOf(cause)}`, { cause })
     }
-    const tunnel = tunnelOf(config, credentials)
+    const { agent } = credentials
     const headers = { ...credentials.headers, ...textHeaders(options) }
-    return { ...options, ...tunnel, headers }
+    return { ...options, ...(agent ? { agent } : {}), headers }
   }
   const forget = () => {
     plain.forget()
@@ -69,28 +64,13 @@ function load(kubeconfig: string, server: string): KubeConfig {
     server,
     // The library accepts plain HTTP only with skipTLSVerify.
     skipTLSVerify: skipTLSVerify || server.startsWith('http:'),
-    ...(proxyUrl === undefined ? {} : { proxyUrl }),
+    ...(proxyUrl !== undefined && isSocks(proxyUrl) ? { proxyUrl } : {}),
   }))
   config.users = config.users.map(({ name, authProvider }) => ({
     name,
     authProvider: authProvider as unknown,
   }))
   return config
-}
-
-/** The agent for the HTTP or HTTPS proxy of the cluster, if it has one. */
-function tunnelOf(config: KubeConfig, { ca, rejectUnauthorized }: Credentials) {
-  const { proxyUrl, server = '' } = config.getCurrentCluster() ?? {}
-  if (proxyUrl === undefined || isSocks(config)) return {}
-  const isSecure = server.startsWith('https:')
-  const trust = { ca, rejectUnauthorized }
-  return {
-    agent: tunnelAgent(new URL(proxyUrl), { ...trust, isSecure, timeout: longestConnectMs }),
-  }
-}
-
-function isSocks(config: KubeConfig): boolean {
-  return config.getCurrentCluster()?.proxyUrl?.startsWith('socks') ?? false
 }
 
 function textHeaders(options: RequestOptions): Record<string, string> {
