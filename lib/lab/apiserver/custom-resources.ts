@@ -14,6 +14,7 @@ import type { KubeObject } from './object.js'
 import type { Registry, Strategy } from './registry.js'
 import {
   apiVersionOf,
+  collectionOf,
   resource,
   type ResourceKind,
   type ResourceTable,
@@ -57,11 +58,9 @@ export function definitionStrategy(resources: ResourceTable): Strategy {
 }
 
 function removeAll(kind: ResourceKind, registry: Registry): void {
-  const stored = collectionName(kind)
+  const stored = collectionOf(kind)
   for (const object of registry.store.list(stored)) registry.store.remove(stored, object)
 }
-
-const collectionName = ({ plural, group }: ResourceKind) => `${plural}.${group}`
 
 /** One kind for each served version, all of them views of one set of objects. */
 function kindsOf(definition: KubeObject): readonly ResourceKind[] {

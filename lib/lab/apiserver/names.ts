@@ -9,17 +9,16 @@ const service = /^[a-z]([-a-z0-9]*[a-z0-9])?$/
 const qualifiedName = /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/
 const labelValue = /^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$/
 
+export const labelRule =
+  "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character"
+
 const rules: Readonly<Record<NameRule, readonly [RegExp, number, string]>> = {
   subdomain: [
     subdomain,
     253,
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
   ],
-  label: [
-    label,
-    63,
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character",
-  ],
+  label: [label, 63, labelRule],
   service: [
     service,
     63,

@@ -1,4 +1,4 @@
-import { at, textAt, textMapAt, type Json } from './json.js'
+import { at, listAt, textAt, textMapAt, type Json } from './json.js'
 import type { KubeObject } from './object.js'
 import { badRequest } from './status.js'
 
@@ -105,10 +105,8 @@ function splitOutsideParentheses(text: string): readonly string[] {
 
 /** A selector object as Deployments carry it: matchLabels and matchExpressions. */
 export function matchesSelector(object: KubeObject, selector: Json | undefined): boolean {
-  const expressions = at(selector, 'matchExpressions')
   if (!matchesLabels(object, textMapAt(selector, 'matchLabels'))) return false
-  if (!Array.isArray(expressions)) return true
-  return expressions.every((expression: Json) => matchesExpression(object, expression))
+  return listAt(selector, 'matchExpressions').every((each) => matchesExpression(object, each))
 }
 
 const operators: Readonly<Record<string, Requirement['operator']>> = {
@@ -120,11 +118,10 @@ const operators: Readonly<Record<string, Requirement['operator']>> = {
 
 function matchesExpression(object: KubeObject, expression: Json): boolean {
   const operator = operators[textAt(expression, 'operator')]
-  const values = at(expression, 'values')
   if (operator === undefined) return false
   return fulfils(object.metadata.labels ?? {}, {
     key: textAt(expression, 'key'),
     operator,
-    values: Array.isArray(values) ? values.map(String) : [],
+    values: listAt(expression, 'values').map(String),
   })
 }

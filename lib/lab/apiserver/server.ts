@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import { ConfigError, messageOf } from '../../errors.js'
+import { hostPort } from '../../state/ip.js'
 import { ApiObjects, objectDefaults, type ApiObjectsOptions } from './objects.js'
 import type { Certificate } from './certificate.js'
 import { fakeRuntime } from './controllers/pod-runtime.js'
@@ -115,8 +116,7 @@ export class ApiServer extends ApiObjects {
     const address = server.address()
     if (typeof address === 'object' && address !== null) this.#port = address.port
     const { host, tls } = this.#options
-    const shown = host.includes(':') ? `[${host}]` : host
-    const url = `${tls === undefined ? 'http' : 'https'}://${shown}:${this.#port}`
+    const url = `${tls === undefined ? 'http' : 'https'}://${hostPort(host, this.#port)}`
     this.#url = url
     for (const resolve of this.#waiting.splice(0)) resolve(url)
   }

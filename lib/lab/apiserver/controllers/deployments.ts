@@ -1,7 +1,7 @@
 import { at, numberAt, objectAt, textAt, withAt, type JsonObject } from '../json.js'
 import type { Clients } from '../kind-client.js'
 import { conditionOf, isReady, type KubeObject } from '../object.js'
-import type { StoreEvent } from '../store.js'
+import { keyOf, type StoreEvent } from '../store.js'
 import {
   claim,
   controller,
@@ -103,8 +103,8 @@ interface PodsOf {
   readonly all: readonly KubeObject[]
 }
 
-function tellStatus({ deployments }: Kinds, { metadata }: KubeObject, pods: PodsOf): void {
-  const latest = deployments.get(`${metadata.namespace ?? ''}\0${metadata.name}`)
+function tellStatus({ deployments }: Kinds, deployment: KubeObject, pods: PodsOf): void {
+  const latest = deployments.get(keyOf(deployment))
   if (latest) deployments.updateStatus(latest, statusOf(latest, pods))
 }
 

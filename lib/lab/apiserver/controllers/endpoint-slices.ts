@@ -1,5 +1,5 @@
 import type { IpFamily } from '../../../state/ip.js'
-import { equalJson, listAt, textAt, textMapAt, type JsonObject } from '../json.js'
+import { equalJson, listAt, textAt, type JsonObject } from '../json.js'
 import type { Clients, KindClient } from '../kind-client.js'
 import type { KubeObject } from '../object.js'
 import { collectionKey, keyOf, type StoreEvent } from '../store.js'
@@ -13,6 +13,7 @@ import {
 import {
   byPorts,
   endpointOf,
+  hasSelector,
   managedBy,
   portsOf,
   selecting,
@@ -61,8 +62,7 @@ export function endpointSliceController(deps: ControllerDeps): Controller {
 
 /** The real controller leaves the slices of other Services as they are, also those that it made. */
 function getsSlices(service: KubeObject): boolean {
-  const hasSelector = Object.keys(textMapAt(service, 'spec', 'selector')).length > 0
-  return hasSelector && textAt(service, 'spec', 'type') !== 'ExternalName'
+  return hasSelector(service) && textAt(service, 'spec', 'type') !== 'ExternalName'
 }
 
 /** The slices this controller made, by Service: a search through all at each change is too slow. */

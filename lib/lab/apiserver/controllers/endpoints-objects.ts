@@ -1,5 +1,5 @@
 import { familyOf, type IpFamily } from '../../../state/ip.js'
-import { at, equalJson, listAt, textAt, textMapAt, type Json, type JsonObject } from '../json.js'
+import { at, equalJson, listAt, textAt, type Json, type JsonObject } from '../json.js'
 import type { Clients } from '../kind-client.js'
 import { isReady, type KubeObject } from '../object.js'
 import {
@@ -10,7 +10,7 @@ import {
   type Controller,
   type ControllerDeps,
 } from './controller.js'
-import { byPorts, managedBy, selecting, selects, serviceName } from './endpoints.js'
+import { byPorts, hasSelector, managedBy, selecting, selects, serviceName } from './endpoints.js'
 
 const mirrorName = 'endpointslicemirroring-controller.k8s.io'
 /**
@@ -44,9 +44,9 @@ export function endpointsController(deps: ControllerDeps): Controller {
       reconcile(key) {
         const service = services.get(key)
         const present = endpoints.get(key)
-        const hasSelector = Object.keys(textMapAt(service, 'spec', 'selector')).length > 0
-        if (service !== undefined && hasSelector) write(clients, service, present)
-        if (present !== undefined) mirror(clients, present, hasSelector ? undefined : service)
+        const isSelecting = service !== undefined && hasSelector(service)
+        if (isSelecting) write(clients, service, present)
+        if (present) mirror(clients, present, isSelecting ? undefined : service)
       },
     }
   })

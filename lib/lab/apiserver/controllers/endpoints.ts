@@ -119,6 +119,9 @@ export function selecting(
 /** A Service without a selector selects no pod. */
 export function selects(service: KubeObject, pod: KubeObject): boolean {
   if (service.metadata.namespace !== pod.metadata.namespace) return false
-  const selector = textMapAt(service, 'spec', 'selector')
-  return Object.keys(selector).length > 0 && matchesLabels(pod, selector)
+  return hasSelector(service) && matchesLabels(pod, textMapAt(service, 'spec', 'selector'))
+}
+
+export function hasSelector(service: KubeObject): boolean {
+  return Object.keys(textMapAt(service, 'spec', 'selector')).length > 0
 }

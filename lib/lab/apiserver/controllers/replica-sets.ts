@@ -1,7 +1,7 @@
 import { numberAt, objectAt, type JsonObject } from '../json.js'
 import type { Clients } from '../kind-client.js'
 import { isReady, type KubeObject } from '../object.js'
-import type { StoreEvent } from '../store.js'
+import { collectionKey, type StoreEvent } from '../store.js'
 import {
   claim,
   controller,
@@ -36,7 +36,7 @@ export function ownerKeys({ metadata }: KubeObject, kind: string): readonly stri
   const { namespace, ownerReferences = [] } = metadata
   return ownerReferences
     .filter((owner) => owner.kind === kind)
-    .map((owner) => `${namespace ?? ''}\0${owner.name}`)
+    .map((owner) => collectionKey(namespace, owner.name))
 }
 
 /** The pods of a set that are not on their way out. */

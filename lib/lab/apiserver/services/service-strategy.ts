@@ -103,6 +103,7 @@ function familiesOf(service: KubeObject, cluster: readonly IpFamily[]): Families
   const named = textsAt(spec, 'ipFamilies').filter(isFamily)
   const implied = textsAt(spec, 'clusterIPs').flatMap((ip) => familyOf(ip) ?? [])
   const wanted = named.length > 0 ? named : implied
+  const first = wanted[0] ?? cluster[0] ?? 'IPv4'
   const causes = wanted.flatMap((family, index) =>
     // The author of a headless Service without selector manages its endpoints by hand.
     cluster.includes(family) || isOpenHeadless
@@ -120,16 +121,9 @@ function familiesOf(service: KubeObject, cluster: readonly IpFamily[]): Families
       )
     }
     refuse(service, causes)
-    return {
-      families: wanted
-        .slice(0, 1)
-        .concat(cluster[0] ?? 'IPv4')
-        .slice(0, 1),
-      policy,
-    }
+    return { families: [first], policy }
   }
   const both: readonly IpFamily[] = isOpenHeadless ? ['IPv4', 'IPv6'] : cluster
-  const first = wanted[0] ?? cluster[0] ?? 'IPv4'
   const families = [first, ...both.filter((family) => family !== first)]
   if (policy === 'RequireDualStack' && families.length < 2) {
     causes.push(

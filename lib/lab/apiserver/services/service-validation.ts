@@ -9,7 +9,7 @@ import {
   type Json,
   type JsonObject,
 } from '../json.js'
-import { isLabelName, isPortName, isSubdomain, validateLabels } from '../names.js'
+import { isLabelName, isPortName, isSubdomain, labelRule, validateLabels } from '../names.js'
 import type { KubeObject } from '../object.js'
 import {
   causesOf,
@@ -26,8 +26,6 @@ const types = ['ClusterIP', 'ExternalName', 'LoadBalancer', 'NodePort']
 const protocols = ['SCTP', 'TCP', 'UDP']
 const policies = ['Cluster', 'Local']
 const familyPolicies = ['PreferDualStack', 'RequireDualStack', 'SingleStack']
-const labelRule =
-  "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character"
 const distributions = ['PreferClose', 'PreferSameNode', 'PreferSameZone']
 
 /** Checks a Service by itself, after its defaults are set. */
