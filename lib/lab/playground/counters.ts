@@ -1,10 +1,11 @@
 import { chainIn } from '../../kernel/place.js'
 import { commentOf, parseCounters, parseRule } from '../../kernel/iptables.js'
 import { counterOf } from '../../page/path-view.js'
+import { connectionsIn } from '../../inspect/top/daemon-numbers.js'
 import type { CountersView, PathView } from '../../page/view.js'
 import type { GaugeAnswer } from './node-gauge.js'
 
-/** The Service that is counted: its port name `namespace/name:port`, and its addresses. */
+/** The Service that is counted, and what its numbers are found by. */
 export interface Counted {
   readonly mode: string
   /** `namespace/name` */
@@ -152,14 +153,10 @@ function dnatCounts(service: string, saved: string, packets: Packets): Record<st
 
 function metricCounts(service: string, metrics: string): Record<string, number> {
   const counts: Record<string, number> = {}
-  const sample = /^kubeproxy_service_connections_total\{([^}]*)\} (\d+)$/
-  for (const line of metrics.split('\n')) {
-    const [, labels = '', value] = sample.exec(line) ?? []
-    const owner = /service="([^":]+)/.exec(labels)?.[1]
-    const endpoint = /endpoint="([^"]+)"/.exec(labels)?.[1]
-    if (value !== undefined && owner === service && endpoint !== undefined) {
-      counts[endpoint] = Number(value)
-    }
+  for (const { service: portName, endpoint, count } of connectionsIn(metrics)) {
+    if (portName.split(':')[0] !== service) continue
+    // Several ports of a Service may lead to one endpoint.
+    counts[endpoint] = (counts[endpoint] ?? 0) + count
   }
   return counts
 }

@@ -141,7 +141,8 @@ t.test(
 
 t.test('the page shows the counters of userspace mode and of ipvs servers', async (t) => {
   const metrics = [
-    'kubeproxy_service_connections_total{service="default/web:http",protocol="TCP",endpoint="10.244.1.21:8080"} 12',
+    'kubeproxy_service_connections_total{service="default/web:http",protocol="TCP",endpoint="10.244.1.21:8080"} 8',
+    'kubeproxy_service_connections_total{service="default/web:alt",protocol="TCP",endpoint="10.244.1.21:8080"} 4',
     'kubeproxy_service_connections_total{service="default/other:http",protocol="TCP",endpoint="10.244.1.22:8080"} 3',
   ].join('\n')
   t.same(countersOf({ ...counted, mode: 'userspace' }, { metrics }).endpoints, {
