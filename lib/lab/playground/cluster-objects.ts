@@ -3,43 +3,35 @@ import { type ClusterLayout, addressIn } from './cluster-layout.js'
 import { formatIp, parseCidr } from '../../state/ip.js'
 import type { JsonObject } from '../apiserver/json.js'
 
-/** The resources of a small machine, to be shown. Nothing here uses them. */
-const machine = { cpu: '2', memory: '4Gi' } as const
-
 /** The Node objects of a cluster that begins now. */
 export function nodesOf(layout: ClusterLayout, now = new Date()): readonly NewObject[] {
   const time = now.toISOString().replace(/\.\d+Z$/, 'Z')
   const times = { lastHeartbeatTime: time, lastTransitionTime: time }
-  return (['node', 'node-2'] as const).map((place, index) => ({
-    apiVersion: 'v1',
-    kind: 'Node',
-    metadata: {
-      name: `node-${index + 1}`,
-      labels: {
-        'kubernetes.io/hostname': `node-${index + 1}`,
-        'topology.kubernetes.io/zone': `zone-${index + 1}`,
+  return (['node', 'node-2'] as const).map((place, index) => {
+    const name = `node-${index + 1}`
+    const labels = {
+      'kubernetes.io/hostname': name,
+      'topology.kubernetes.io/zone': `zone-${index + 1}`,
+    }
+    const reason = { reason: 'KubeletReady', message: 'the playground runs pods here' }
+    // Processor and memory of a small machine are only shown. Nothing here uses them.
+    const capacity = { cpu: '2', memory: '4Gi', pods: String(layout.rooms[name]?.length ?? 0) }
+    // The first address of each family.
+    const addresses = layout.addresses[place].slice(0, 2)
+    return {
+      apiVersion: 'v1',
+      kind: 'Node',
+      metadata: { name, labels },
+      spec: { podCIDRs: layout.podCidrs[place] },
+      status: {
+        conditions: [{ type: 'Ready', status: 'True', ...reason, ...times }],
+        nodeInfo: { kubeletVersion: 'playground' },
+        capacity,
+        allocatable: capacity,
+        addresses: addresses.map((address) => ({ type: 'InternalIP', address })),
       },
-    },
-    spec: { podCIDRs: layout.podCidrs[place] },
-    status: {
-      conditions: [
-        {
-          type: 'Ready',
-          status: 'True',
-          reason: 'KubeletReady',
-          message: 'the playground runs pods here',
-          ...times,
-        },
-      ],
-      nodeInfo: { kubeletVersion: 'playground' },
-      capacity: { ...machine, pods: String(layout.rooms[`node-${index + 1}`]?.length ?? 0) },
-      allocatable: { ...machine, pods: String(layout.rooms[`node-${index + 1}`]?.length ?? 0) },
-      // The first address of each family.
-      addresses: layout.addresses[place]
-        .slice(0, 2)
-        .map((address) => ({ type: 'InternalIP', address })),
-    },
-  }))
+    }
+  })
 }
 
 /** The lease that a kubelet makes when it begins, for `kubectl describe node`. Nobody renews it. */

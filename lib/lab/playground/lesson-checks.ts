@@ -1,4 +1,4 @@
-import type { LogEntry, PodView, Sender, ServiceView } from '../../page/view.js'
+import type { LogEntry, PodView, ServiceView } from '../../page/view.js'
 
 /** What a lesson can see: the state of things, and the requests since its current task began. */
 export interface LessonFacts {
@@ -49,9 +49,10 @@ export function sourceLost(facts: LessonFacts): boolean {
   )
 }
 
-export function sourceKept(from: Sender): Check {
-  return (facts) =>
-    answeredIn(facts).some(({ sender, isSourceKept }) => sender === from && isSourceKept)
+export function sourceKept(facts: LessonFacts): boolean {
+  return answeredIn(facts).some(
+    ({ sender, isSourceKept }) => sender === 'client-pod' && isSourceKept,
+  )
 }
 
 export function hundredIn(wanted: string): Check {

@@ -82,7 +82,7 @@ export const lessons: readonly Lesson[] = [
       },
       {
         words: 'Send one from a pod: this time the pod saw the real sender.',
-        isDone: check.sourceKept('client-pod'),
+        isDone: check.sourceKept,
       },
     ],
     moral:
@@ -178,7 +178,7 @@ export const lessons: readonly Lesson[] = [
         ? [
             {
               words: 'Switch to ebpf mode and send one from a pod: the pod saw the real sender.',
-              isDone: check.sourceKept('client-pod'),
+              isDone: check.sourceKept,
             },
           ]
         : []),

@@ -1,4 +1,4 @@
-import { aborted } from '../../async.js'
+import { aborted, pause } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import { podNameOf, podWishOf } from './pod-state.js'
 import { PodLogs } from './pod-logs.js'
@@ -54,7 +54,7 @@ export class PlaygroundPods implements PodRuntime {
       life.report({ ips: room.addresses, ready: false })
       await this.#live(pod, room, life)
       // Connections that were sent here a moment ago still get their answer.
-      await Promise.race([aborted(life.killed), pause(lingerMs)])
+      await pause(lingerMs, life.killed)
       await this.#stopServing(room, name)
     } finally {
       this.#podIn.delete(room)
@@ -96,7 +96,7 @@ export class PlaygroundPods implements PodRuntime {
           else {
             await this.#stopServing(room, name)
             // A kubelet takes this long to notice that its probe gets no answer.
-            await Promise.race([aborted(life.terminating), pause(probeMs)])
+            await pause(probeMs, life.terminating)
           }
           runs = shallRun
         }
@@ -154,10 +154,6 @@ export class PlaygroundPods implements PodRuntime {
 
 const lingerMs = 1500
 const probeMs = 1500
-
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms))
-}
 
 /** The most common ports of images, for pods whose containers name no port. */
 const usualPorts: readonly number[] = [80, 443, 3000, 5000, 8000, 8080, 8081, 8443, 9090]

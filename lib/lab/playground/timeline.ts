@@ -116,7 +116,7 @@ export class Timeline {
     if (this.#running !== running) return
     if (isReached) running.landedAt = this.#deps.now()
     // The daemon's log lines about the last sync may arrive a moment later.
-    await pause(lineMs, new AbortController().signal)
+    await pause(lineMs, undefined)
     this.#draw(running)
     this.#running = undefined
     if (isReached || !this.#view) return

@@ -35,7 +35,6 @@ const written = [
 ]
 
 const sentAtOnce = 10
-const neverAborted = new AbortController().signal
 
 /** The objects of the playground as YAML, read from and written through its API server. */
 export class YamlObjects {
@@ -82,7 +81,7 @@ export class YamlObjects {
     let verb = 'replace'
     for (const [index, object] of objects.entries()) {
       // This process reads the daemon's log, and the daemon waits for its reader only a moment.
-      if (index % sentAtOnce === 0) await pause(0, neverAborted)
+      if (index % sentAtOnce === 0) await pause(0, undefined)
       verb = this.#send(object)
     }
     const plain = objects.map((object) => stringify(withoutServerFields(object), { lineWidth: 0 }))
