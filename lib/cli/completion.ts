@@ -30,10 +30,10 @@ const namesOf = (options: readonly OptionShape[]) => options.flatMap(({ names })
 
 /** The command is always the first word, so the others need no parsing. */
 function bashScript(program: CommandShape): string {
-  const branch = (pattern: string, { options, choices }: CommandShape, first: readonly string[]) =>
+  const branch = (pattern: string, { options, choices }: CommandShape) =>
     `  ${pattern})
     flags=${single(namesOf(options).join(' '))}
-    words=${single([...first, ...choices].join(' '))}
+    words=${single(choices.join(' '))}
     case $flag in
 ${options.flatMap(bashValues).join('\n')}
     *) is_value= ;;
@@ -52,8 +52,8 @@ ${name}() {
   fi
   if ((COMP_CWORD > 1)); then command=\${COMP_WORDS[1]}; fi
   case $command in
-${program.commands.map((each) => branch(each.name, each, [])).join('\n')}
-${branch('*', program, [])}
+${program.commands.map((each) => branch(each.name, each)).join('\n')}
+${branch('*', program)}
   esac
   if [[ -z $is_value ]]; then
     values=$words

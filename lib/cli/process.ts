@@ -80,12 +80,11 @@ export function calledAs(): string {
 }
 
 /** The release of kube-proxy whose behaviour this program equals. */
-const kubernetesVersion = { major: '1', minor: '36' } as const
+const kubernetesVersion = '1.36'
 
 /** `kube-proxy-ts v0.1.0 (behaves as Kubernetes v1.36)` */
 export function versionText(): string {
-  const { major, minor } = kubernetesVersion
-  return `kube-proxy-ts v${packageVersion()} (behaves as Kubernetes v${major}.${minor})`
+  return `kube-proxy-ts v${packageVersion()} (behaves as Kubernetes v${kubernetesVersion})`
 }
 
 /** The version in the package.json beside the build. */

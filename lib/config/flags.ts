@@ -1,7 +1,7 @@
 import type { AnyKey } from './keys.js'
 import { keyEntries, retiredFlags } from './keys.js'
-import { boolKind, gatesKind, intKind, listKind, notOfKind, vmoduleKind } from './kinds.js'
-import type { Kind } from './kinds.js'
+import { boolKind, gatesKind, intKind, listKind, pathKind, vmoduleKind } from './kinds.js'
+import { notOfKind, type Kind } from './kinds.js'
 import type { Setting, Settings } from './settings.js'
 import { quote, throwProblems } from './settings.js'
 
@@ -32,10 +32,10 @@ interface ActionFlag {
 }
 
 export const actionFlags: readonly ActionFlag[] = [
-  { flag: 'config', kind: textKind(), doc: 'Configuration file; changes of it are noticed' },
+  { flag: 'config', kind: pathKind, doc: 'Configuration file; changes of it are noticed' },
   {
     flag: 'write-config-to',
-    kind: textKind(),
+    kind: pathKind,
     doc: 'Write the configuration to this file and exit',
   },
   {
@@ -165,8 +165,4 @@ function merge(earlier: unknown, value: unknown): unknown {
 function takenAsValue(previous: string | undefined): boolean {
   const name = /^--([^=]+)$/.exec(previous ?? '')?.[1]?.replaceAll('_', '-')
   return name !== undefined && valueFlags.has(name)
-}
-
-function textKind(): Kind<string> {
-  return { name: 'a path', fromYaml: () => undefined, fromText: (text) => text, toYaml: String }
 }

@@ -7,6 +7,7 @@ import type { FlagSettings } from './flags.js'
 import type { Origin, Setting, Settings } from './settings.js'
 import { placeOf, throwProblems } from './settings.js'
 import { validate } from './validate.js'
+import { putAt } from './write.js'
 
 export interface LoadedConfig {
   readonly config: Config
@@ -73,21 +74,19 @@ function applyPorts(
   hasFile: boolean,
   ignored: Set<string>,
 ): void {
-  const servers = [
-    ['healthzBindAddress', 'healthz-port', actions.healthzPort, 10256],
-    ['metricsBindAddress', 'metrics-port', actions.metricsPort, 10249],
-  ] as const
   const bind = settings.get('bindAddress')?.value
-  const ipv6 = typeof bind === 'string' && bind.includes(':')
-  for (const [path, flag, port, usualPort] of servers) {
+  const [any, own] =
+    typeof bind === 'string' && bind.includes(':') ? ['::', '::1'] : ['0.0.0.0', '127.0.0.1']
+  const servers = [
+    ['healthzBindAddress', 'healthz-port', actions.healthzPort, any, 10256],
+    ['metricsBindAddress', 'metrics-port', actions.metricsPort, own, 10249],
+  ] as const
+  for (const [path, flag, port, host, usualPort] of servers) {
     if (port !== undefined && hasFile) ignored.add(`--${flag}`)
     const given = hasFile ? undefined : port
     const set = settings.get(path)
-    const origin: Origin = set?.origin ?? {
-      ...(given === undefined ? { from: 'default' } : { from: 'flag', flag }),
-    }
-    const host =
-      path === 'healthzBindAddress' ? (ipv6 ? '::' : '0.0.0.0') : ipv6 ? '::1' : '127.0.0.1'
+    const origin: Origin =
+      set?.origin ?? (given === undefined ? { from: 'default' } : { from: 'flag', flag })
     const address = typeof set?.value === 'string' ? set.value : host
     const value = given === 0 || address === '' ? '' : appendPort(address, given ?? usualPort)
     settings.set(path, { value, origin })
@@ -106,14 +105,7 @@ function settingsWithoutEffect(settings: Settings, place: (path: string) => stri
 function buildConfig(settings: Settings): Config {
   const tree: Record<string, unknown> = {}
   for (const [path, key] of keyEntries) {
-    const names = path.split('.')
-    const last = names.pop() ?? ''
-    let section = tree
-    for (const name of names) {
-      section[name] ??= {}
-      section = section[name] as Record<string, unknown>
-    }
-    section[last] = settings.get(path)?.value ?? key.initial
+    putAt(tree, path, settings.get(path)?.value ?? key.initial)
   }
   // The type KeyTable ensures that the table has exactly the paths and types of Config.
   return freeze(tree) as unknown as Config

@@ -10,24 +10,17 @@ import { pathKind } from './kinds.js'
  */
 export function configObject(
   config: Config,
-  options: {
-    readonly ownDefaults: boolean
-    readonly pathAs?: (path: string) => string
-  } = { ownDefaults: true },
+  {
+    ownDefaults = true,
+    pathAs,
+  }: { readonly ownDefaults?: boolean; readonly pathAs?: (path: string) => string } = {},
 ): Record<string, unknown> {
   const root: Record<string, unknown> = { apiVersion, kind }
   for (const [path, key] of [...keyEntries].sort(([left], [right]) => (left < right ? -1 : 1))) {
-    const names = path.split('.')
-    const last = names.pop() ?? ''
     const value = valueAt(config, path)
-    if (!options.ownDefaults && key.known !== '1.36' && value === key.initial) continue
-    let section = root
-    for (const name of names) {
-      section[name] ??= {}
-      section = section[name] as Record<string, unknown>
-    }
+    if (!ownDefaults && key.known !== '1.36' && value === key.initial) continue
     const isPath = key.kind === pathKind && typeof value === 'string' && value !== ''
-    section[last] = key.kind.toYaml(isPath && options.pathAs ? options.pathAs(value) : value)
+    putAt(root, path, key.kind.toYaml(isPath && pathAs ? pathAs(value) : value))
   }
   return root
 }
@@ -38,6 +31,17 @@ export function configObject(
  */
 export function configYaml(config: Config): string {
   return stringify(configObject(config, { ownDefaults: false }))
+}
+
+export function putAt(root: Record<string, unknown>, path: string, value: unknown): void {
+  const names = path.split('.')
+  const last = names.pop() ?? ''
+  let section = root
+  for (const name of names) {
+    section[name] ??= {}
+    section = section[name] as Record<string, unknown>
+  }
+  section[last] = value
 }
 
 export function valueAt(config: Config, path: string): unknown {

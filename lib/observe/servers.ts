@@ -126,7 +126,6 @@ function metricsHandler(options: ServersOptions, slis: Slis): HttpHandler {
     configz: () => ({
       // Who asks may be in another folder, so paths are absolute.
       'kubeproxy.config.k8s.io': configObject(running.config, {
-        ownDefaults: true,
         pathAs: (path) => resolve(path),
       }),
       origins: Object.fromEntries([...running.origins].map(([path, of]) => [path, originText(of)])),
