@@ -3,7 +3,7 @@ import { isLocal } from './iptables-rule.js'
 import { walkIptables } from './iptables-walk.js'
 import { chancesOf } from './chances.js'
 import { withHop } from './ways.js'
-import { answersAt } from './question.js'
+import { answersAt, hasAddress } from './question.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Protocol } from '../../state/names.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
@@ -72,11 +72,7 @@ export function walkListeners(
 }
 
 function ownerOf({ services }: DesiredState, ip: string): string | undefined {
-  const owner = [...services.values()].find(
-    ({ clusterIp, externalIps, loadBalancerIps }) =>
-      clusterIp === ip || externalIps.includes(ip) || loadBalancerIps.includes(ip),
-  )
-  return owner?.portName
+  return [...services.values()].find((each) => hasAddress(each, ip))?.portName
 }
 
 /** Among which endpoints a listener chooses, and how. */

@@ -148,7 +148,7 @@ export function answersAt(
   return service.nodePort === port && state.node.nodePorts.addresses.includes(answering)
 }
 
-function hasAddress(
+export function hasAddress(
   { clusterIp, externalIps, loadBalancerIps }: DesiredService,
   ip: string,
 ): boolean {

@@ -66,13 +66,13 @@ function hopLines({ path, rule, why, notes = [] }: Hop, number: string): readonl
     `${number} ${whereText(path)}`,
     ...(rule === '' ? [] : [`${indent}${rule}`]),
     `${indent}=> ${why}`,
-    ...notes.map((note) => `${indent}!! ${printable(note)}`),
+    ...notes.map((note) => `${indent}!! ${note}`),
   ]
 }
 
 /** The comparison with the kernel, if there is one. */
 function liveLines({ ways, live, notAsked }: Explanation): readonly string[] {
-  if (notAsked !== '') return ['', `Not compared with the kernel: ${printable(notAsked)}`]
+  if (notAsked !== '') return ['', `Not compared with the kernel: ${notAsked}`]
   if (!live) return []
   const isFlagged = ways.some(({ hops }) => hops.some(({ notes }) => notes !== undefined))
   const ends = (list: readonly Way[]) => list.map((way) => percent(way) + verdictOf(way)).join()
@@ -135,8 +135,7 @@ function endpointLines(portName: string, endpoints: readonly EndpointReason[]): 
   return [
     `Endpoints of ${portName}:`,
     ...endpoints.map(
-      ({ key, isUsed, reason }) =>
-        `  ${isUsed ? 'used' : 'out '}  ${key.padEnd(width)}  ${printable(reason)}`,
+      ({ key, isUsed, reason }) => `  ${isUsed ? 'used' : 'out '}  ${key.padEnd(width)}  ${reason}`,
     ),
     ...(endpoints.length > 0 ? [] : ['  none; its EndpointSlices are empty']),
   ]

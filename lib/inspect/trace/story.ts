@@ -60,9 +60,7 @@ export function storyOf(
       isAbout(rule, asked) || looksUpTarget(table, rule) ? ownerOfTarget : '',
     ),
   }))
-  const isDropped = events.some(
-    ({ kind, ...event }) => 'verdict' in event && kind !== 'packet' && event.verdict === 'drop',
-  )
+  const isDropped = events.some((event) => event.kind !== 'packet' && event.verdict === 'drop')
   const isRejected = rules.some(({ rule }) => /\breject\b/i.test(rule))
   const rewritten = rules.findLast(({ rule }) => /\bdnat\b/i.test(rule))
   const target =
