@@ -181,6 +181,7 @@ for (const mode of modes) {
     t.equal(source.view().path.ways.length, 3)
     t.equal(lineOf('s1')?.note, undefined)
     t.equal(lineOf('s2')?.note, 'not in the kernel: port taken')
+    t.equal(source.view().pending, '1 service port is not in the kernel as it should be')
     begin(second)
     end(second)
     t.equal(lineOf('s2')?.note, undefined)

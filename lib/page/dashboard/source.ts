@@ -222,6 +222,7 @@ export class DashboardSource implements PageSource {
       return `the last ${failed.family} sync failed and will be tried again: ${failed.error}`
     }
     const { pending } = this.#lines
+    if (pending === 1) return '1 service port is not in the kernel as it should be'
     return pending === 0 ? '' : `${pending} service ports are not in the kernel as they should be`
   }
 

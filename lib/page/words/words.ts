@@ -34,7 +34,7 @@ export function serviceOf(portName: string, field = ''): string {
 }
 
 export function percent(share: number): string {
-  const value = share * 100
+  const value = Math.round(share * 1000) / 10
   return `${Number.isInteger(value) ? value : value.toFixed(1)} %`
 }
 

@@ -147,6 +147,11 @@ t.test('nftables: lines name the packets, what happens to them, and the reason',
   })
 })
 
+t.test('a share of whole percents has no decimals', async (t) => {
+  const rule = '-A KUBE-SVC-A -m statistic --mode random --probability 0.0700000000 -j KUBE-SEP-A'
+  t.match(words('iptables', rule)?.words, 'by chance 7 % of the packets')
+})
+
 t.test('a rule with an unknown part gets no words instead of wrong ones', async (t) => {
   t.equal(words('nftables', 'add rule ip kube-proxy services drop'), undefined, 'text alone')
   t.equal(words('iptables', '-A KUBE-SERVICES --quota 7 -j DROP'), undefined)
