@@ -18,7 +18,7 @@ const disputeMs = 600_000
 const disputedRepairMs = 10_000
 
 const disputeText =
-  'another program changes the rules of this proxy again and again, so they are repaired every 10 s at most; look for a second kube-proxy on this node and stop one of both'
+  'another program changes the rules of this proxy again and again, so they are repaired every 10 s at most; look for a second kube-proxy on this node and stop one of the two'
 
 /**
  * Requests of the sources and the mode to the daemon: for a sync, or to end. This object is made
@@ -85,7 +85,7 @@ export class DaemonRequests {
     return isFull
   }
 
-  /** Two programs that undo each other's changes would else write all the time. */
+  /** Otherwise two programs that undo each other's changes would write all the time. */
   #waitOfRepair(reason: string): number {
     const { log, now } = this.#options
     const at = now()

@@ -124,7 +124,7 @@ function metricsHandler(options: ServersOptions, slis: Slis): HttpHandler {
     metrics: () => metrics.page(),
     slis: () => slis.page(),
     configz: () => ({
-      // Who asks may be in another folder, so paths are absolute.
+      // The reader may be in another folder, so paths are absolute.
       'kubeproxy.config.k8s.io': configObject(running.config, {
         pathAs: (path) => resolve(path),
       }),

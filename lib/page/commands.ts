@@ -81,7 +81,7 @@ const readers: Readers = {
     whole(one(fields, 'choice', [0, 1, 2, 3]), (choice) => ({ do: 'predict', choice })),
   exercise: (fields) => whole(text(fields, 'id'), (id) => ({ do: 'exercise', id })),
   check: () => ({ do: 'check' }),
-  // The server bounds a whole command, and says so to who has pasted too much.
+  // The server bounds the length of the whole command, and says when it is too long.
   apply: (fields) => whole(text(fields, 'yaml', Infinity), (yaml) => ({ do: 'apply', yaml })),
   clear: () => ({ do: 'clear' }),
 }

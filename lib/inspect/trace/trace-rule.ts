@@ -119,8 +119,8 @@ function start([file = 'nft', ...args]: readonly string[]): Running {
 const traceGroup = 1 << 8
 
 /**
- * The kernel sends events only to who listens, and a busy machine starts a program late. Where
- * /proc does not show sockets the trace begins after some time without knowing.
+ * The kernel sends events only to programs that listen already, and a busy machine starts one late.
+ * Where /proc does not show sockets, the trace begins after some time without knowing.
  */
 async function untilListening(pid: number | undefined): Promise<void> {
   for (let tries = 0; tries < 500; tries++) {

@@ -13,9 +13,9 @@ interface LoadTarget {
 }
 
 /** Addresses of 10.96.0.0/16. The last ones stay free for Services that benchmarks measure. */
-const mostServices = 60_000
+export const mostServices = 60_000
 /** Addresses from 10.110.0.0 to 10.179.255.255. Moved endpoints have those from 10.180.0.0 on. */
-const mostEndpoints = 70 * 65_536
+export const mostEndpoints = 70 * 65_536
 /** The most that Kubernetes puts into one slice. */
 const sliceSize = 100
 const nodes = 100

@@ -1,7 +1,8 @@
 import { hostname } from 'node:os'
 import { InvalidArgumentError, type Command } from 'commander'
 import { selfSigned } from '../apiserver/certificate.js'
-import { fill, keepChanging, parseLoad, type Load } from '../apiserver/load.js'
+import { fill, keepChanging, mostEndpoints, mostServices, parseLoad } from '../apiserver/load.js'
+import type { Load } from '../apiserver/load.js'
 import { seedFrom } from '../apiserver/manifests.js'
 import { validateName } from '../apiserver/names.js'
 import { stopSignal } from '../../cli/process.js'
@@ -104,7 +105,7 @@ function parseLoadFlag(text: string): Load {
   const load = parseLoad(text)
   if (load) return load
   throw new InvalidArgumentError(
-    'expected SERVICESxENDPOINTS, such as 5000x10; at most 60000 Services and 4500000 endpoints',
+    `expected SERVICESxENDPOINTS, such as 5000x10; at most ${mostServices} Services and ${mostEndpoints} endpoints`,
   )
 }
 

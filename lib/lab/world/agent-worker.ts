@@ -96,7 +96,10 @@ function at<T>(place: AgentPlace, act: () => T | Promise<T>): Promise<T> {
   })
 }
 
-/** A thread cannot go back to the network of its process, so it never leaves that for one. */
+/**
+ * A thread cannot go back to the network of its process. So an agent without a namespace has a thread
+ * of its own.
+ */
 function moveTo({ namespace, cgroup }: AgentPlace): void {
   if (namespace !== undefined && namespace !== here.namespace) joinNetworkNamespace(namespace)
   if (cgroup !== undefined && here.cgroup === undefined) joinCgroup(cgroup)

@@ -8,7 +8,7 @@ const nonBlocking = 0o4000
 
 const socketTypes = { stream: 1, raw: 3 } as const
 
-/** Numbers of the protocols for which Node has no sockets. */
+/** Numbers of protocols, by IP family. */
 const protocols = {
   tcp: { IPv4: 6, IPv6: 6 },
   icmp: { IPv4: 1, IPv6: 58 },

@@ -61,7 +61,7 @@ export class FlowThread {
 
   /** Resolves when the thread has saved its numbers, and leaves what only one process can have. */
   async leave(): Promise<void> {
-    // Nothing else may be left that keeps the process alive until then.
+    // Perhaps nothing else keeps the process alive until then.
     this.#worker.ref()
     await this.#ask({ kind: 'leave' })
   }

@@ -115,7 +115,7 @@ export class Flows {
     await this.#thread?.stop()
   }
 
-  /** In every mode. Where the mode itself counts the rest, the rest of a Service is not forgotten here. */
+  /** In every mode. It forgets only Services that it has counted: the mode may count others itself. */
   #countTurnedAway(numbers: Pick<FlowNumbers, 'turnedAway' | 'gone' | 'overruns'>): void {
     const { turnedAway, gone, overruns } = numbers
     const { meter } = this.#options

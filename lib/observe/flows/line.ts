@@ -29,7 +29,7 @@ export interface FlowLine {
   readonly bytesToClient?: number
 }
 
-/** A reset that answers the first packet has neither options nor data, other than any acceptance. */
+/** A reset that answers the first packet has neither options nor data, unlike every acceptance. */
 const resetBytes = { IPv4: 40, IPv6: 60 } as const
 
 /** What became of a connection that has ended, from the packets that the kernel counted. */
