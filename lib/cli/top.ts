@@ -21,10 +21,11 @@ interface TopFlags extends NodeFlags, OutputFlags {
 }
 
 const usage = `
-In userspace mode, and with --flows, the proxy counts every connection. In ebpf mode it counts every
-connection that was translated at its socket. The metrics server of the proxy must be on. For all other
-connections the command shows those that the kernel tracks, and the counters of rules (iptables) or
-virtual servers (ipvs). "-" means that nothing counts this number.`
+In userspace mode, and with --flows in iptables, nftables and ebpf mode, the proxy counts every
+connection. In ebpf mode without --flows it counts every connection that was translated at its socket.
+The metrics server of the proxy must be on. For all other connections the command shows those that the
+kernel tracks, and the counters of rules (iptables) or virtual servers (ipvs). "-" means that nothing
+counts this number.`
 
 /** Adds `kube-proxy top`, which shows Services by connections, bytes and errors. */
 export function addTopCommand(program: Command): void {
