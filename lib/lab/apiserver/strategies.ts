@@ -1,4 +1,5 @@
 import {
+  equalJson,
   isObject,
   listAt,
   numberAt,
@@ -140,7 +141,7 @@ function validateSelector(spec: JsonObject, previous: KubeObject | undefined): r
   const selector = objectAt(spec, 'selector')
   if (Object.keys(selector).length === 0) return [required('spec.selector')]
   const before = previous && objectAt(previous, 'spec', 'selector')
-  if (before && JSON.stringify(before) !== JSON.stringify(selector)) {
+  if (before && !equalJson(before, selector)) {
     return [invalidValue('spec.selector', selector, 'field is immutable')]
   }
   const labels = objectAt(spec, 'template', 'metadata', 'labels')

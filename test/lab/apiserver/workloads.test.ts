@@ -491,3 +491,23 @@ void t.test('the server reads the protobuf of kubectl create', { skip: noKubectl
   t.equal(await server.ok('auth can-i delete pods'), 'yes\n')
   t.match(await server.ok('auth can-i --list'), /^\*\.\* .* \[\*\]$/m)
 })
+
+t.test('a selector never changes, but its labels may come in another order', async (t) => {
+  const api = createApiServer()
+  const put = (labels: Readonly<Record<string, string>>) =>
+    api.put({
+      apiVersion: 'apps/v1',
+      kind: 'Deployment',
+      metadata: { name: 'web' },
+      spec: {
+        selector: { matchLabels: labels },
+        template: {
+          metadata: { labels: { app: 'web', tier: 'front' } },
+          spec: { containers: [{ name: 'web', image: 'x' }] },
+        },
+      },
+    })
+  put({ app: 'web', tier: 'front' })
+  put({ tier: 'front', app: 'web' })
+  t.throws(() => put({ app: 'web' }), /spec.selector: .* field is immutable/)
+})
