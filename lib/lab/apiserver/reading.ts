@@ -5,7 +5,7 @@ import type { Registry } from './registry.js'
 import type { Target } from './target.js'
 import { apiVersionOf, collectionOf, shownAs, type ResourceKind } from './resources.js'
 import { parseFieldSelector, parseLabelSelector, type Match } from './selectors.js'
-import { ApiError, badRequest, expired } from './status.js'
+import { badRequest, expired, versionTooLarge } from './status.js'
 import { partialOf, renderingOf, tableOf, type Rendering, type RowObject } from './table.js'
 
 /** How one client wants to see objects. */
@@ -152,7 +152,7 @@ function exactVersion(query: URLSearchParams, current: number): number {
     return current
   }
   const version = parseVersion(text)
-  if (version > current) throw tooLargeVersion(version, current)
+  if (version > current) throw versionTooLarge(version, current)
   if (match === 'Exact' && version === 0) {
     throw badRequest('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
   }
@@ -164,18 +164,6 @@ export function parseVersion(text: string): number {
     throw badRequest(`Invalid value: ${JSON.stringify(text)}: resourceVersion is not a number`)
   }
   return Number(text)
-}
-
-function tooLargeVersion(version: number, current: number): ApiError {
-  return new ApiError(
-    504,
-    'Timeout',
-    `Too large resource version: ${version}, current: ${current}`,
-    {
-      causes: [{ reason: 'ResourceVersionTooLarge', message: 'Too large resource version' }],
-      retryAfterSeconds: 1,
-    },
-  )
 }
 
 function encodeToken(token: ContinueToken): string {

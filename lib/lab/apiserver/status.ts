@@ -102,8 +102,11 @@ export function expired(message: string): ApiError {
 
 /** The client knows a later history than this server: the server was restored, or replaced. */
 export function versionTooLarge(wanted: number, present: number): ApiError {
-  const message = `Too large resource version: ${wanted}, current: ${present}`
-  return new ApiError(504, 'Timeout', message)
+  const message = 'Too large resource version'
+  return new ApiError(504, 'Timeout', `${message}: ${wanted}, current: ${present}`, {
+    causes: [{ reason: 'ResourceVersionTooLarge', message }],
+    retryAfterSeconds: 1,
+  })
 }
 
 export function unsupportedMediaType(sent: string, accepted: readonly string[]): ApiError {
