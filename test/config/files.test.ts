@@ -24,7 +24,7 @@ import { ConfigError } from '../../lib/errors.js'
 import { metricsMarkdown } from '../../lib/observe/document.js'
 import { faultGroups } from '../chaos/faults/index.js'
 import { withPromises } from '../chaos/promises.js'
-import { examplesOf, nearText, textsOf } from '../support/corpus.js'
+import { anyText, examplesOf, nearText, textsOf } from '../support/corpus.js'
 import { refuseReading } from '../support/refused-reading.js'
 
 const root = fileURLToPath(new URL('../../../', import.meta.url))
@@ -257,7 +257,7 @@ t.test('any text is accepted, or refused with a ConfigError', async (t) => {
   const anything = fc.oneof(fc.jsonValue(), fc.double(), fc.constantFrom('30s', '10.0.0.0/8', -1))
   const files = fc.oneof(
     fc.string(),
-    fc.string({ unit: 'binary' }).map((text) => body(text)),
+    anyText().map((text) => body(text)),
     fc
       .dictionary(fc.constantFrom(...paths, 'x', '__proto__', 'constructor'), anything)
       .map((flat) => {

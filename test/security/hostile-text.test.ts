@@ -16,7 +16,7 @@ import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../../lib/state/parse-service.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { rawService, rawSlice, plainNode } from '../state/objects.js'
-import { textsOf } from '../support/corpus.js'
+import { anyText, textsOf } from '../support/corpus.js'
 import { service, states, testConfig, type ServiceSpec } from '../support/states.js'
 
 /**
@@ -57,7 +57,7 @@ const nasty = [
 const hostile = fc.oneof(
   fc.constantFrom(...nasty),
   fc
-    .array(fc.oneof(fc.constantFrom(...nasty), fc.string({ unit: 'binary' })), { maxLength: 4 })
+    .array(fc.oneof(fc.constantFrom(...nasty), anyText()), { maxLength: 4 })
     .map((parts) => parts.join('')),
 )
 

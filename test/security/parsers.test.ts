@@ -31,6 +31,7 @@ import { grpcAnswer } from '../../lib/sources/health/grpc-answer.js'
 import { httpAnswer } from '../../lib/sources/health/outcome.js'
 import { asObject, parseJson } from '../../lib/state/json.js'
 import {
+  anyText,
   corpora,
   corpusFolder,
   examplesOf,
@@ -166,7 +167,7 @@ const leaf = fc.oneof(
     -1,
     1e308,
   ),
-  fc.string({ unit: 'binary', maxLength: 20 }),
+  anyText({ maxLength: 20 }),
 )
 const tree = fc.letrec<{ value: unknown }>((tie) => ({
   value: fc.oneof(
@@ -180,7 +181,7 @@ const words = fc
   .array(
     fc.oneof(
       fc.constantFrom('--', '-v', '-v=9', '--mode', '--proxy-mode=', '--config=', 'render', 'help'),
-      fc.string({ unit: 'binary', maxLength: 8 }),
+      anyText({ maxLength: 8 }),
       fc.string({ maxLength: 8 }).map((text) => `--${text}`),
     ),
     { maxLength: 6 },
@@ -190,7 +191,7 @@ const texts = fc.oneof(
   tree.map((value) => JSON.stringify(value)),
   tree.map((value) => `${JSON.stringify(value)}\n{"half":`),
   words,
-  fc.string({ unit: 'binary', maxLength: 200 }),
+  anyText({ maxLength: 200 }),
 )
 
 async function endsWell({ parse, throws }: Parser, text: string): Promise<void> {

@@ -10,7 +10,7 @@ import { mirrorEndpoints } from '../../lib/sources/mirrored-endpoints.js'
 import { followNodeAddresses, nodeAddresses } from '../../lib/sources/node-addresses.js'
 import type { ObjectSink } from '../../lib/sources/source.js'
 import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
-import { examplesOf, nearText, textsOf } from '../support/corpus.js'
+import { anyText, examplesOf, nearText, textsOf } from '../support/corpus.js'
 import { refuseReading } from '../support/refused-reading.js'
 
 const service = (name: string, port = 80) =>
@@ -357,7 +357,7 @@ t.test('the last node addresses stay until they can be read again', async (t) =>
 
 t.test('any text is a manifest or gives a list of problems', async (t) => {
   const texts = fc.oneof(
-    fc.string({ unit: 'binary' }),
+    anyText(),
     fc.json(),
     fc
       .array(

@@ -7,7 +7,7 @@ import { configWith } from '../../lib/config/load.js'
 import { optionLines } from '../../lib/inspect/explain/option-lines.js'
 import { substitutesOf, trackerSettings, unsupportedIn } from '../../lib/config/tracker-settings.js'
 import { balanceText, choiceOf, type Substitutes } from '../../lib/state/balance.js'
-import { textsOf } from '../support/corpus.js'
+import { anyText, textsOf } from '../support/corpus.js'
 import { endpoint, rawService, rawSlice, plainNode } from './objects.js'
 
 /** Annotations say which endpoint gets the next connection. Their text may be hostile. */
@@ -188,7 +188,7 @@ t.test('weights that make no sense change nothing and are named', async (t) => {
 
 t.test('no text of an annotation breaks a Service', async () => {
   fc.assert(
-    fc.property(fc.string({ unit: 'binary' }), fc.string({ unit: 'binary' }), (balance, weight) => {
+    fc.property(anyText(), anyText(), (balance, weight) => {
       const annotations = { 'kube-proxy-ts/balance': balance, 'kube-proxy-ts/weight': weight }
       const world = trackerWith(annotations)
       return only(world).service.internal === 'cluster' && world.warnings.length <= 2

@@ -69,3 +69,25 @@ export function near(corpus: Corpus): fc.Arbitrary<Buffer> {
 export function nearText(corpus: Corpus): fc.Arbitrary<string> {
   return near(corpus).map((bytes) => bytes.toString())
 }
+
+const lastCharacter = 0x10ffff
+/** Halves of characters in UTF-16, which are none by themselves. */
+const surrogates = { first: 0xd800, count: 0x800 }
+
+/** Any character that UTF-8 has. */
+const anyCharacter = fc.integer({ min: 0, max: lastCharacter - surrogates.count }).map(
+  (index) => String.fromCodePoint(index < surrogates.first ? index : index + surrogates.count),
+  (text) => {
+    const [code, ...more] = Array.from(String(text), (character) => character.codePointAt(0) ?? 0)
+    if (code === undefined || more.length > 0) throw new Error('not one character')
+    return code < surrogates.first ? code : code - surrogates.count
+  },
+)
+
+/**
+ * Any text, with those that break objects in JavaScript now and then. `unit: 'binary'` gives the
+ * same, but its table of all characters takes each process a second.
+ */
+export function anyText(limits: fc.StringSharedConstraints = {}): fc.Arbitrary<string> {
+  return fc.string({ ...limits, unit: anyCharacter })
+}
