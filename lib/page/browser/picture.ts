@@ -23,6 +23,7 @@ const machinery: Readonly<Record<string, string>> = {
   iptables: 'iptables, table nat',
   ipvs: 'IPVS virtual server',
   nftables: 'nftables maps',
+  ebpf: 'eBPF at sockets, or nftables',
 }
 
 /** The lines along which packets move: to the Service, and from there to each pod. */
