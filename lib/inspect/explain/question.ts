@@ -107,29 +107,29 @@ const isNamed = ({ name, portName }: DesiredService, wanted: string) =>
 const isNumbered = ({ name, port }: DesiredService, wanted: string) =>
   wanted === `${name.namespace}/${name.name}:${port}`
 
-/**
- * The service port that gets the connections to an address. Several may ask for one: those without
- * endpoints are refused last, the kernel looks for addresses of Services before node ports, and of
- * equal requests the first key counts.
- */
+/** The service port that gets the connections to an address. */
 export function serviceAt(
   state: DesiredState,
   ip: string,
   port: number,
   protocol: Protocol | undefined,
 ): DesiredService | undefined {
-  const isOwn = (service: DesiredService) => service.port === port && hasAddress(service, ip)
+  const rankOf = (service: DesiredService) =>
+    rankAt(service, service.port === port && hasAddress(service, ip))
   const [first] = [...state.services.values()]
     .filter((each) => answersAt(each, state, ip, port))
     .filter((each) => (protocol ?? each.protocol) === each.protocol)
-    .sort(
-      (one, other) =>
-        byProtocol(one, other) ||
-        Number(other.hasAnyEndpoints) - Number(one.hasAnyEndpoints) ||
-        Number(isOwn(other)) - Number(isOwn(one)) ||
-        (one.key < other.key ? -1 : 1),
-    )
+    .sort((one, other) => byProtocol(one, other) || (rankOf(one) < rankOf(other) ? -1 : 1))
   return first
+}
+
+/**
+ * Of several service ports at one address, that of the smallest rank gets the connections: those
+ * without endpoints come last, the kernel looks for addresses of Services before node ports, and of
+ * equal requests the first key counts.
+ */
+export function rankAt({ key, hasAnyEndpoints }: DesiredService, isOwnAddress: boolean): string {
+  return `${Number(!hasAnyEndpoints)}${Number(!isOwnAddress)} ${key}`
 }
 
 const byProtocol = (one: DesiredService, other: DesiredService) =>

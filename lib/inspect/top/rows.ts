@@ -1,3 +1,4 @@
+import { rankAt } from '../explain/question.js'
 import type { DaemonNumbers } from './daemon-numbers.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { TrackedFlow } from '../../kernel/flow-message.js'
@@ -133,13 +134,13 @@ export function* frontends(service: DesiredService, { node }: DesiredState): Ite
   for (const ip of node.localAddresses) yield { ip, port: nodePort, isOwn: false }
 }
 
-/** The key of the service port that gets the connections to `TCP 10.96.0.10 80`, as `serviceAt`. */
+/** The key of the service port that gets the connections to `TCP 10.96.0.10 80`. */
 function frontendOwners(state: DesiredState): ReadonlyMap<string, string> {
   const owners = new Map<string, { readonly rank: string; readonly key: string }>()
   for (const service of state.services.values()) {
-    const { key, protocol, hasAnyEndpoints } = service
+    const { key, protocol } = service
     for (const { ip, port, isOwn } of frontends(service, state)) {
-      const rank = `${Number(!hasAnyEndpoints)}${Number(!isOwn)} ${key}`
+      const rank = rankAt(service, isOwn)
       const frontend = `${protocol} ${ip} ${port}`
       const known = owners.get(frontend)
       if (!known || rank < known.rank) owners.set(frontend, { rank, key })
