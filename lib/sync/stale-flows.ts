@@ -1,7 +1,6 @@
 import type { ServiceFlow } from '../kernel/conntrack.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
 import { hostPort } from '../state/ip.js'
-import { isEqual } from '../state/json.js'
 
 /**
  * Tells which UDP flows are stale: their endpoint no longer serves. The kernel sends every packet of
@@ -59,7 +58,7 @@ export class UdpFrontends {
   follow(state: DesiredState): ReadonlyMap<string, readonly DesiredService[]> {
     const { addresses } = state.node.nodePorts
     let before = this.#state
-    if (before && !isEqual(before.node.nodePorts.addresses, addresses)) {
+    if (before && before.node.nodePorts.addresses !== addresses) {
       before = undefined
       this.#owners.clear()
     }
