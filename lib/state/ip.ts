@@ -47,6 +47,14 @@ export function parseCidr(text: string): Cidr | undefined {
   return cidrOf(ip, prefix)
 }
 
+/** The CIDRs of one family among texts, of which any may be wrong. */
+export function cidrsOf(family: IpFamily, texts: readonly string[]): readonly Cidr[] {
+  return texts
+    .map(parseCidr)
+    .filter((cidr) => cidr !== undefined)
+    .filter((cidr) => cidr.family === family)
+}
+
 /**
  * An address of an object. Old clusters have IPv4 addresses with leading zeros, and everything in
  * Kubernetes reads those as decimal numbers. The kernel's programs would not.

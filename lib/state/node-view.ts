@@ -1,12 +1,10 @@
 import {
   cidrContains,
-  cidrOf,
+  cidrsOf,
   bitsOf,
   isLinkLocal,
   isLoopback,
-  parseCidr,
   parseIp,
-  type Cidr,
   type Ip,
   type IpFamily,
 } from './ip.js'
@@ -79,10 +77,10 @@ function nodePortAddresses(
   local: readonly Ip[],
 ): NodePortAddresses {
   const asked = settings.nodePortAddresses
-  const cidrs = asked
-    .flatMap((text) => rangesOf(text, family, primary))
-    .filter((cidr) => cidr !== undefined)
-    .filter((cidr) => cidr.family === family)
+  const cidrs = cidrsOf(
+    family,
+    asked.flatMap((text) => rangesOf(text, primary)),
+  )
   // A word is about both families, so a family without its address has no node ports.
   const isLeftOut = cidrs.length === 0 && !asked.some((text) => nodePortWords.includes(text))
   const matchesAll = isLeftOut || cidrs.some(({ prefix }) => prefix === 0)
@@ -102,20 +100,17 @@ export function loopbackOfNodePorts({ family, node }: DesiredState): string | un
   return asksForLoopback && addresses.includes(loopback) ? loopback : undefined
 }
 
-function rangesOf(
-  text: string,
-  family: IpFamily,
-  primary: Ip | undefined,
-): readonly (Cidr | undefined)[] {
+/** The CIDRs that a word stands for. A CIDR stands for itself. */
+function rangesOf(text: string, primary: Ip | undefined): readonly string[] {
   switch (text) {
     case 'primary':
-      return primary && !isLoopback(primary) ? [cidrOf(primary, bitsOf(family))] : []
+      return primary && !isLoopback(primary) ? [`${primary.text}/${bitsOf(primary.family)}`] : []
     case 'localhost':
-      return [parseCidr('127.0.0.0/8'), parseCidr('::1/128')]
+      return ['127.0.0.0/8', '::1/128']
     case 'all':
-      return [parseCidr('0.0.0.0/0'), parseCidr('::/0')]
+      return ['0.0.0.0/0', '::/0']
     default:
-      return [parseCidr(text)]
+      return [text]
   }
 }
 
@@ -133,10 +128,7 @@ function localTraffic(
     case 'ClusterCIDR':
     case 'NodeCIDR': {
       const source = detect.mode === 'ClusterCIDR' ? detect.cidrs : (node?.podCidrs ?? [])
-      const cidrs = source
-        .map(parseCidr)
-        .filter((cidr) => cidr !== undefined)
-        .filter((cidr) => cidr.family === family)
+      const cidrs = cidrsOf(family, source)
       return cidrs.length > 0 ? { by: 'cidrs', cidrs } : { by: 'none' }
     }
   }

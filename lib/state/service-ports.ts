@@ -1,6 +1,6 @@
 import { checkedEndpoints } from './service-health.js'
 import { collectCandidates, type Candidate, type Categorized } from './endpoints.js'
-import { familyOf, parseCidr, type Cidr, type IpFamily } from './ip.js'
+import { cidrsOf, familyOf, type Cidr, type IpFamily } from './ip.js'
 import { readAnnotation } from './annotations.js'
 import {
   balanceAnnotation,
@@ -187,8 +187,6 @@ function localAddresses(ready: readonly { ip: string; isLocal: boolean }[]) {
  * the list filters nothing there.
  */
 function sourceRangesOf(service: ServiceObject, family: IpFamily): readonly Cidr[] {
-  const own = service.sourceRanges
-    .map((text) => parseCidr(text))
-    .filter((cidr): cidr is Cidr => cidr?.family === family)
+  const own = cidrsOf(family, service.sourceRanges)
   return own.some(({ prefix }) => prefix === 0) ? [] : own
 }

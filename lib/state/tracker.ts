@@ -5,7 +5,7 @@ import type { Substitutes } from './balance.js'
 import { FailingEndpoints } from './endpoint-health.js'
 import { HealthCheckPorts, type HealthCheck } from './health-check-ports.js'
 import { isEqual } from './json.js'
-import { parseCidr, type IpFamily } from './ip.js'
+import { cidrsOf, type IpFamily } from './ip.js'
 import { PersistentMap } from './persistent-map.js'
 import type { Unsupported } from './unsupported.js'
 import { newWarnings, type ServiceWarning } from './service-warnings.js'
@@ -264,11 +264,7 @@ export class Tracker {
   /** The CIDRs of all ServiceCIDRs. Two objects may hold the same CIDR (R09). */
   #cidrsOf(family: IpFamily) {
     const texts = new Set([...this.#serviceCidrs.values()].flatMap(({ cidrs }) => cidrs))
-    return [...texts]
-      .sort()
-      .map((text) => parseCidr(text))
-      .filter((cidr) => cidr !== undefined)
-      .filter((cidr) => cidr.family === family)
+    return cidrsOf(family, [...texts].sort())
   }
 }
 
