@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { SourceError } from '../errors.js'
+import { asObject, asString, parseJson } from '../state/json.js'
 
 /** Reads bodies of answers. Each has a limit, because a server may send without an end. */
 
@@ -10,14 +11,9 @@ const longestAnswer = 256 * 1024 * 1024
 
 /** The message of the Status object, or else the HTTP status. */
 export async function errorText(response: IncomingMessage, status: number): Promise<string> {
-  try {
-    const parsed: unknown = JSON.parse(await beginningOf(response, longestErrorText))
-    if (typeof parsed === 'object' && parsed !== null && 'message' in parsed) {
-      if (typeof parsed.message === 'string' && parsed.message !== '') return parsed.message
-    }
-  } catch {
-    // The body is no complete Status object, so the HTTP status is the message.
-  }
+  const body = await beginningOf(response, longestErrorText).catch(() => '')
+  const message = asString(asObject(parseJson(body))?.['message'])
+  if (message) return message
   const { location } = response.headers
   const to = location === undefined ? '' : ` to ${location}, which is not followed`
   return `${response.statusMessage || `status ${status}`}${to}`

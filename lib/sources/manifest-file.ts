@@ -1,5 +1,5 @@
 import { LineCounter, parseAllDocuments } from 'yaml'
-import { asArray, asObject, asString, show, type Json } from '../state/json.js'
+import { asArray, asObject, asString, parseJson, show, type Json } from '../state/json.js'
 import { messageOf } from '../errors.js'
 import { tooDeep } from '../yaml-levels.js'
 import type { ObjectKind } from './source.js'
@@ -16,7 +16,7 @@ export interface ManifestObject<K extends ManifestKind = ManifestKind> {
   readonly place: string
 }
 
-export interface ManifestFile {
+interface ManifestFile {
   readonly objects: readonly ManifestObject[]
   /** `file:line: reason`. A file with a problem is not used at all. */
   readonly problems: readonly string[]
@@ -43,21 +43,12 @@ export function parseManifest(text: string, file: string): ManifestFile {
       else objects.push(item)
     }
   }
-  const json = parseJson(text)
+  // The YAML reader would take seconds for the dump of a large cluster. It reads JSON too, and tells
+  // the line of an error.
+  const json = /^\s*[{[]/.test(text) ? parseJson(text) : undefined
   if (json !== undefined) collect(json, `${file}:1`)
   else readYaml(text, file, collect, problems)
   return { objects, problems }
-}
-
-/** Node parses JSON. The YAML reader would take seconds for the dump of a large cluster. */
-function parseJson(text: string): unknown {
-  if (!/^\s*[{[]/.test(text)) return undefined
-  try {
-    return JSON.parse(text) as unknown
-  } catch {
-    // The YAML reader reads JSON too, and tells the line of an error.
-    return undefined
-  }
 }
 
 function readYaml(

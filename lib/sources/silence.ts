@@ -37,9 +37,9 @@ export class Silence extends SourceError {
 export function limitSilence(
   response: IncomingMessage,
   what: string,
-  options: SilenceLimits & { readonly ask: () => Promise<number | undefined> },
+  options: Required<SilenceLimits> & { readonly ask: () => Promise<number | undefined> },
 ): void {
-  const { idleTimeoutMs, askAfterMs = idleTimeoutMs, ask } = options
+  const { idleTimeoutMs, askAfterMs, ask } = options
   const { socket } = response
   let heard = socket.bytesRead
   let since = performance.now()
