@@ -1,7 +1,7 @@
 import { ifThere } from '../../errors.js'
 import { Attributes, nativeBytes } from './attributes.js'
-import { run } from './commands.js'
-import { hooks, programInfo, type Hook, type ProgramInfo } from './program.js'
+import { readInfo, run } from './commands.js'
+import { hooks, programInfo, programInfoBytes, type Hook, type ProgramInfo } from './program.js'
 import { BpfMap } from './map.js'
 import type { SystemCalls } from './system-calls.js'
 
@@ -50,7 +50,6 @@ function programsAt(
 }
 
 const mostMaps = 64
-const programInfoBytes = 80
 
 /**
  * The maps that a program uses, in the order of its code; the caller closes them. Needs
@@ -62,9 +61,8 @@ export function mapsOfProgram(calls: SystemCalls, program: number): readonly Bpf
   const maps: BpfMap[] = []
   try {
     const ids = nativeBytes(4 * mostMaps)
-    const info = new Attributes(calls, programInfoBytes).u32(52, mostMaps).pointer(56, ids).bytes
-    const ask = new Attributes(calls, 16).u32(0, fd).u32(4, info.length).pointer(8, info)
-    run(calls, 'info', ask, 'list the maps of an eBPF program')
+    const places = new Attributes(calls, programInfoBytes).u32(52, mostMaps).pointer(56, ids)
+    const info = readInfo(calls, fd, places.bytes, 'list the maps of an eBPF program')
     for (let index = 0; index < info.readUInt32LE(52); index++) {
       const map = BpfMap.fromId(calls, ids.readUInt32LE(4 * index))
       if (map) maps.push(map)

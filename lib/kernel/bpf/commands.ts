@@ -41,6 +41,16 @@ export function run(
   throw kernelErrorOf(failureOf(-result), action)
 }
 
+/**
+ * What the kernel tells of an open object, as far as there is room. `info` may say beforehand where
+ * lists shall go.
+ */
+export function readInfo(calls: SystemCalls, fd: number, info: Buffer, action: string): Buffer {
+  const attributes = new Attributes(calls, 16).u32(0, fd).u32(4, info.length).pointer(8, info)
+  run(calls, 'info', attributes, action)
+  return info
+}
+
 export const errnos = { noEntry: 2, again: 11, noSpace: 28 } as const
 
 /** Gives a map or a link a path under a mounted bpffs, where it outlives this process. */

@@ -1,6 +1,6 @@
 import { ifThere } from '../../errors.js'
 import { Attributes, nativeBytes } from './attributes.js'
-import { run } from './commands.js'
+import { readInfo, run } from './commands.js'
 import { hooks, type Hook } from './program.js'
 import type { SystemCalls } from './system-calls.js'
 
@@ -66,9 +66,7 @@ export function forEachCgroupLink(
 }
 
 export function linkInfo(calls: SystemCalls, link: number): LinkInfo {
-  const info = nativeBytes(32)
-  const attributes = new Attributes(calls, 16).u32(0, link).u32(4, info.length).pointer(8, info)
-  run(calls, 'info', attributes, 'look at an eBPF link')
+  const info = readInfo(calls, link, nativeBytes(32), 'look at an eBPF link')
   return {
     id: info.readUInt32LE(4),
     programId: info.readUInt32LE(8),

@@ -4,7 +4,7 @@ import { failureOf, kernelErrorOf } from '../netlink/failure.js'
 import { readString } from '../netlink/message-reader.js'
 import { Attributes, nativeBytes } from './attributes.js'
 import { keyType, loadTypes, typesOfSocketMap, valueType } from './btf.js'
-import { commands, errnos, run } from './commands.js'
+import { commands, errnos, readInfo, run } from './commands.js'
 import type { SystemCalls } from './system-calls.js'
 
 export interface MapSpec {
@@ -96,10 +96,8 @@ export class BpfMap {
 
   /** A map that is open already, for instance by a pin. Throws if the specification differs. */
   static open(calls: SystemCalls, spec: MapSpec, fd: number): BpfMap {
-    const info = nativeBytes(24)
-    const attributes = new Attributes(calls, 16).u32(0, fd).u32(4, info.length).pointer(8, info)
-    closingAfterFailure(calls, fd, () =>
-      run(calls, 'info', attributes, `look at eBPF map ${spec.name}`),
+    const info = closingAfterFailure(calls, fd, () =>
+      readInfo(calls, fd, nativeBytes(24), `look at eBPF map ${spec.name}`),
     )
     const found = [0, 8, 12, 16].map((at) => info.readUInt32LE(at))
     const wanted = [kinds[spec.kind].type, spec.keyBytes, spec.valueBytes, spec.entries]
@@ -112,22 +110,15 @@ export class BpfMap {
 
   /** The kernel's number of this map. Another map gets the same number only after a long time. */
   get id(): number {
-    const info = nativeBytes(8)
-    const attributes = new Attributes(this.#calls, 16)
-      .u32(0, this.fd)
-      .u32(4, info.length)
-      .pointer(8, info)
-    run(this.#calls, 'info', attributes, `look at eBPF map ${this.spec.name}`)
-    return info.readUInt32LE(4)
+    const action = `look at eBPF map ${this.spec.name}`
+    return readInfo(this.#calls, this.fd, nativeBytes(8), action).readUInt32LE(4)
   }
 
   /** Opens a map by its number; undefined when this program does not know its kind. */
   static fromId(calls: SystemCalls, id: number): BpfMap | undefined {
     const action = `open eBPF map ${id}`
     const fd = run(calls, 'mapFromId', new Attributes(calls, 12).u32(0, id), action)
-    const info = nativeBytes(40)
-    const attributes = new Attributes(calls, 16).u32(0, fd).u32(4, info.length).pointer(8, info)
-    closingAfterFailure(calls, fd, () => run(calls, 'info', attributes, action))
+    const info = closingAfterFailure(calls, fd, () => readInfo(calls, fd, nativeBytes(40), action))
     const [type, keyBytes = 0, valueBytes = 0, entries = 0, flags] = [0, 8, 12, 16, 20].map((at) =>
       info.readUInt32LE(at),
     )
@@ -254,9 +245,9 @@ export class BpfMap {
   }
 }
 
-function closingAfterFailure(calls: SystemCalls, fd: number, act: () => void): void {
+function closingAfterFailure<T>(calls: SystemCalls, fd: number, act: () => T): T {
   try {
-    act()
+    return act()
   } catch (error) {
     calls.close(fd)
     throw error

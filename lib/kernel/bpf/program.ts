@@ -1,7 +1,7 @@
 import { KernelError } from '../../errors.js'
 import { failureOf, kernelErrorOf } from '../netlink/failure.js'
 import { Attributes, nativeBytes, nativeCopy, nativeText } from './attributes.js'
-import { commands, errnos, run } from './commands.js'
+import { commands, errnos, readInfo, run } from './commands.js'
 import { readString } from '../netlink/message-reader.js'
 import { instructionBytes } from './instructions.js'
 import type { SystemCalls } from './system-calls.js'
@@ -99,11 +99,9 @@ export interface ProgramInfo {
   readonly name: string
 }
 
-const programInfoBytes = 80
+export const programInfoBytes = 80
 
 export function programInfo(calls: SystemCalls, fd: number): ProgramInfo {
-  const info = nativeBytes(programInfoBytes)
-  const attributes = new Attributes(calls, 16).u32(0, fd).u32(4, info.length).pointer(8, info)
-  run(calls, 'info', attributes, 'look at an eBPF program')
+  const info = readInfo(calls, fd, nativeBytes(programInfoBytes), 'look at an eBPF program')
   return { id: info.readUInt32LE(4), name: readString(info.subarray(64, 80)) }
 }
