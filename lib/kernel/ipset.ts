@@ -1,6 +1,6 @@
 import { Slice } from '../async.js'
 import { KernelError } from '../errors.js'
-import { formatIp, parseCidr, parseIp } from '../state/ip.js'
+import { parseCidr, parseIp } from '../state/ip.js'
 import { runCommand, type RunCommand } from './command.js'
 
 /** A set as `ipset create` takes it. */
@@ -137,12 +137,7 @@ function optionsOf(words: readonly string[]): string {
 function canonicalMember(member: string): string {
   return member
     .split(',')
-    .map((part) => {
-      const ip = parseIp(part)
-      if (ip) return ip.text
-      const cidr = parseCidr(part)
-      return cidr ? `${formatIp(cidr.family, cidr.network)}/${cidr.prefix}` : part
-    })
+    .map((part) => (parseIp(part) ?? parseCidr(part))?.text ?? part)
     .join(',')
 }
 

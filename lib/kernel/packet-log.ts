@@ -61,7 +61,7 @@ export function openPacketLog(group: number): PacketLog {
   try {
     request((writer) => writer.u8(configure.command, bind))
     request((writer) => {
-      writer.bytes(configure.mode, mode.subarray(0, 6))
+      writer.bytes(configure.mode, mode)
       // The kernel sends each packet at once, instead of collecting packets for a second.
       writer.be32(configure.timeout, 1)
       writer.be32(configure.threshold, 1)

@@ -1,4 +1,4 @@
-import { formatIp, parseCidr, parseIp } from '../../state/ip.js'
+import { bitsOf, parseCidr, parseIp } from '../../state/ip.js'
 import { argumentsOf, optionsOf, splitArguments, type RuleOption } from './arguments.js'
 
 /** A text that two rules share exactly when they are the same to the kernel. */
@@ -74,11 +74,10 @@ const isWholeMask = (value: string) =>
  */
 function range(name: string, text: string): readonly RuleOption[] {
   const ip = parseIp(text)
-  if (ip) return [option(name, `${ip.text}/${ip.family === 'IPv4' ? 32 : 128}`)]
+  if (ip) return [option(name, `${ip.text}/${bitsOf(ip.family)}`)]
   const [address = '', mask = ''] = text.split('/').map((part) => parseIp(part)?.text)
   if (address !== '' && mask !== '') return [option(name, `${address}/${mask}`)]
   const cidr = parseCidr(text)
   if (cidr?.prefix === 0) return []
-  const form = cidr ? `${formatIp(cidr.family, cidr.network)}/${cidr.prefix}` : text
-  return [option(name, form)]
+  return [option(name, cidr?.text ?? text)]
 }

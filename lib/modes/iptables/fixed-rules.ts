@@ -17,7 +17,7 @@ import { accounts, chains } from './names.js'
 import type { dropReasons } from '../../config/config.js'
 import { logTarget } from '../refusal-log.js'
 import { podSources } from './port-words.js'
-import type { IpFamily } from '../../state/ip.js'
+import { bitsOf, type IpFamily } from '../../state/ip.js'
 import type { ChainRules, DispatchRule } from './service-rules.js'
 import type { LocalTraffic } from '../../state/desired-state.js'
 
@@ -225,7 +225,7 @@ function nodePortJumps({ family, nodePortAddresses, localhostNodePorts }: FixedC
     .filter((ip) => withLoopback || !isLoopback(ip))
     .map((ip) =>
       rule({
-        destination: `${ip}/${family === 'IPv4' ? 32 : 128}`,
+        destination: `${ip}/${bitsOf(family)}`,
         comment,
         jump: chains.nodePorts,
       }),

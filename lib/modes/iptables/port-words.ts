@@ -1,6 +1,6 @@
 import { addressType, destinationPort, type Match, type RuleSpec } from '../../kernel/iptables.js'
 import type { DesiredService, NodeView, LocalTraffic } from '../../state/desired-state.js'
-import type { IpFamily } from '../../state/ip.js'
+import { bitsOf, type IpFamily } from '../../state/ip.js'
 
 /** What the rules of a Service depend on, in addition to the Service itself. */
 export interface RuleContext {
@@ -48,7 +48,7 @@ export class PortWords {
   }
 
   single(ip: string): string {
-    return `${ip}/${this.context.family === 'IPv4' ? 32 : 128}`
+    return `${ip}/${bitsOf(this.context.family)}`
   }
 
   /** The comment `before namespace/name:port what`. */

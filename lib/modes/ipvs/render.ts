@@ -5,6 +5,7 @@ import { deviceName } from './names.js'
 import { ipvsPlanner, onlyOf, type IpvsPlan } from './plan.js'
 import { serverText, type VirtualServer } from './resource.js'
 import { ipvsSettings, type IpvsSettings } from './settings.js'
+import { bitsOf } from '../../state/ip.js'
 import type { Config } from '../../config/config.js'
 import type { PlanReader } from '../mode.js'
 
@@ -88,7 +89,7 @@ export function optionsOf({
 }
 
 function addressLines({ family }: IpvsPlan, changes: Changes): string {
-  const bits = family === 'IPv4' ? 32 : 128
+  const bits = bitsOf(family)
   return [
     ...changes.addAddresses.map((ip) => `ip address add ${ip}/${bits} dev ${deviceName}\n`),
     ...changes.removeAddresses.map((ip) => `ip address del ${ip}/${bits} dev ${deviceName}\n`),

@@ -1,5 +1,5 @@
 import type { DesiredService, Verdict, LocalTraffic } from '../../../state/desired-state.js'
-import { cidrContains, parseIp, type Cidr } from '../../../state/ip.js'
+import { bitsOf, cidrContains, parseIp, type Cidr } from '../../../state/ip.js'
 import { filterChains, natChains, type ChainName } from '../names.js'
 
 /** Which of the two endpoint lists of a service port a listener balances over (S15). */
@@ -257,7 +257,7 @@ function intersect(source: string | undefined, cidr: Cidr): Sender | undefined {
   if (cidrContains(cidr, other) && otherPrefix >= cidr.prefix) return { source }
   const network = parseIp(cidr.text.split('/')[0] ?? '')
   if (!network || otherPrefix === Infinity) return undefined
-  const hostBits = BigInt((cidr.family === 'IPv4' ? 32 : 128) - otherPrefix)
+  const hostBits = BigInt(bitsOf(cidr.family) - otherPrefix)
   return network.value >> hostBits === other.value >> hostBits ? { source: cidr.text } : undefined
 }
 
