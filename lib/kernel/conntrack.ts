@@ -54,7 +54,8 @@ interface Selection {
 
 interface Deletion extends Selection {
   readonly isStale: (flow: ServiceFlow) => boolean
-  readonly budgetMs: number
+  /** 5 s by default. */
+  readonly budgetMs?: number | undefined
 }
 
 /** The kernel's table of tracked connections, over ctnetlink. */
@@ -109,7 +110,7 @@ export class Conntrack {
   deleteUdp(
     family: IpFamily,
     isStale: (flow: ServiceFlow) => boolean,
-    budgetMs = 5_000,
+    budgetMs?: number,
   ): Promise<FlowCleanup> {
     return this.#delete(family, { protocol: protocolNumbers.UDP, isStale, budgetMs })
   }
@@ -119,7 +120,7 @@ export class Conntrack {
    * connection.
    */
   deleteTcp(family: IpFamily, isStale: (flow: ServiceFlow) => boolean): Promise<FlowCleanup> {
-    return this.#delete(family, { protocol: protocolNumbers.TCP, isStale, budgetMs: 5_000 })
+    return this.#delete(family, { protocol: protocolNumbers.TCP, isStale })
   }
 
   /** Like `deleteTcp`, for attempts to connect that nobody has answered. */
@@ -128,11 +129,11 @@ export class Conntrack {
     isStale: (flow: ServiceFlow) => boolean,
   ): Promise<FlowCleanup> {
     const { TCP: protocol } = protocolNumbers
-    return this.#delete(family, { protocol, isUnanswered: true, isStale, budgetMs: 5_000 })
+    return this.#delete(family, { protocol, isUnanswered: true, isStale })
   }
 
   async #delete(family: IpFamily, deletion: Deletion): Promise<FlowCleanup> {
-    const { isStale, budgetMs } = deletion
+    const { isStale, budgetMs = 5_000 } = deletion
     const started = performance.now()
     const stale = await this.#list(family, deletion, isStale)
     let deleted = 0
