@@ -185,12 +185,15 @@ type Prefix =
 const baseLengthMax = 240
 
 export function serviceBaseName(name: ServicePortName): string {
-  return hashed(`${name.namespace}/${name.name}/${l4ProtocolOf(name.protocol)}/${name.port}`)
+  return hashed(servicePath(name))
 }
 
 export function endpointBaseName(name: ServicePortName, ip: string, port: number): string {
-  const service = `${name.namespace}/${name.name}/${l4ProtocolOf(name.protocol)}/${name.port}`
-  return hashed(`${service}__${ip.replaceAll(':', '.')}/${port}`)
+  return hashed(`${servicePath(name)}__${ip.replaceAll(':', '.')}/${port}`)
+}
+
+function servicePath({ namespace, name, protocol, port }: ServicePortName): string {
+  return `${namespace}/${name}/${l4ProtocolOf(protocol)}/${port}`
 }
 
 export function prefixed(prefix: Prefix, baseName: string): string {
@@ -198,15 +201,10 @@ export function prefixed(prefix: Prefix, baseName: string): string {
 }
 
 export function l4ProtocolOf(protocol: Protocol): L4Protocol {
-  switch (protocol) {
-    case 'TCP':
-      return 'tcp'
-    case 'UDP':
-      return 'udp'
-    case 'SCTP':
-      return 'sctp'
-  }
+  return l4Protocols[protocol]
 }
+
+const l4Protocols = { TCP: 'tcp', UDP: 'udp', SCTP: 'sctp' } as const
 
 /**
  * Makes a name that nft accepts: other characters become dots, and a long name is cut. Names that

@@ -58,12 +58,8 @@ function partWithChains(service: DesiredService, facts: NodeFacts): RulesetPart 
     own.push({ name: names[list], rules })
     if (table) tables.push(table)
   }
-  if (usesCluster) {
-    balanced('cluster')
-  }
-  if (usesLocal) {
-    balanced('local')
-  }
+  if (usesCluster) balanced('cluster')
+  if (usesLocal) balanced('local')
   if (external.length > 0) own.push({ name: names.external, rules: external })
   if (isFirewalled(service)) {
     own.push({ name: names.firewall, rules: firewallRules(service, facts) })

@@ -1,4 +1,4 @@
-import type { Transaction } from '../../kernel/nftables/model.js'
+import type { Command, Transaction } from '../../kernel/nftables/model.js'
 import type { DesiredService, DesiredState, Endpoint } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 import { parseCidr, parseIp } from '../../state/ip.js'
@@ -18,42 +18,36 @@ const trialTable = 'kube-proxy-trial'
  */
 export function trialTransaction(family: IpFamily): Transaction {
   const plan = nftablesPlanner({ masqueradeAll: false, masqueradeBit: 14 })(trialState(family))
+  return trialOf(family, creation(plan).commands)
+}
+
+function trialOf(family: IpFamily, commands: readonly Command[]): Transaction {
   const table = { family: nftFamilyOf(family), name: trialTable, comment: 'trial' }
-  return { table, commands: [{ do: 'add-table' }, ...creation(plan).commands] }
+  return { table, commands: [{ do: 'add-table' }, ...commands] }
 }
 
 /** A rule that hashes the address of a client. Kernels without nft_hash can do all others. */
 export function hashTrialTransaction(family: IpFamily): Transaction {
-  const table = { family: nftFamilyOf(family), name: trialTable, comment: 'trial' }
   const map = 'places'
   const statement = { kind: 'dnat-by-source', protocol: 'tcp', places: 2, map } as const
   const set = { name: map, key: ['number'], holds: 'targets', protocol: 'tcp' } as const
   const chain = { name: 'by-source', rules: [] }
-  return {
-    table,
-    commands: [
-      { do: 'add-table' },
-      { do: 'add-set', set },
-      { do: 'add-chain', chain },
-      { do: 'add-rule', chain: chain.name, rule: { statements: [statement] } },
-    ],
-  }
+  return trialOf(family, [
+    { do: 'add-set', set },
+    { do: 'add-chain', chain },
+    { do: 'add-rule', chain: chain.name, rule: { statements: [statement] } },
+  ])
 }
 
 /** A rule that logs to a listener. Kernels without nfnetlink_log can do all others. */
 export function logTrialTransaction(family: IpFamily): Transaction {
-  const table = { family: nftFamilyOf(family), name: trialTable, comment: 'trial' }
   const chain = { name: 'logged', rules: [] }
   const prefix = dropReasons.localPolicy
   const statements = [{ kind: 'log', group: refusalGroup, prefix }] as const
-  return {
-    table,
-    commands: [
-      { do: 'add-table' },
-      { do: 'add-chain', chain },
-      { do: 'add-rule', chain: chain.name, rule: { statements } },
-    ],
-  }
+  return trialOf(family, [
+    { do: 'add-chain', chain },
+    { do: 'add-rule', chain: chain.name, rule: { statements } },
+  ])
 }
 
 function trialState(family: IpFamily): DesiredState {
