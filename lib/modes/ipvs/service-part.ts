@@ -46,8 +46,8 @@ export function servicePart(service: DesiredService, facts: PartFacts): ServiceP
   }
 
   const at = (ip: string) => `${ip},${protocol}:${service.port}`
-  const internal = realsFor(service, kind.scheduler, service.internal, service.internalPolicyLocal)
-  const external = realsFor(service, kind.scheduler, service.external, service.externalPolicyLocal)
+  const internal = realsFor(service, kind.scheduler, service.internal)
+  const external = realsFor(service, kind.scheduler, service.external)
 
   bind(service.clusterIp)
   server(service.clusterIp, service.port, internal)
@@ -83,13 +83,9 @@ export function servicePart(service: DesiredService, facts: PartFacts): ServiceP
  * (IP25): this mode cannot drop a packet in the IPVS table, and pods of this node should still
  * reach the load balancer's address.
  */
-function endpointsFor(
-  service: DesiredService,
-  verdict: Verdict,
-  isLocalPolicy: boolean,
-): readonly Endpoint[] {
+function endpointsFor(service: DesiredService, verdict: Verdict): readonly Endpoint[] {
   if (verdict === 'reject') return []
-  if (isLocalPolicy && verdict === 'local') return service.localEndpoints
+  if (verdict === 'local') return service.localEndpoints
   if (service.clusterEndpoints.length > 0) return service.clusterEndpoints
   const ready = service.servingEndpoints.filter((endpoint) => endpoint.ready)
   return ready.length > 0 ? ready : service.servingEndpoints
@@ -103,17 +99,15 @@ function realsFor(
   service: DesiredService,
   scheduler: string,
   verdict: Verdict,
-  isLocalPolicy: boolean,
 ): ReadonlyMap<string, RealServer> {
-  const chosen = endpointsFor(service, verdict, isLocalPolicy)
+  const chosen = endpointsFor(service, verdict)
   const weights = weightsOf(service, chosen)
   const reals = new Map(
     chosen.map(({ key, ip, port }, index) => [key, { ip, port, weight: weights[index] ?? 1 }]),
   )
   if (scheduler === weightless) return reals
-  const isLocalOnly = isLocalPolicy && verdict === 'local'
   for (const { key, ip, port, terminating, isLocal } of service.servingEndpoints) {
-    if (!terminating || reals.has(key) || (isLocalOnly && !isLocal)) continue
+    if (!terminating || reals.has(key) || (verdict === 'local' && !isLocal)) continue
     reals.set(key, { ip, port, weight: 0 })
   }
   return reals
