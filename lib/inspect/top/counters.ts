@@ -5,6 +5,7 @@ import { ipvsSettings } from '../../modes/ipvs/settings.js'
 import { iptablesPlanner, offlineFacts } from '../../modes/iptables/plan.js'
 import { iptablesSettings } from '../../modes/iptables/settings.js'
 import { ownerOf } from '../../modes/ipvs/changes.js'
+import { serverId } from '../../modes/ipvs/resource.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { KernelCounters } from './rows.js'
 import type { Config, ModeName } from '../../config/config.js'
@@ -79,7 +80,7 @@ async function ipvsCounters(
     for (const state of states) {
       const plan = planner(state)
       for (const { stats, ...server } of await ipvs.listServers(state.family)) {
-        const key = ownerOf(plan, server)
+        const key = ownerOf(plan, serverId(server))
         const sum = sums.get(key) ?? { total: 0, bytesIn: 0, bytesOut: 0 }
         sum.total += Number(stats.connections)
         sum.bytesIn += Number(stats.inBytes)

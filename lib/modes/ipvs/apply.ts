@@ -9,7 +9,7 @@ import type { Cidr, IpFamily } from '../../state/ip.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, ModeContext } from '../mode.js'
 import { Reported } from '../reported-differences.js'
-import { between, changedIds, countChanges, type Changes } from './changes.js'
+import { between, changedIds, countChanges, ownerOf, type Changes } from './changes.js'
 import { DrainingServers } from './draining.js'
 import { compare, readKernel, type CompareOptions, type KernelView } from './kernel-view.js'
 import { deviceName } from './names.js'
@@ -241,7 +241,7 @@ export class IpvsApplier {
         ...failures,
         ...refused.map(({ ip, error }) => ({
           id: addressId(ip),
-          key: plan.requests.get(addressId(ip))?.[0]?.owner ?? '',
+          key: ownerOf(plan, addressId(ip)),
           reason: error.message,
           isAddition: true,
         })),

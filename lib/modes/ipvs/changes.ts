@@ -142,7 +142,7 @@ function removeResource(changes: Changes, resource: Resource | undefined): void 
   }
 }
 
-/** The owner of a virtual server; empty if no Service asks for it. */
-export function ownerOf(plan: IpvsPlan, server: ServerAddress): string {
-  return plan.requests.get(serverId(server))?.[0]?.owner ?? ''
+/** The owner of a resource; empty if no Service asks for it. */
+export function ownerOf({ requests }: IpvsPlan, id: string): string {
+  return requests.get(id)?.[0]?.owner ?? ''
 }

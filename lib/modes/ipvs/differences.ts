@@ -8,16 +8,17 @@ import {
   jumpDifferences,
   rulesIn,
 } from '../difference.js'
-import { ownerOf as ownerOfServer, type Changes } from './changes.js'
+import { ownerOf, type Changes } from './changes.js'
 import { jumpComment, wishFor } from './chains.js'
 import { deviceName, setNameOf, type SetName } from './names.js'
 import { compare, type KernelView } from './kernel-view.js'
 import type { IpvsPlan } from './plan.js'
 import { addressOf, optionsOf } from './render.js'
 import {
+  addressId,
   resourceId,
+  serverId,
   serverText,
-  type Resource,
   type ServerAddress,
   type VirtualServer,
 } from './resource.js'
@@ -52,15 +53,14 @@ async function resourceDifferences(
   changes: Changes,
   view: KernelView,
 ): Promise<readonly Difference[]> {
-  const ownerOf = (resource: Resource) =>
-    ownerText(plan.requests.get(resourceId(resource))?.[0]?.owner ?? '')
-  const serverOwner = (server: ServerAddress) => ownerText(ownerOfServer(plan, server))
+  const whose = (id: string) => ownerText(ownerOf(plan, id))
+  const serverOwner = (server: ServerAddress) => whose(serverId(server))
   const differences: Difference[] = []
   const tell = (place: Place, owner: string, expected?: string, found?: string) => {
     differences.push({ place, owner, expected, found })
   }
   const set = (name: SetName) => setPlace(setNameOf(plan.family, name))
-  for (const each of changes.addMembers) tell(set(each.set), ownerOf(each), each.member)
+  for (const each of changes.addMembers) tell(set(each.set), whose(resourceId(each)), each.member)
   for (const each of changes.removeMembers) tell(set(each.set), '', undefined, each.member)
   for (const server of changes.addServers) {
     tell(serverPlace(server), serverOwner(server), serverItem(server))
@@ -84,7 +84,7 @@ async function resourceDifferences(
   }
   for (const server of changes.removeServers)
     tell(serverPlace(server), '', undefined, 'the virtual server')
-  for (const ip of changes.addAddresses) tell(devicePlace, ownerOf({ kind: 'address', ip }), ip)
+  for (const ip of changes.addAddresses) tell(devicePlace, whose(addressId(ip)), ip)
   for (const ip of changes.removeAddresses) tell(devicePlace, '', undefined, ip)
   return differences
 }

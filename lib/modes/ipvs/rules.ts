@@ -26,7 +26,7 @@ import { rulesIn } from '../difference.js'
 
 type Tool = Pick<Iptables, 'save' | 'restore' | 'hasAny' | 'supports'>
 
-export interface RuleDifferences {
+interface RuleDifferences {
   readonly lost: readonly string[]
   readonly changed: readonly ChainDifference[]
 }

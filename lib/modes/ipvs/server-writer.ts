@@ -63,7 +63,7 @@ export class ServerWriter {
     if (retries.length > 0) failures.push(...(await ipvs.change(retries)))
     return failures.map(({ change, error }) => ({
       id: serverId(change.server),
-      key: ownerOf(plan, change.server),
+      key: ownerOf(plan, serverId(change.server)),
       reason: error.message,
       isAddition: change.do.startsWith('add'),
     }))
