@@ -1,11 +1,4 @@
-import {
-  bytecode,
-  Iptables,
-  rule,
-  targetOf,
-  type WantedRule,
-  type Table,
-} from '../../kernel/iptables.js'
+import { Iptables, targetOf, type WantedRule, type Table } from '../../kernel/iptables.js'
 import { chainIn } from '../../kernel/place.js'
 import { kernelError } from '../../kernel/command.js'
 import { iptablesPlanner, type IptablesPlan } from './plan.js'
@@ -17,7 +10,7 @@ import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rule
 import { foundIn, type Found } from './full-sync.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { IptablesSettings } from './settings.js'
-import type { OpenDeps } from './open.js'
+import { supportsBpf, type OpenDeps } from './open.js'
 
 /** Compares the kernel with what it should hold. Changes nothing. */
 export async function readDifferences(
@@ -32,10 +25,9 @@ export async function readDifferences(
     await iptables.check()
     const saved = []
     for (const table of ownTables) saved.push(...(await iptables.save(table)))
-    const probe = rule({ matches: [bytecode([[6, 0, 0, 0]])], jump: 'RETURN' })
     const plan = iptablesPlanner({
       ...settings,
-      hasBpf: await iptables.supports('nat', probe),
+      hasBpf: await supportsBpf(iptables),
       randomFully: iptables.capabilities.randomFully,
       hasLog: settings.logsRefused && (await canLog(iptables)),
       // A check for the objects would create them, so the existing rules are asked instead.

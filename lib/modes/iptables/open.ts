@@ -53,8 +53,7 @@ export async function openFamilies(
     try {
       const iptables = await openIptables(family, onLocked, deps)
       const { backend } = iptables.capabilities
-      const probe = rule({ matches: [bytecode([[6, 0, 0, 0]])], jump: 'RETURN' })
-      hasBpf &&= await iptables.supports('nat', probe)
+      hasBpf &&= await supportsBpf(iptables)
       hasAccounting &&= await supportsAccounting(iptables)
       hasLog &&= await canLog(iptables)
       randomFully &&= iptables.capabilities.randomFully
@@ -90,6 +89,11 @@ async function openIptables(
   const iptables = await Iptables.open({ family, backend, onLocked, ...(run ? { run } : {}) })
   await iptables.check()
   return iptables
+}
+
+export function supportsBpf(iptables: Iptables): Promise<boolean> {
+  const matches = [bytecode([[6, 0, 0, 0]])]
+  return iptables.supports('nat', rule({ matches, jump: 'RETURN' }))
 }
 
 function supportsAccounting(iptables: Iptables): Promise<boolean> {

@@ -4,7 +4,7 @@ import { chains } from './names.js'
 import { isIptablesError, type Table } from '../../kernel/iptables.js'
 import { messageOf } from '../../errors.js'
 import { Verification } from './verify.js'
-import type { FamilyRules } from './apply.js'
+import { ownTables, type FamilyRules } from './apply.js'
 import type { ForeignCommits } from '../foreign-commits.js'
 import { Reported, type ChainDifference } from '../reported-differences.js'
 import type { Log } from '../mode.js'
@@ -19,7 +19,6 @@ interface WatchOptions {
   readonly changed: (what: string) => void
 }
 
-const tables: readonly Table[] = ['nat', 'filter', 'mangle']
 /** Chains that always have rules. A flush of a table empties them, but leaves the canary. */
 const neverEmpty: Readonly<Partial<Record<Table, string>>> = {
   nat: chains.postrouting,
@@ -80,7 +79,7 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
 }
 
 async function lookForFlush({ iptables }: FamilyRules): Promise<string | undefined> {
-  for (const table of tables) {
+  for (const table of ownTables) {
     if (!(await iptables.listChain(table, chains.canary))) {
       return `chain ${chains.canary} is gone from table ${table}`
     }
@@ -99,7 +98,7 @@ async function readAll(rules: FamilyRules): Promise<ChainDifference[] | undefine
     if (!before) return undefined
     const verification = new Verification(before, before.usesLocalnet)
     await verification.prepare()
-    for (const table of tables) await rules.iptables.visit(verification, table)
+    for (const table of ownTables) await rules.iptables.visit(verification, table)
     const after = await rules.settled()
     if (!after) return undefined
     const differences = verification.differences(after)
