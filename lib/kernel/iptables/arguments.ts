@@ -11,7 +11,7 @@ const plainText = /^[A-Za-z0-9_-]+$/
  * One argument as iptables-restore reads it: in quotes where needed, with quotes and backslashes
  * escaped. A line break cannot be quoted there, so it is refused.
  */
-export function quoteArgument(argument: string, plain = plainArgument): string {
+function quoteArgument(argument: string, plain: RegExp): string {
   if (plain.test(argument)) return argument
 
   if (/[\u0000-\u001f\u007f]/.test(argument) || argument.length > maxArgumentLength) {

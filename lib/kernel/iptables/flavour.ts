@@ -22,7 +22,7 @@ export interface Installed {
 }
 
 /** The names of the programs; without a backend, those the system has chosen as default. */
-export function programsOf(family: Family, backend?: Backend): Programs {
+function programsOf(family: Family, backend?: Backend): Programs {
   const base = family === 'IPv4' ? 'iptables' : 'ip6tables'
   const stem = backend ? `${base}-${backend}` : base
   return { command: stem, save: `${stem}-save`, restore: `${stem}-restore` }
