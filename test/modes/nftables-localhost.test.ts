@@ -103,6 +103,20 @@ void t.test('S23, NF25: TCP node ports answer on localhost where loopback is cho
   t.equal(await ask('127.0.0.1', port, ''), 'ECONNREFUSED')
 })
 
+void t.test('a port that cannot be opened is a failure of its own family alone', async (t) => {
+  const { server, port: nodePort } = await namedServer('taken')
+  const deps = { log, meter, random: () => 0, now: () => 0, admission: admission() }
+  const ports = new LocalhostPorts(deps)
+  t.teardown(() => {
+    server.close()
+    ports.close()
+  })
+  const plan = nftablesPlanner(testSettings)
+  const cluster = states('IPv4', { nodePortAddresses: ['127.0.0.0/8'] })
+  t.equal((await ports.update(plan(cluster.put(service({ nodePort })).take()))).length, 1)
+  t.same(await ports.update(plan(states('IPv6').take())), [])
+})
+
 void t.test('session affinity keeps clients of localhost with one endpoint', async (t) => {
   const { server, port } = await namedServer('a')
   const other = await namedServer('b', { host: '127.0.0.2', port })

@@ -42,6 +42,7 @@ interface Listener {
 export class LocalhostPorts {
   readonly #deps: LocalhostPortsDeps
   readonly #plans = new Map<IpFamily, NftablesPlan>()
+  /** By `FAMILY PORT`, as the failures. */
   readonly #listeners = new Map<string, Listener>()
   readonly #failed = new Map<string, ServiceFailure>()
   #isClosed = false
@@ -60,9 +61,7 @@ export class LocalhostPorts {
       previous && loopbackOfNodePorts(previous.state) === host ? previous : undefined,
     )
     // A port that failed before is tried again at every sync.
-    for (const id of this.#failed.keys()) {
-      if (id.startsWith(`${plan.family} `)) changed.add(Number(id.split(' ')[1]))
-    }
+    for (const [id] of ofFamily(this.#failed, plan.family)) changed.add(Number(id.split(' ')[1]))
     for (const port of changed) {
       const id = `${plan.family} ${port}`
       const owner = host === undefined ? undefined : ownerOf(plan, port)
@@ -70,7 +69,7 @@ export class LocalhostPorts {
       else if (!this.#listeners.has(id)) await this.#open(id, { host, port, owner, plan })
     }
     this.#measure(plan.family)
-    return [...this.#failed.values()]
+    return ofFamily(this.#failed, plan.family).map(([, failure]) => failure)
   }
 
   close(): void {
@@ -80,9 +79,9 @@ export class LocalhostPorts {
   }
 
   #measure(family: IpFamily): void {
-    const open = [...this.#listeners.keys()].filter((id) => id.startsWith(`${family} `))
+    const { length } = ofFamily(this.#listeners, family)
     const labels = { ip_family: family }
-    this.#deps.meter.gauge('nftables_localhost_nodeport_listeners', labels, open.length)
+    this.#deps.meter.gauge('nftables_localhost_nodeport_listeners', labels, length)
   }
 
   async #open(
@@ -186,6 +185,10 @@ export class LocalhostPorts {
         ? undefined
         : { endpoint: key, until: this.#deps.now() + seconds * 1000 }
   }
+}
+
+function ofFamily<T>(all: ReadonlyMap<string, T>, family: IpFamily): readonly [string, T][] {
+  return [...all].filter(([id]) => id.startsWith(`${family} `))
 }
 
 /** Carries both directions, each until its own end; an error ends both at once. */
