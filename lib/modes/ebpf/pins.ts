@@ -37,22 +37,17 @@ export class Pins {
     this.#log = log
   }
 
-  /** Gives the reason in `missing` if nothing can be pinned. */
-  static open(
-    calls: SystemCalls,
-    bpffs: string,
-    log: Pick<Log, 'warn'>,
-  ): Pins | { readonly missing: string } {
-    const missing = whyNot(bpffs)
-    if (missing !== undefined) return { missing }
+  /** Undefined if nothing can be pinned. */
+  static open(calls: SystemCalls, bpffs: string, log: Pick<Log, 'warn'>): Pins | undefined {
+    if (whyNot(bpffs) !== undefined) return undefined
     const pins = new Pins(calls, bpffs, log)
     try {
       pins.#takeOver()
       pins.#makeFolder()
-    } catch (error) {
-      return { missing: messageOf(error) }
+      return pins
+    } catch {
+      return undefined
     }
-    return pins
   }
 
   /** Removes what another release pinned. This detaches its programs. */

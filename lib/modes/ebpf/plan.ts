@@ -137,7 +137,7 @@ function socketPart(service: DesiredService): SocketPart {
   // SCTP is left to packets: programs never see its datagrams.
   const isOut = readAnnotation(service.options, socketsAnnotation) === 'off' || !canDraw(service)
   if (protocol === 'SCTP' || isOut) return leftToPackets
-  const internal = listOf(service, key, internalChoice(service))
+  const internal = listOf(service, key, choiceOf(service.internal, service))
   const external = externalList(service, internal)
   const toInternal = { owner: key, protocol, port: service.port, ...leadTo(internal) }
   const frontends: Frontend[] = [{ ...toInternal, address: service.clusterIp }]
@@ -180,23 +180,13 @@ const drawFor: Readonly<Partial<Record<Balance, DrawWord>>> = {
 
 type Choice = Pick<TargetList, 'verdict' | 'endpoints'>
 
-function internalChoice(service: DesiredService): Choice {
-  return choiceOf(service.internal, service)
-}
-
 /** S18: calls come from pods and the node. They may use all endpoints, not only local ones. */
 function externalChoice(service: DesiredService): Choice {
-  const { externalPolicyLocal, clusterEndpoints, localEndpoints } = service
-  if (externalPolicyLocal && clusterEndpoints.length > 0) {
-    return { verdict: 'balance', endpoints: clusterEndpoints }
-  }
-  return choiceOf(service.external, { clusterEndpoints, localEndpoints })
+  const usesAll = service.externalPolicyLocal && service.clusterEndpoints.length > 0
+  return choiceOf(usesAll ? 'cluster' : service.external, service)
 }
 
-function choiceOf(
-  verdict: Verdict,
-  { clusterEndpoints, localEndpoints }: Pick<DesiredService, 'clusterEndpoints' | 'localEndpoints'>,
-): Choice {
+function choiceOf(verdict: Verdict, { clusterEndpoints, localEndpoints }: DesiredService): Choice {
   switch (verdict) {
     case 'cluster':
       return { verdict: 'balance', endpoints: clusterEndpoints }

@@ -1,7 +1,7 @@
 import { pause } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import { networkCookie } from '../../kernel/network-namespaces.js'
-import { openSystemCalls, type SystemCalls } from '../../kernel/bpf/system-calls.js'
+import { openSystemCalls } from '../../kernel/bpf/system-calls.js'
 import { openCgroup } from '../../kernel/cgroup.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Log, ModeContext } from '../mode.js'
@@ -37,7 +37,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const { log } = context
   const calls = openSystemCalls()
   const cgroup = openCgroup(settings.cgroup)
-  const pins = pinsOf(calls, settings, log)
+  const pins = Pins.open(calls, settings.bpffs, log)
   const shared = OpenSharedMaps.open(calls, pins, log)
   const flows = context.translated && new OpenFlowMaps(calls, pins, log)
   const attachment = new Attachment({ calls, cgroup, pins, network: networkCookie() })
@@ -115,15 +115,6 @@ async function tellUntil(signal: AbortSignal, tellers: readonly Teller[], log: L
       }
     }
   }
-}
-
-function pinsOf(
-  calls: SystemCalls,
-  { bpffs }: Pick<EbpfSettings, 'bpffs'>,
-  log: Log,
-): Pins | undefined {
-  const opened = Pins.open(calls, bpffs, log)
-  return 'missing' in opened ? undefined : opened
 }
 
 /** Without CAP_SYS_ADMIN the kernel does not show links. Then programs of earlier runs stay. */

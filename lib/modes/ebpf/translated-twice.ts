@@ -24,7 +24,7 @@ export interface TranslatedTwice {
 /**
  * Packets of a socket that was translated to such an address would be translated again, by rules,
  * and reach another Service. All endpoints are looked at only if an external address has come or
- * gone.
+ * gone, or the node has changed.
  */
 export function translatedTwice(
   { services, node }: DesiredState,
