@@ -1,5 +1,5 @@
 import type { DesiredService, Verdict, LocalTraffic } from '../../../state/desired-state.js'
-import { bitsOf, cidrContains, parseIp, type Cidr } from '../../../state/ip.js'
+import { bitsOf, cidrContains, cidrOf, parseCidr, parseIp, type Cidr } from '../../../state/ip.js'
 import { filterChains, natChains, type ChainName } from '../names.js'
 
 /** Which of the two endpoint lists of a service port a listener balances over (S15). */
@@ -250,16 +250,15 @@ type Place = Pick<PortalRule, 'destinationPort'> &
 /** Two CIDRs are nested or disjoint: their intersection is the smaller one, or nothing. */
 function intersect(source: string | undefined, cidr: Cidr): Sender | undefined {
   if (source === undefined) return { source: cidr.text }
-  const [address = '', prefix] = source.split('/')
-  const other = parseIp(address)
-  if (!other) return undefined
-  const otherPrefix = prefix === undefined ? Infinity : Number(prefix)
-  if (cidrContains(cidr, other) && otherPrefix >= cidr.prefix) return { source }
-  const network = parseIp(cidr.text.split('/')[0] ?? '')
-  if (!network || otherPrefix === Infinity) return undefined
-  const hostBits = BigInt(bitsOf(cidr.family) - otherPrefix)
-  return network.value >> hostBits === other.value >> hostBits ? { source: cidr.text } : undefined
+  const ip = parseIp(source)
+  const range = ip ? cidrOf(ip, bitsOf(ip.family)) : parseCidr(source)
+  if (!range) return undefined
+  if (isWithin(range, cidr)) return { source }
+  return isWithin(cidr, range) ? { source: cidr.text } : undefined
 }
+
+const isWithin = ({ family, text, network, prefix }: Cidr, outer: Cidr) =>
+  prefix >= outer.prefix && cidrContains(outer, { family, text, value: network })
 
 /** The list for packets that this node itself sends to an external address (S18). */
 export function listFromInside(service: DesiredService): EndpointList | undefined {
