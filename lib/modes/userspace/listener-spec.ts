@@ -48,15 +48,12 @@ function tcpLimits(service: DesiredService, protocol: 'TCP' | 'UDP') {
   if (protocol === 'UDP') return { servingKeys: serving() }
   const { options } = service
   const resetAfterMs = readAnnotation(options, removalAnnotation)?.resetAfterMs
-  const maxConnections = readAnnotation(options, maxConnectionsAnnotation)
-  const keepAliveMs = readAnnotation(options, keepAliveAnnotation)
-  const firstByteMs = readAnnotation(options, firstByteAnnotation)
   return {
     servingKeys: resetAfterMs === undefined ? [] : serving(),
-    ...(resetAfterMs === undefined ? {} : { resetAfterMs }),
-    ...(maxConnections === undefined ? {} : { maxConnections }),
-    ...(keepAliveMs === undefined ? {} : { keepAliveMs }),
-    ...(firstByteMs === undefined ? {} : { firstByteMs }),
+    resetAfterMs,
+    maxConnections: readAnnotation(options, maxConnectionsAnnotation),
+    keepAliveMs: readAnnotation(options, keepAliveAnnotation),
+    firstByteMs: readAnnotation(options, firstByteAnnotation),
   }
 }
 
