@@ -98,6 +98,12 @@ export function isLoopback(ip: Pick<Ip, 'family' | 'value'>): boolean {
   return ip.family === 'IPv4' ? ip.value >> 24n === 127n : ip.value === 1n
 }
 
+/** Whether a text is an address, and not one that only this machine reaches. */
+export function isNotLoopback(text: string): boolean {
+  const ip = parseIp(text)
+  return ip !== undefined && !isLoopback(ip)
+}
+
 export function isLinkLocal(ip: Ip): boolean {
   return ip.family === 'IPv4' ? ip.value >> 16n === 0xa9fen : ip.value >> 118n === 0x3fan
 }

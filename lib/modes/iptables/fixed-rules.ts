@@ -17,7 +17,7 @@ import { accounts, chains } from './names.js'
 import type { dropReasons } from '../../config/config.js'
 import { logTarget } from '../refusal-log.js'
 import { podSources } from './port-words.js'
-import { bitsOf, type IpFamily } from '../../state/ip.js'
+import { bitsOf, isNotLoopback, type IpFamily } from '../../state/ip.js'
 import type { ChainRules, DispatchRule } from './service-rules.js'
 import type { LocalTraffic } from '../../state/desired-state.js'
 
@@ -220,9 +220,8 @@ function nodePortJumps({ family, nodePortAddresses, localhostNodePorts }: FixedC
       }),
     ]
   }
-  const isLoopback = (ip: string) => ip === '::1' || ip.startsWith('127.')
   return nodePortAddresses
-    .filter((ip) => withLoopback || !isLoopback(ip))
+    .filter((ip) => withLoopback || isNotLoopback(ip))
     .map((ip) =>
       rule({
         destination: `${ip}/${bitsOf(family)}`,

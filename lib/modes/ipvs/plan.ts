@@ -1,5 +1,5 @@
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
-import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
+import { isNotLoopback, type IpFamily } from '../../state/ip.js'
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import { memoryByFacts } from '../planner-memory.js'
 import { updateRequests, type Requests } from '../requests.js'
@@ -90,10 +90,7 @@ function factsOf({ family, node }: DesiredState, settings: PlanSettings): Facts 
       family,
       scheduler: settings.scheduler,
       primaryIp: node.primaryIp,
-      nodePortAddresses: node.nodePorts.addresses.filter((text) => {
-        const ip = parseIp(text)
-        return ip !== undefined && !isLoopback(ip)
-      }),
+      nodePortAddresses: node.nodePorts.addresses.filter(isNotLoopback),
       ownAddresses: new Set(node.localAddresses),
       logsRefused: settings.logsRefused,
     },

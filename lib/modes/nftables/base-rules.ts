@@ -7,7 +7,7 @@ import {
   type Statement,
   type Verdict,
 } from '../../kernel/nftables/model.js'
-import { bitsOf, isLoopback, parseCidr, parseIp, type IpFamily, type Cidr } from '../../state/ip.js'
+import { bitsOf, isNotLoopback, parseCidr, type IpFamily, type Cidr } from '../../state/ip.js'
 import { baseChains, chains, endpointMaps, jumps, sets } from './names.js'
 import { dropReasons, refusalGroup } from '../../config/config.js'
 import { elementOf, type RulesetPart } from './part.js'
@@ -205,8 +205,3 @@ const lookUp = (map: NftSet, fields: readonly Field[]): Statement => ({
   fields,
   map: map.name,
 })
-
-function isNotLoopback(text: string): boolean {
-  const ip = parseIp(text)
-  return ip !== undefined && !isLoopback(ip)
-}

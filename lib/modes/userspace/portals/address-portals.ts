@@ -1,6 +1,6 @@
 import { KernelError, messageOf } from '../../../errors.js'
 import type { AddressFailure, LinkAddresses } from '../../../kernel/link-addresses.js'
-import { isLoopback, parseIp, type IpFamily } from '../../../state/ip.js'
+import { isNotLoopback, type IpFamily } from '../../../state/ip.js'
 import type { Log, ServiceFailure } from '../../mode.js'
 import type { ServicePlan } from '../plan.js'
 import type { Portals, WriteOutcome } from './portals.js'
@@ -137,8 +137,7 @@ export async function removeAddresses(
 
 /** False for loopback addresses: every machine has all of 127.0.0.0/8, and ::1. */
 export function needsDevice(ip: string): boolean {
-  const parsed = parseIp(ip)
-  return parsed !== undefined && !isLoopback(parsed)
+  return isNotLoopback(ip)
 }
 
 function explain(ip: string, error: unknown, whenDenied: string): string {
