@@ -1,10 +1,24 @@
 import { readdirSync, readFileSync } from 'node:fs'
 
-/** CPU milliseconds a process has used, all its threads and the programs it has run together. */
+/** CPU milliseconds a process has used: all its threads, and programs that have ended or still run. */
 export function cpuMilliseconds(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
-  const ticks = fields.slice(11, 15).map(Number)
-  return ticks.reduce((sum, value) => sum + value, 0) * 10
+  const ticks = statOf(pid).slice(11, 15).map(Number)
+  const own = ticks.reduce((sum, value) => sum + value, 0) * 10
+  return childrenOf(pid).reduce((sum, child) => sum + cpuMilliseconds(child), own)
+}
+
+function childrenOf(pid: number): readonly number[] {
+  const processes = readdirSync('/proc').map(Number).filter(Boolean)
+  return processes.filter((each) => Number(statOf(each)[1]) === pid)
+}
+
+/** From the third field on; nothing if the process has ended. */
+function statOf(pid: number): readonly string[] {
+  try {
+    return readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? []
+  } catch {
+    return []
+  }
 }
 
 export function residentMib(pid: number): number {

@@ -1,3 +1,5 @@
+import { pause } from '../async.js'
+
 /**
  * Tells whether other programs wrote to nf_tables. The kernel counts all transactions of the
  * network namespace, and this class counts ours. The kernel is asked with one small request that
@@ -10,6 +12,8 @@ export class ForeignCommits {
   #working = 0
   #before = 0
   #mostCommits = 0
+  /** While our writes shall wait for readings: resolves at their end. */
+  #readings: Promise<void> | undefined
 
   /** The legacy backend of iptables counts no transactions, so it has no `generation`. */
   constructor(generation?: () => number) {
@@ -31,6 +35,7 @@ export class ForeignCommits {
    * own for one only costs a reading.
    */
   async around<T>(mostCommits: number, work: () => Promise<T>): Promise<T> {
+    if (this.#readings) await this.#readings
     if (this.#working === 0) {
       // This throws if the process has lost its rights. Then the work is not counted as running.
       this.#before = this.#generation?.() ?? 0
@@ -48,7 +53,27 @@ export class ForeignCommits {
       }
     }
   }
+
+  /**
+   * Reads while our own writes wait, for some seconds at most. The programs of iptables begin to
+   * read anew after each commit, also of the other IP family. Among many changes they never ended.
+   */
+  undisturbed<T>(read: () => Promise<T>): Promise<T> {
+    if (!this.#generation) return read()
+    const before = this.#readings
+    const ended = new AbortController()
+    const readings = pause(longestReadingMs, ended.signal)
+      .then(() => before)
+      .then(() => {
+        if (this.#readings === readings) this.#readings = undefined
+      })
+    this.#readings = readings
+    return read().finally(() => ended.abort())
+  }
 }
+
+/** Reading the rules of 20,000 Services takes half as long. */
+const longestReadingMs = 5_000
 
 /** Reads the kernel's count of nf_tables transactions. Undefined where it cannot be read. */
 export async function openGeneration(): Promise<(() => number) | undefined> {

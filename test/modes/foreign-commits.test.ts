@@ -1,3 +1,4 @@
+import { mock } from 'node:test'
 import t from 'tap'
 import { Reported } from '../../lib/modes/reported-differences.js'
 import { ForeignCommits } from '../../lib/modes/foreign-commits.js'
@@ -18,6 +19,45 @@ t.test('no number is given until an own commit is counted', async (t) => {
   t.equal(commits.mark, before, 'our own commit is none of others')
   generation++
   t.not(commits.mark, before, 'a foreign one is seen')
+})
+
+t.test('own writes wait for readings of both families', async (t) => {
+  const commits = new ForeignCommits(() => 10)
+  const seen: string[] = []
+  const ends: (() => void)[] = []
+  const read = (name: string) =>
+    commits.undisturbed(async () => {
+      await new Promise<void>((resolve) => ends.push(resolve))
+      seen.push(name)
+    })
+  const write = () => commits.around(1, () => Promise.resolve(void seen.push('write')))
+  const readings = [read('IPv4'), read('IPv6')]
+  const writing = write()
+  for (const end of ends) {
+    await new Promise(setImmediate)
+    end()
+  }
+  await Promise.all([...readings, writing])
+  t.same(seen, ['IPv4', 'IPv6', 'write'])
+  const failed = commits.undisturbed(() => Promise.reject(new Error('no rights')))
+  await t.rejects(failed, { message: 'no rights' })
+  await write()
+  t.equal(seen.length, 4, 'a reading that failed holds up nobody')
+})
+
+t.test('a reading that does not end holds up no write for ever', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout'] })
+  t.teardown(() => mock.timers.reset())
+  const commits = new ForeignCommits(() => 10)
+  void commits.undisturbed(() => new Promise(() => undefined))
+  let isWritten = false
+  const writing = commits.around(1, () => Promise.resolve(void (isWritten = true)))
+  mock.timers.tick(4999)
+  await new Promise(setImmediate)
+  t.notOk(isWritten)
+  mock.timers.tick(1)
+  await writing
+  t.ok(isWritten)
 })
 
 t.test('own work that overlaps is counted once', async (t) => {

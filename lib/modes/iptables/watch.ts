@@ -33,8 +33,8 @@ const mostReadings = 3
 
 /**
  * Watches the rules until the signal. It often checks whether a table was flushed or deleted, and
- * reads all rules once in a period. It changes nothing, and no sync waits for it (IT46). If the
- * kernel counts transactions, it reads only after a foreign one.
+ * reads all rules once in a period. It changes nothing (IT46). If the kernel counts transactions, it
+ * reads only after a foreign one, and a sync waits until all rules are read.
  */
 export async function watchRules(options: WatchOptions, signal: AbortSignal): Promise<void> {
   const { rules, foreign, log, changed } = options
@@ -58,7 +58,7 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
         continue
       }
       reading = look + looksPerReading
-      const differences = await readAll(rules)
+      const differences = await readAll(rules, foreign)
       complaints.settled()
       if (!differences) continue
       const fresh = reported.fresh(differences, { fullSyncs: rules.fullSyncs, mark })
@@ -92,13 +92,16 @@ async function lookForFlush({ iptables }: FamilyRules): Promise<string | undefin
 }
 
 /** Undefined if the content of the kernel is not known; then a full sync follows. */
-async function readAll(rules: FamilyRules): Promise<ChainDifference[] | undefined> {
+async function readAll(
+  rules: FamilyRules,
+  foreign: ForeignCommits,
+): Promise<ChainDifference[] | undefined> {
   for (let count = 1; ; count++) {
     const before = await rules.settled()
     if (!before) return undefined
     const verification = new Verification(before, before.usesLocalnet)
     await verification.prepare()
-    for (const table of ownTables) await rules.iptables.visit(verification, table)
+    await foreign.undisturbed(() => rules.iptables.visit(verification))
     const after = await rules.settled()
     if (!after) return undefined
     const differences = verification.differences(after)

@@ -179,8 +179,15 @@ for (const backend of ['nft', 'legacy'] as const) {
   )
 }
 
+/** Where a reading takes so long that syncs no longer wait for it. */
+class Disturbed extends ForeignCommits {
+  override undisturbed<T>(read: () => Promise<T>): Promise<T> {
+    return read()
+  }
+}
+
 t.test(
-  'a check changes nothing, and checks and syncs do not wait for each other',
+  'a check changes nothing, and takes nothing for a difference that a sync changes meanwhile',
   { skip },
   async (t) => {
     let reads = 0
@@ -189,14 +196,14 @@ t.test(
       const isRead = file.endsWith('-save')
       if (isRead) reads++
       const output = await runProgram(file, args, options)
-      const work = isRead && args.includes('nat') ? duringRead : undefined
+      const work = isRead ? duringRead : undefined
       if (work) duringRead = undefined
       await work?.()
       return output
     }
     const iptables = await Iptables.open({ family: 'IPv4', backend: 'legacy', run: spying })
     let mark = 1
-    const foreign = new ForeignCommits(() => mark)
+    const foreign = new Disturbed(() => mark)
     const options = {
       fixed: fixedRules({ portRange: undefined, logsRefused: true }),
       guardsEachPort: true,
@@ -209,11 +216,11 @@ t.test(
     reads = 0
     duringRead = () => portals.change(new Map([[first, []]]))
     t.ok(await portals.isIntact(), 'what a sync removed while it was read is not missing')
-    t.equal(reads, 2)
+    t.equal(reads, 1)
     t.ok(await portals.isIntact(), 'it proved nothing about those rules')
-    t.equal(reads, 4)
+    t.equal(reads, 2)
     t.ok(await portals.isIntact())
-    t.equal(reads, 4, 'nobody has written since')
+    t.equal(reads, 2, 'nobody has written since')
     mark++
     duringRead = () => portals.replaceAll(rules)
     t.ok(await portals.isIntact())

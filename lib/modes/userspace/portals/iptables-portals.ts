@@ -140,9 +140,8 @@ export class IptablesPortals implements Portals {
   }
 
   /**
-   * Whether the kernel holds the rules that were written, and no others. Syncs need not wait for
-   * the answer. Where the kernel counts transactions, rules are read only after one of another
-   * program.
+   * Whether the kernel holds the rules that were written, and no others. Where the kernel counts
+   * transactions, rules are read only after one of another program, and writes wait meanwhile.
    */
   async isIntact(): Promise<boolean> {
     const { mark } = this.#foreign
@@ -151,9 +150,7 @@ export class IptablesPortals implements Portals {
     if (!verification) return true
     try {
       await verification.prepare()
-      for (const table of ['nat', 'filter'] as const) {
-        await this.#iptables.visit(verification, table)
-      }
+      await this.#foreign.undisturbed(() => this.#iptables.visit(verification))
     } catch (error) {
       throw kernelError(error, `read the rules of userspace mode`)
     } finally {
