@@ -76,7 +76,7 @@ t.test('an internal policy Local has a list of its own', async (t) => {
 
 t.test('S12: addresses that only some sources may use are left to packets', async (t) => {
   const web = service({ loadBalancerIps: ['203.0.113.2'], sourceRanges: ['192.0.2.0/24'] })
-  t.equal(leadsTo(plan(state([web])), at('203.0.113.2', 80)), 'nothing')
+  t.equal(leadsTo(plan(state([web])), at('203.0.113.2', 80)), 'leave')
 })
 
 t.test('SCTP and Services with sockets "off" have no part in the maps', async (t) => {
@@ -145,6 +145,37 @@ t.test('S19: of two Services at one address the one with endpoints gets the call
   cluster.put(idle)
   t.same(leadsTo(plan(cluster.take()), address), both, 'it has lost its endpoints again')
 })
+
+t.test(
+  'S19: a Service without endpoints refuses nobody who asks for one that is left to packets',
+  async (t) => {
+    const shared = { externalIps: ['203.0.113.1'], nodePort: 30080 }
+    const idle = service({ ...shared, name: 'a', clusterIp: '10.96.0.11', endpoints: 0 })
+    const balancer = { loadBalancerIps: ['203.0.113.1'], sourceRanges: ['192.0.2.0/24'] }
+    for (const left of [
+      { ...shared, options: { sockets: 'off' } },
+      { ...shared, options: { balance: 'source-hash' } },
+      { ...shared, endpoints: ['203.0.113.1'], port: 8080 },
+      { ...balancer, externalIps: [] },
+    ]) {
+      const planner = socketPlanner({ localhostNodePorts: true })
+      const cluster = states().put(idle)
+      const address = at('203.0.113.1', 80)
+      t.equal(leadsTo(planner(cluster.take()), address), 'refuse')
+      const other = 'port' in left ? { ...idle, port: 8080 } : idle
+      cluster.put(other, service({ ...left, name: 'b' }))
+      const where = 'port' in left ? at('203.0.113.1', 8080) : address
+      const planned = planner(cluster.take())
+      t.equal(leadsTo(planned, where), 'leave')
+      if ('nodePort' in left) t.equal(leadsTo(planned, at(undefined, 30080)), 'leave')
+      cluster.put(service({ name: 'c', clusterIp: '10.96.0.12' }))
+      t.same(planner(cluster.take()).frontends.since(planned.frontends).changed, [])
+      t.same(planner(cluster.take()).parts.since(planned.parts).changed, [], 'nothing is written')
+      cluster.remove(service({ ...left, name: 'b' }))
+      t.equal(leadsTo(planner(cluster.take()), where), 'refuse')
+    }
+  },
+)
 
 t.test(
   'an endpoint at the external address of a Service leaves its Service to packets',

@@ -78,6 +78,8 @@ export function ebpfPlanner(
 
 interface Memory {
   readonly derivation: Derivation<DesiredService, SocketPart>
+  /** The parts of Services that are left to packets because they would be translated twice. */
+  readonly left: WeakMap<DesiredService, SocketPart>
   last: (Pick<SocketPlan, 'parts' | 'frontends'> & { readonly twice: TranslatedTwice }) | undefined
 }
 
@@ -86,15 +88,15 @@ export function socketPlanner({
   localhostNodePorts,
 }: Pick<EbpfSettings, 'localhostNodePorts'>): (state: DesiredState) => SocketPlan {
   const memories: Readonly<Record<IpFamily, Memory>> = {
-    IPv4: { derivation: {}, last: undefined },
-    IPv6: { derivation: {}, last: undefined },
+    IPv4: { derivation: {}, left: new WeakMap(), last: undefined },
+    IPv6: { derivation: {}, left: new WeakMap(), last: undefined },
   }
   return (state) => {
     const memory = memories[state.family]
     const twice = translatedTwice(state, memory.last?.twice)
     const parts = state.services
       .derive(memory.derivation, socketPart)
-      .update(Array.from(twice.keys, (key) => [key, leftToPackets]))
+      .update(Array.from(twice.keys, (key) => [key, leftOnce(memory, state.services.get(key))]))
     const changes = parts.since(memory.last?.parts)
     const frontends = updateRequests(memory.last?.frontends ?? noFrontends, changes, reader)
     memory.last = { parts, frontends, twice }
@@ -129,14 +131,42 @@ export function frontendId({
   return `${address ?? 'node'} ${protocol} ${port}`
 }
 
-const leftToPackets: SocketPart = { targets: [], frontends: [] }
+const nothing: SocketPart = { targets: [], frontends: [] }
+
+/** An unchanged Service keeps its part by reference. */
+function leftOnce({ left }: Memory, service: DesiredService | undefined): SocketPart {
+  if (!service) return nothing
+  const part = left.get(service) ?? leftToPackets(service)
+  left.set(service, part)
+  return part
+}
+
+/**
+ * Rules decide about the addresses of this Service, so sockets leave them to rules. Without this
+ * another Service without endpoints at the same address would refuse there.
+ */
+function leftToPackets({ key, protocol, ...service }: DesiredService): SocketPart {
+  const { externallyAccessible, externalIps, loadBalancerIps, port, nodePort } = service
+  // SCTP is left to packets: programs never see its datagrams.
+  if (protocol === 'SCTP' || !externallyAccessible) return nothing
+  const list = leftList(key)
+  const led = { owner: key, protocol, ...leadTo(list) }
+  const addresses = [...new Set([...externalIps, ...loadBalancerIps])]
+  const frontends: Frontend[] = addresses.map((address) => ({ ...led, port, address }))
+  if (nodePort !== 0) frontends.push({ ...led, port: nodePort, address: undefined })
+  return frontends.length === 0 ? nothing : { targets: [list], frontends }
+}
+
+const leftList = (key: string): TargetList => ({
+  ...{ id: `${key} left`, verdict: 'leave', endpoints: [], kept: [] },
+  ...{ draw: 'chance', affinitySeconds: 0, isRemembered: false },
+})
 
 /** What the maps hold for one service port. */
 function socketPart(service: DesiredService): SocketPart {
   const { protocol, key } = service
-  // SCTP is left to packets: programs never see its datagrams.
   const isOut = readAnnotation(service.options, socketsAnnotation) === 'off' || !canDraw(service)
-  if (protocol === 'SCTP' || isOut) return leftToPackets
+  if (protocol === 'SCTP' || isOut) return leftToPackets(service)
   const internal = listOf(service, key, choiceOf(service.internal, service))
   const external = externalList(service, internal)
   const toInternal = { owner: key, protocol, port: service.port, ...leadTo(internal) }
@@ -149,7 +179,12 @@ function socketPart(service: DesiredService): SocketPart {
     }
   }
   const targets = external && external !== internal ? [internal, external] : [internal]
-  return { targets, frontends }
+  const guarded = guardedAddresses(service)
+  if (guarded.length === 0) return { targets, frontends }
+  const left = leftList(key)
+  const toLeft = { ...toInternal, ...leadTo(left) }
+  for (const address of guarded) frontends.push({ ...toLeft, address })
+  return { targets: [...targets, left], frontends }
 }
 
 /**
@@ -160,12 +195,21 @@ function leadTo({ id, verdict }: TargetList) {
   return { targets: id, isLast: verdict === 'refuse' }
 }
 
-/**
- * A call has no source address yet. Addresses that only some sources may use are left to packets.
- */
 function socketAddresses(service: DesiredService): readonly string[] {
   const open = service.sourceRanges.length === 0 ? service.loadBalancerIps : []
   return [...new Set([...service.externalIps, ...open])]
+}
+
+/**
+ * A call has no source address yet. Addresses that only some sources may use are left to packets.
+ */
+function guardedAddresses({
+  sourceRanges,
+  loadBalancerIps,
+  externalIps,
+}: DesiredService): readonly string[] {
+  if (sourceRanges.length === 0) return []
+  return loadBalancerIps.filter((address) => !externalIps.includes(address))
 }
 
 /** A call has no source address yet. Balances that need it are left to packets. */
