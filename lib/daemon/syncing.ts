@@ -146,6 +146,7 @@ const serviceCidrPatienceMs = 1_000
 const nodePatienceMs = 30_000
 
 interface WaitingSetup extends Pick<Setup, 'nodeName'> {
+  readonly config: Pick<Config, 'detectLocalMode'>
   /** Manifests have no client, and need not have the node. */
   readonly objects: { readonly client: object | undefined }
   readonly deps: { readonly log: Pick<Logger, 'warn'> }
@@ -153,8 +154,8 @@ interface WaitingSetup extends Pick<Setup, 'nodeName'> {
 
 /** Lets the first sync begin without objects that may never come. */
 export async function limitWaits(
-  { nodeName, objects, deps }: WaitingSetup,
-  sink: Pick<TrackerSink, 'stopWaitingFor' | 'knowsNode'>,
+  { nodeName, config, objects, deps }: WaitingSetup,
+  sink: Pick<TrackerSink, 'stopWaitingFor' | 'knowsNode' | 'knowsPodCidrs'>,
   signal: AbortSignal,
 ): Promise<void> {
   await pause(serviceCidrPatienceMs, signal)
@@ -165,6 +166,12 @@ export async function limitWaits(
   // A list without the node ends the wait, too.
   if (objects.client && !sink.knowsNode) {
     deps.log.warn({ node: nodeName }, 'Node object not found yet; going on without it')
+  }
+  if (config.detectLocalMode === 'NodeCIDR' && !sink.knowsPodCidrs) {
+    const text =
+      'detectLocalMode is NodeCIDR, and no Node object tells a podCIDR of this node: traffic from ' +
+      'pods is not recognized, and traffic to ClusterIPs is not masqueraded, until one does'
+    deps.log.warn({ node: nodeName }, text)
   }
 }
 

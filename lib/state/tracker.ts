@@ -161,6 +161,11 @@ export class Tracker {
     return this.#node !== undefined
   }
 
+  /** Whether the object of this node has told the ranges of its pods. */
+  get knowsPodCidrs(): boolean {
+    return this.#node !== undefined && this.#node.podCidrs.length > 0
+  }
+
   /** The zone of this node; undefined when its object has none. */
   get zone(): string | undefined {
     return this.#node?.zone

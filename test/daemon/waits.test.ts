@@ -1,19 +1,30 @@
 import { mock } from 'node:test'
 import t from 'tap'
+import type { Config } from '../../lib/config/config.js'
 import { limitWaits } from '../../lib/daemon/syncing.js'
 
+interface Detection extends Pick<Config, 'detectLocalMode'> {
+  readonly knowsPodCidrs: boolean
+}
+
 /** What is said after this many seconds. */
-async function saidAfter(seconds: number, knowsNode: boolean, client: object | undefined) {
+async function saidAfter(
+  seconds: number,
+  knowsNode: boolean,
+  client: object | undefined,
+  { detectLocalMode = '', knowsPodCidrs = false }: Partial<Detection> = {},
+) {
   mock.timers.enable({ apis: ['setTimeout'] })
   const said: string[] = []
   const stop = new AbortController()
   const waiting = limitWaits(
     {
       nodeName: 'here',
+      config: { detectLocalMode },
       objects: { client },
       deps: { log: { warn: (_fields, text) => void said.push(text) } },
     },
-    { knowsNode, stopWaitingFor: (kind) => said.push(kind) < 0 },
+    { knowsNode, knowsPodCidrs, stopWaitingFor: (kind) => said.push(kind) < 0 },
     stop.signal,
   )
   for (let passed = 0; passed < seconds; passed++) {
@@ -36,5 +47,16 @@ t.test(
     t.match(told, /Node object not found yet/)
     t.same(await saidAfter(30, true, {}), ['ServiceCIDR', 'Node'])
     t.same(await saidAfter(30, false, undefined), ['ServiceCIDR', 'Node'], 'manifests need no node')
+  },
+)
+
+t.test(
+  'R07: NodeCIDR without a podCIDR is told, because no packet counts as one of a pod',
+  async (t) => {
+    const after = (seconds: number, knowsPodCidrs: boolean) =>
+      saidAfter(seconds, true, {}, { detectLocalMode: 'NodeCIDR', knowsPodCidrs })
+    t.same(await after(29, false), ['ServiceCIDR'])
+    t.match(await after(30, false), ['ServiceCIDR', 'Node', /no Node object tells a podCIDR/])
+    t.same(await after(30, true), ['ServiceCIDR', 'Node'])
   },
 )
