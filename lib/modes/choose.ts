@@ -48,10 +48,11 @@ export async function chooseMode(
       passedOver.push({ mode, missing: [elsewhere] })
       continue
     }
-    const definition = await load()
-    const findings = await probe(mode, () => definition.probe({ log }, request.config))
+    const { definition, findings } = await probe(mode, load, (loaded) =>
+      loaded.probe({ log }, request.config),
+    )
     const missing = missingIn(findings)
-    if (missing.length === 0) return { mode, definition, passedOver }
+    if (definition && missing.length === 0) return { mode, definition, passedOver }
     passedOver.push({ mode, missing })
   }
   const reasons = passedOver.map(({ mode, missing }) => `${mode}: ${describe(missing)}`)
@@ -82,17 +83,25 @@ function candidates(
   return [...new Set([mode, ...(below ? [below] : []), fallback])]
 }
 
-/** A probe that throws means that the mode does not run. */
+/**
+ * A mode that does not load, or whose probe throws, does not run. Without koffi most do not load.
+ */
 async function probe(
   mode: ModeName,
-  work: () => Promise<readonly Finding[]>,
-): Promise<readonly Finding[]> {
+  load: () => Promise<ModeDefinition>,
+  ask: (definition: ModeDefinition) => Promise<readonly Finding[]>,
+): Promise<{ readonly definition?: ModeDefinition; readonly findings: readonly Finding[] }> {
   try {
-    return await work()
+    const definition = await load()
+    return { definition, findings: await ask(definition) }
   } catch (error) {
     const what = `probe of ${mode} mode`
-    return [
-      { what, ok: false, required: true, seen: messageOf(error), fix: 'see kube-proxy check' },
-    ]
+    const failed = {
+      ok: false,
+      required: true,
+      seen: messageOf(error),
+      fix: 'see kube-proxy check',
+    }
+    return { findings: [{ what, ...failed }] }
   }
 }

@@ -108,6 +108,17 @@ t.test('iptables is the default mode; auto tries nftables, iptables, userspace',
   t.equal(await choose('auto', ['userspace']), 'userspace')
 })
 
+t.test('a mode that does not load is passed over', async (t) => {
+  const without = {
+    ...loaders(['userspace']),
+    iptables: () => Promise.reject(new Error('no koffi')),
+  }
+  const request = { mode: 'iptables', fallback: 'userspace' } as const
+  const { mode, passedOver } = await chooseMode(request, log, without)
+  t.equal(mode, 'userspace')
+  t.match(passedOver, [{ mode: 'iptables', missing: [{ seen: 'no koffi' }] }])
+})
+
 t.test(
   'if no mode can run, the error names each tried mode, what it lacks and what to do',
   async (t) => {
