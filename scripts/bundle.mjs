@@ -52,6 +52,23 @@ const library = {
     ),
 }
 
+/**
+ * An import of a package that stays outside comes before everything else in its file. A thread can
+ * work without koffi, so koffi loads when the first module that needs it does.
+ */
+const lateKoffi = {
+  name: 'late-koffi',
+  setup: (building) => {
+    building.onResolve({ filter: /^koffi$/ }, ({ kind, path }) =>
+      kind === 'import-statement' ? { path, namespace: 'late' } : undefined,
+    )
+    building.onLoad({ filter: /./, namespace: 'late' }, () => ({
+      contents: `import { createRequire } from 'node:module'
+        export default createRequire(import.meta.url)('koffi')`,
+    }))
+  },
+}
+
 const common = {
   ...{ bundle: true, platform: 'node', target: 'node20', external: ['koffi'], metafile: true },
   ...{ plugins: [places], logLevel: 'warning', outdir: newHome, absWorkingDir: root },
@@ -77,6 +94,7 @@ const built = await Promise.all([
       main: join(home, 'one-file-main.js'),
       ...Object.fromEntries(Object.entries(threads).map(([file, out]) => [out, join(lib, file)])),
     },
+    plugins: [places, lateKoffi],
     format: 'esm',
   }),
 ])

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
+import { examples } from '../support/live-daemon.js'
 import { program } from '../support/program.js'
 import { createApiServer } from '../../lib/lab/apiserver/server.js'
 import { untilSeen } from '../support/until.js'
@@ -204,4 +205,17 @@ t.test('check and cleanup print what they found as text and as JSON', { skip }, 
   t.equal(await cleanup.exited, 0, cleanup.output())
   // KUBE-FIREWALL belongs to kubelet too, so it stays.
   t.notMatch(ruleset(), /KUBE-(?!FIREWALL)|kube-proxy/, 'what the runs before left is gone')
+})
+
+t.test('US76: where koffi does not load, userspace mode serves', { skip }, async (t) => {
+  const { NODE_OPTIONS: before } = process.env
+  process.env['NODE_OPTIONS'] = '--no-addons'
+  const proxy = start(t, '--proxy-mode=iptables', '--manifests', examples)
+  if (before === undefined) delete process.env['NODE_OPTIONS']
+  else process.env['NODE_OPTIONS'] = before
+  await untilSeen('readyz', () => code(`${healthz}/readyz`), /200/)
+  t.match(proxy.output(), /this node cannot run iptables mode/)
+  t.match(proxy.output(), /"dataPath":"net"/)
+  t.match(ruleset(), /ip daddr 10\.96\.0\.10 .*redirect/i)
+  t.equal(await proxy.stop(), 0)
 })
