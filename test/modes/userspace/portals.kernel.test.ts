@@ -194,12 +194,11 @@ t.test(
     let duringRead: (() => Promise<unknown>) | undefined
     const spying: Run = async (file, args, options) => {
       const isRead = file.endsWith('-save')
-      if (isRead) reads++
-      const output = await runProgram(file, args, options)
       const work = isRead ? duringRead : undefined
       if (work) duringRead = undefined
+      if (isRead) reads++
       await work?.()
-      return output
+      return runProgram(file, args, options)
     }
     const iptables = await Iptables.open({ family: 'IPv4', backend: 'legacy', run: spying })
     let mark = 1
