@@ -5,19 +5,16 @@ import { changeBatch } from './render.js'
 import { findRefused, ownerOf } from './refused.js'
 import { RuleCounter, type RuleCounts } from './count.js'
 import type { ForeignCommits } from '../foreign-commits.js'
-import { foundIn, fullBatches, isOfInterest } from './full-sync.js'
+import { fullBatches, isOfInterest, readOwnTables } from './full-sync.js'
 import { kernelError } from '../../kernel/command.js'
 import type { Applied, Log } from '../mode.js'
 import type { Content } from './render.js'
 import type { FixedRules } from './fixed-rules.js'
-import type { Found } from './full-sync.js'
-import type { Batch, Iptables, IptablesError, Table } from '../../kernel/iptables.js'
+import type { Batch, Iptables, IptablesError } from '../../kernel/iptables.js'
 import type { IptablesPlan } from './plan.js'
 import type { PersistentMap } from '../../state/persistent-map.js'
 import type { Refusal } from './refused.js'
 import type { ServiceRules } from './service-rules.js'
-
-export const ownTables: readonly Table[] = ['nat', 'filter', 'mangle']
 
 /**
  * The largest number of rules in one transaction of the nft backend. Its tool takes 1.4 kB of
@@ -148,7 +145,7 @@ export class FamilyRules {
   }
 
   async #applyFully(plan: IptablesPlan, known: Content | undefined): Promise<Written> {
-    const found = await this.#find()
+    const found = await readOwnTables(this.#iptables, isOfInterest)
     const undeletable = new Set<string>()
     let searches = 0
     for (;;) {
@@ -183,12 +180,6 @@ export class FamilyRules {
     return plan.services.update(
       [...this.#refused.keys()].map((key) => [key, known?.services.get(key)]),
     )
-  }
-
-  async #find(): Promise<Found> {
-    const saved = []
-    for (const table of ownTables) saved.push(...(await this.#iptables.save(table, isOfInterest)))
-    return foundIn(saved)
   }
 
   /** Returns whether single Services are refused. They are left out from now on. */

@@ -2,12 +2,11 @@ import { Iptables, targetOf, type WantedRule, type Table } from '../../kernel/ip
 import { chainIn } from '../../kernel/place.js'
 import { kernelError } from '../../kernel/command.js'
 import { iptablesPlanner, type IptablesPlan } from './plan.js'
-import { ownTables } from './apply.js'
 import { ownerText, type Difference, chainDifferences, jumpDifferences } from '../difference.js'
 import { chains, isServiceChain } from './names.js'
 import { canLog } from '../refusal-log.js'
 import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
-import { foundIn, type Found } from './full-sync.js'
+import { readOwnTables, type Found } from './full-sync.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { IptablesSettings } from './settings.js'
 import { supportsBpf, type OpenDeps } from './open.js'
@@ -23,19 +22,18 @@ export async function readDifferences(
   try {
     const iptables = await Iptables.open({ family, backend, ...(run ? { run } : {}) })
     await iptables.check()
-    const saved = []
-    for (const table of ownTables) saved.push(...(await iptables.save(table)))
+    const found = await readOwnTables(iptables)
     const plan = iptablesPlanner({
       ...settings,
       hasBpf: await supportsBpf(iptables),
       randomFully: iptables.capabilities.randomFully,
       hasLog: settings.logsRefused && (await canLog(iptables)),
       // A check for the objects would create them, so the existing rules are asked instead.
-      hasAccounting: saved.some(({ chains }) =>
+      hasAccounting: [...found.values()].some((chains) =>
         [...chains.values()].some(({ rules }) => rules.some((text) => text.includes(' nfacct '))),
       ),
     })
-    return iptablesDifferences(plan(state), foundIn(saved))
+    return iptablesDifferences(plan(state), found)
   } catch (error) {
     throw kernelError(error, `compare ${family} iptables rules`)
   }

@@ -5,7 +5,7 @@ import { writeChain, writeShared } from './render.js'
 import type { Content } from './render.js'
 import type { Jump } from './fixed-rules.js'
 import type { ServiceRules } from './service-rules.js'
-import type { SavedTable, Table } from '../../kernel/iptables.js'
+import type { Iptables, SavedTable, Table } from '../../kernel/iptables.js'
 
 /** What a full sync finds in the kernel, whoever wrote it. */
 export type Found = ReadonlyMap<Table, SavedTable['chains']>
@@ -14,6 +14,17 @@ export type Found = ReadonlyMap<Table, SavedTable['chains']>
  * Whether the rules of a chain are read. Of Service chains only names are: they are written anew.
  */
 export const isOfInterest = (chain: string): boolean => !isServiceChain(chain)
+
+export const ownTables: readonly Table[] = ['nat', 'filter', 'mangle']
+
+/** One program reads all tables, because one for each would take three times as long. */
+export async function readOwnTables(
+  iptables: Iptables,
+  wants?: (chain: string) => boolean,
+): Promise<Found> {
+  const saved = await iptables.save(undefined, wants)
+  return foundIn(saved.filter(({ table }) => ownTables.includes(table)))
+}
 
 export function foundIn(saved: readonly SavedTable[]): Found {
   return new Map(saved.map(({ table, chains: inTable }) => [table, inTable]))

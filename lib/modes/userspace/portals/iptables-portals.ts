@@ -1,5 +1,5 @@
 import { Turns } from '../../../async.js'
-import { Batch, type Iptables, type SavedTable } from '../../../kernel/iptables.js'
+import { Batch, type Iptables, type SavedTable, type Table } from '../../../kernel/iptables.js'
 import { kernelError } from '../../../kernel/command.js'
 import { subChainsFrom, jumpsToSubChains, subChainName, type PlacedRule } from './sub-chains.js'
 import { messageOf } from '../../../errors.js'
@@ -254,7 +254,8 @@ export class IptablesPortals implements Portals {
 /** The tables that hold our rules, as a whole. */
 export async function readPortals(iptables: Iptables): Promise<readonly SavedTable[]> {
   try {
-    return [...(await iptables.save('nat')), ...(await iptables.save('filter'))]
+    const tables: readonly Table[] = ['nat', 'filter']
+    return (await iptables.save()).filter(({ table }) => tables.includes(table))
   } catch (error) {
     throw kernelError(error, `read the rules of userspace mode`)
   }
