@@ -80,7 +80,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   await together(AbortSignal.any([signal, requests.ending]), [
     (inner) => limitWaits(setup, sink, inner),
     (inner) => mode.run(inner),
-    (inner) => loop.run(sync, inner),
+    (inner) => loop.run(sync, inner, async () => mode.whenQuiet?.()),
     (inner) => objects.source.run(loggedSink(watched, log), inner),
     (inner) => followAddresses(tracker, sink, requests, inner),
     (inner) => followConfig(setup, reload, inner),

@@ -14,6 +14,11 @@ export class ForeignCommits {
   #mostCommits = 0
   /** While our writes shall wait for readings: resolves at their end. */
   #readings: Promise<void> | undefined
+  /** How long a program reads, at most a second. Zero until we have read ourselves. */
+  #readingMs = 0
+  #writtenAt = -Infinity
+  /** The end of the last pause in which a program could read. */
+  #pausedAt = -Infinity
 
   /** The legacy backend of iptables counts no transactions, so it has no `generation`. */
   constructor(generation?: () => number) {
@@ -50,6 +55,7 @@ export class ForeignCommits {
       if (--this.#working === 0) {
         const commits = (this.#generation?.() ?? 0) - this.#before
         this.#own += Math.min(commits, this.#mostCommits)
+        this.#writtenAt = performance.now()
       }
     }
   }
@@ -68,9 +74,30 @@ export class ForeignCommits {
         if (this.#readings === readings) this.#readings = undefined
       })
     this.#readings = readings
-    return read().finally(() => ended.abort())
+    const began = performance.now()
+    return read().finally(() => {
+      this.#readingMs = Math.min(1000, (performance.now() - began) * roomToRead)
+      ended.abort()
+    })
+  }
+
+  /**
+   * Resolves when nothing is being read. Now and then it waits longer, so that programs of others
+   * also come to an end.
+   */
+  async whenQuiet(): Promise<void> {
+    if (this.#readings) await this.#readings
+    const now = performance.now()
+    const end = this.#writtenAt + this.#readingMs
+    if (end <= now) this.#pausedAt = now
+    else if (now - this.#pausedAt >= pauseEveryMs) this.#pausedAt = end
+    if (this.#pausedAt > now) await pause(this.#pausedAt - now, undefined)
   }
 }
+
+/** Programs of others may be slower, or begin a moment after our write. */
+const roomToRead = 1.5
+const pauseEveryMs = 30_000
 
 /** Reading the rules of 20,000 Services takes half as long. */
 const longestReadingMs = 5_000

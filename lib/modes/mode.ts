@@ -96,6 +96,11 @@ export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan
    * KernelError when nothing or only a part could be applied.
    */
   apply(plan: Plan): Promise<Applied>
+  /**
+   * Resolves when a write disturbs nobody who reads the kernel. A sync waits for it before it takes
+   * the state. Without it a mode may write at any time.
+   */
+  whenQuiet?(): Promise<void>
   /** The kernel may hold something else now. An apply that runs is not trusted either. */
   forget(): void
   /**

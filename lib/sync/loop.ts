@@ -82,9 +82,14 @@ export class SyncLoop {
 
   /**
    * Syncs until the signal. The first sync waits for a request. A sync that runs at the signal is
-   * finished. `sync` resolves to whether everything succeeded; a rejection counts as a failure.
+   * finished. `sync` resolves to whether everything succeeded; a rejection counts as a failure. The
+   * next sync begins when `whenQuiet` resolves. That wait is no cost of a sync.
    */
-  async run(sync: () => Promise<boolean>, signal: AbortSignal): Promise<void> {
+  async run(
+    sync: () => Promise<boolean>,
+    signal: AbortSignal,
+    whenQuiet: () => Promise<void> = () => Promise.resolve(),
+  ): Promise<void> {
     if (signal.aborted) return
     // One listener for all waits: adding and removing one costs as much as a wait.
     const stop = () => {
@@ -110,6 +115,7 @@ export class SyncLoop {
       await this.#clock.sleep(pauseMs, this.#resumed)
       const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)
       if (idleMs > pauseMs) await this.#clock.sleep(idleMs - pauseMs, this.#requested)
+      await whenQuiet()
     }
   }
 

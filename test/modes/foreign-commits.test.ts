@@ -60,6 +60,48 @@ t.test('a reading that does not end holds up no write for ever', async (t) => {
   t.ok(isWritten)
 })
 
+t.test('every thirty seconds a sync leaves time for a reading', async (t) => {
+  let now = 10_000
+  const clock = mock.method(performance, 'now', () => now)
+  mock.timers.enable({ apis: ['setTimeout'] })
+  t.teardown(() => {
+    clock.mock.restore()
+    mock.timers.reset()
+  })
+  const pass = async (ms: number) => {
+    now += ms
+    mock.timers.tick(ms)
+    await new Promise(setImmediate)
+  }
+  const commits = new ForeignCommits(() => 10)
+  const written: number[] = []
+  const sync = async () => {
+    await commits.whenQuiet()
+    await commits.around(1, () => Promise.resolve(void written.push(now)))
+  }
+  await sync()
+  now++
+  await sync()
+  t.same(written, [10_000, 10_001], 'nobody knows yet how long a reading takes')
+  const reading = commits.undisturbed(() => pass(200))
+  const waiting = sync()
+  await reading
+  await waiting
+  t.equal(written[2], 10_201, 'a sync waits for a reading')
+  for (let count = 0; count < 400; count++) {
+    const next = sync()
+    await pass(100)
+    await pass(100)
+    await next
+  }
+  const pauses = written.slice(3).map((at, index) => at - (written[index + 2] ?? 0))
+  const long = pauses.filter((ms) => ms >= 300)
+  t.ok(
+    long.length >= 2 && long.length <= 4,
+    `${long.length} pauses, each long enough for a reading`,
+  )
+})
+
 t.test('own work that overlaps is counted once', async (t) => {
   let generation = 10
   const commits = new ForeignCommits(() => generation)

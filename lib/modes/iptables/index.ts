@@ -91,6 +91,10 @@ class IptablesMode implements Mode<IptablesPlan> {
     return true
   }
 
+  whenQuiet(): Promise<void> {
+    return this.#opened.foreign.whenQuiet()
+  }
+
   forget(): void {
     for (const rules of this.#opened.families.values()) rules.forget()
   }
