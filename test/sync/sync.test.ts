@@ -53,6 +53,7 @@ const settle = () => new Promise((resolve) => setImmediate(resolve))
 function loopWith(
   sync: (at: number) => boolean | Promise<boolean>,
   minIntervalMs: number | 'measured' = 1000,
+  whenQuiet?: (clock: ManualClock) => Promise<void>,
 ) {
   const clock = new ManualClock()
   const starts: number[] = []
@@ -65,10 +66,11 @@ function loopWith(
     onError: (error) => errors.push(error),
     clock,
   })
-  const ended = loop.run(async () => {
+  const run = async () => {
     starts.push(clock.now())
     return sync(clock.now())
-  }, stop.signal)
+  }
+  const ended = loop.run(run, stop.signal, whenQuiet && (() => whenQuiet(clock)))
   return { loop, clock, starts, errors, stop: async () => (stop.abort(), ended) }
 }
 
@@ -103,6 +105,19 @@ t.test('R03: the minimum interval starts at the end of a sync', async (t) => {
   t.same(starts, [0, 4000, 20_500], 'after a quiet time a request is served at once')
   await clock.advance(3000)
   await stop()
+})
+
+t.test('a sync waits until nobody reads, and that wait is no cost', async (t) => {
+  const reading = (clock: ManualClock) => clock.sleep(700, new Bell())
+  const { loop, clock, starts, stop } = loopWith(() => true, 'measured', reading)
+  for (let passed = 0; passed < 3000; passed += 100) {
+    loop.request()
+    await clock.advance(100)
+  }
+  t.same(starts, [0, 800, 1500, 2200, 2900])
+  const ending = stop()
+  await clock.advance(700)
+  await ending
 })
 
 /** The starts of syncs that take these times one after the other, with a request every ms. */
