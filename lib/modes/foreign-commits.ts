@@ -97,7 +97,7 @@ export class ForeignCommits {
 
 /** Programs of others may be slower, or begin a moment after our write. */
 const roomToRead = 1.5
-const pauseEveryMs = 30_000
+const pauseEveryMs = 10_000
 
 /** Reading the rules of 20,000 Services takes half as long. */
 const longestReadingMs = 5_000
