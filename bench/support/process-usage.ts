@@ -1,23 +1,32 @@
 import { readdirSync, readFileSync } from 'node:fs'
 
-/** CPU milliseconds a process has used: all its threads, and programs that have ended or still run. */
+/**
+ * CPU milliseconds a process has used: all its threads, and programs that have ended or still run.
+ * Throws if it has ended itself.
+ */
 export function cpuMilliseconds(pid: number): number {
   const ticks = statOf(pid).slice(11, 15).map(Number)
   const own = ticks.reduce((sum, value) => sum + value, 0) * 10
-  return childrenOf(pid).reduce((sum, child) => sum + cpuMilliseconds(child), own)
+  const running = childrenOf(pid).map((child) => whileItRuns(() => cpuMilliseconds(child)) ?? 0)
+  return running.reduce((sum, value) => sum + value, own)
 }
 
 function childrenOf(pid: number): readonly number[] {
   const processes = readdirSync('/proc').map(Number).filter(Boolean)
-  return processes.filter((each) => Number(statOf(each)[1]) === pid)
+  return processes.filter((each) => whileItRuns(() => Number(statOf(each)[1])) === pid)
 }
 
-/** From the third field on; nothing if the process has ended. */
+/** From the third field on. */
 function statOf(pid: number): readonly string[] {
+  return readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? []
+}
+
+/** Undefined if the process ends first. */
+function whileItRuns<T>(work: () => T): T | undefined {
   try {
-    return readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? []
+    return work()
   } catch {
-    return []
+    return undefined
   }
 }
 
