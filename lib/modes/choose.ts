@@ -48,9 +48,10 @@ export async function chooseMode(
       passedOver.push({ mode, missing: [elsewhere] })
       continue
     }
-    const { definition, findings } = await probe(mode, load, (loaded) =>
-      loaded.probe({ log }, request.config),
-    )
+    const { definition, findings } = await probed(mode, async () => {
+      const definition = await load()
+      return { definition, findings: await definition.probe({ log }, request.config) }
+    })
     const missing = missingIn(findings)
     if (definition && missing.length === 0) return { mode, definition, passedOver }
     passedOver.push({ mode, missing })
@@ -83,25 +84,21 @@ function candidates(
   return [...new Set([mode, ...(below ? [below] : []), fallback])]
 }
 
+interface Probed {
+  /** Undefined if the mode could not be loaded or probed. */
+  readonly definition?: ModeDefinition
+  readonly findings: readonly Finding[]
+}
+
 /**
  * A mode that does not load, or whose probe throws, does not run. Without koffi most do not load.
  */
-async function probe(
-  mode: ModeName,
-  load: () => Promise<ModeDefinition>,
-  ask: (definition: ModeDefinition) => Promise<readonly Finding[]>,
-): Promise<{ readonly definition?: ModeDefinition; readonly findings: readonly Finding[] }> {
+async function probed(mode: ModeName, work: () => Promise<Probed>): Promise<Probed> {
   try {
-    const definition = await load()
-    return { definition, findings: await ask(definition) }
+    return await work()
   } catch (error) {
     const what = `probe of ${mode} mode`
-    const failed = {
-      ok: false,
-      required: true,
-      seen: messageOf(error),
-      fix: 'see kube-proxy check',
-    }
-    return { findings: [{ what, ...failed }] }
+    const fix = 'see kube-proxy check'
+    return { findings: [{ what, ok: false, required: true, seen: messageOf(error), fix }] }
   }
 }

@@ -3,7 +3,7 @@ import { pause } from '../async.js'
 /**
  * Tells whether other programs wrote to nf_tables. The kernel counts all transactions of the
  * network namespace, and this class counts ours. The kernel is asked with one small request that
- * lists no rules.
+ * lists no rules. It also keeps our writes and the readings of rules apart.
  */
 export class ForeignCommits {
   readonly #generation: (() => number) | undefined

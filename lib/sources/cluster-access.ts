@@ -127,11 +127,10 @@ class PlainAccess implements ClusterAccess {
 
   /** The tunnel is loaded late, because few nodes reach their API server through a proxy. */
   async #way({ ca, rejectUnauthorized }: Credentials): Promise<Pick<Credentials, 'agent'>> {
-    const { server } = this
-    const proxy = chosenProxy({ server, proxy: this.#spec.proxy }, this.#env)
+    const proxy = chosenProxy(this.#spec, this.#env)
     if (!proxy) return {}
     const { tunnelAgent } = await import('./http-tunnel.js')
-    const isSecure = server.startsWith('https:')
+    const isSecure = this.server.startsWith('https:')
     return { agent: tunnelAgent(proxy, { ca, rejectUnauthorized, isSecure }) }
   }
 
@@ -144,34 +143,31 @@ class PlainAccess implements ClusterAccess {
     return this.#read.credentials
   }
 
+  /**
+   * The kubeconfig is read again, because it is rotated, too. Until it can be read, and when it names
+   * another server, to which this client does not talk, what it said last counts.
+   */
   forget(): void {
     this.#read = undefined
     this.#plugin?.forget()
     const last = this.#spec
-    this.#spec = this.#writtenNow()
+    const written = this.#writtenNow()
+    if (written?.server === this.server) this.#spec = written
     if (isDeepStrictEqual(this.#spec.exec, last.exec)) return
     this.#plugin = this.#spec.exec && new ExecPlugin(this.#spec.exec)
   }
 
   movedTo(): string | undefined {
-    try {
-      const { server } = this.#newest()
-      return server === this.server ? undefined : server
-    } catch {
-      return undefined
-    }
+    const server = this.#writtenNow()?.server
+    return server === this.server ? undefined : server
   }
 
-  /**
-   * What the kubeconfig says now, because it is rotated, too. Until it can be read, and when it names
-   * another server, to which this client does not talk, what it said last counts.
-   */
-  #writtenNow(): AccessSpec {
+  /** What the kubeconfig says now; undefined while it cannot be read. */
+  #writtenNow(): AccessSpec | undefined {
     try {
-      const spec = this.#newest()
-      return spec.server === this.server ? spec : this.#spec
+      return this.#newest()
     } catch {
-      return this.#spec
+      return undefined
     }
   }
 }

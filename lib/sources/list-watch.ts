@@ -274,10 +274,12 @@ export class ListWatch {
   }
 
   #fail(error: unknown): void {
-    const text = error instanceof SourceError ? '' : `follow ${this.#selection.path}: `
+    const text = messageOf(error)
+    const what = error instanceof SourceError ? text : `follow ${this.#selection.path}: ${text}`
     const server = this.#deps.client.movedTo()
-    const advice = `; the kubeconfig names ${server} now: restart this program to ask there`
-    this.#sink.failed(`${text}${messageOf(error)}${server === undefined ? '' : advice}`)
+    const advice =
+      server && `; the kubeconfig names ${server} now: restart this program to ask there`
+    this.#sink.failed(`${what}${advice ?? ''}`)
   }
 }
 
