@@ -75,6 +75,7 @@ class SubjectProcess {
   readonly #departed = new DepartedFlows({ openTable: () => new Conntrack(), log })
   /** Syncs run one after the other. */
   #last: Promise<void> = Promise.resolve()
+  #retry: NodeJS.Timeout | undefined
 
   private constructor(name: string, mode: Mode, settings: CaseSettings) {
     this.#mode = mode
@@ -102,9 +103,7 @@ class SubjectProcess {
       checker: (options) => new CheckThread(options),
       tracker: this.#tracker,
       requestSync: () => {
-        this.#sync().catch((error: unknown) => {
-          log.error({ error: messageOf(error) }, 'sync after a health check failed')
-        })
+        this.#syncAside('after a health check')
       },
       listener: {
         ...{ followed: () => undefined, turned: () => undefined, counted: () => undefined },
@@ -126,9 +125,7 @@ class SubjectProcess {
     const mode = await createMode(name, { settings, cgroup }, () => {
       for (const subject of subjects) {
         subject.#syncer.forget()
-        subject.#sync().catch((error: unknown) => {
-          log.error({ error: messageOf(error) }, 'sync on request failed')
-        })
+        subject.#syncAside('on request')
       }
     })
     const subject = new SubjectProcess(name, mode, settings)
@@ -149,18 +146,42 @@ class SubjectProcess {
   async run(signal: AbortSignal): Promise<void> {
     await Promise.all([this.#mode.run(signal), this.#checks.run(signal)])
     await this.#last
+    clearTimeout(this.#retry)
     await this.#mode.close()
   }
 
   #sync(): Promise<void> {
     const next = this.#last.then(() => this.#syncNow())
-    this.#last = next.catch(() => undefined)
-    return next
+    this.#last = next.then(
+      (isComplete) => {
+        if (!isComplete) this.#tryAgain()
+      },
+      () => {
+        this.#tryAgain()
+      },
+    )
+    return next.then(() => undefined)
   }
 
-  async #syncNow(): Promise<void> {
+  /** As the daemon does: somebody may delete the rules in the middle of a sync. */
+  #tryAgain(): void {
+    clearTimeout(this.#retry)
+    this.#retry = setTimeout(() => {
+      this.#syncAside('after a failure')
+    }, checkRulesMs)
+  }
+
+  #syncAside(why: string): void {
+    this.#sync().catch((error: unknown) => {
+      log.error({ error: messageOf(error) }, `sync ${why} failed`)
+    })
+  }
+
+  /** Resolves to whether every service port is programmed. */
+  async #syncNow(): Promise<boolean> {
     const update = this.#tracker.take()
     this.#checks.started(update)
+    let isComplete = true
     for (const state of update.states) {
       const report = await this.#syncer.sync(state)
       if (report.outcome === 'failed') {
@@ -171,7 +192,9 @@ class SubjectProcess {
       this.#flows?.applied(state)
       if (!this.#mode.cleansFlows) this.#departed.applied(state)
       for (const failure of report.failed) log.warn(failure, 'service port not programmed')
+      isComplete &&= report.failed.length === 0
     }
+    return isComplete
   }
 }
 
