@@ -2,7 +2,7 @@ import t from 'tap'
 import { KernelError, type KernelErrorKind } from '../../lib/errors.js'
 import type { Command, Transaction } from '../../lib/kernel/nftables/model.js'
 import { Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
-import type { ClientReader } from '../../lib/kernel/nftables/reader.js'
+import type { ChainsAndSets, ClientReader } from '../../lib/kernel/nftables/reader.js'
 import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
 import { knownByFamily } from '../../lib/modes/known.js'
 import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
@@ -10,14 +10,18 @@ import { contextOf } from '../support/mode-context.js'
 import { service, states, testSettings } from '../support/states.js'
 
 /** An applier whose transactions go to a list, and a Service `web` that comes and goes. */
-function applying(spec: Parameters<typeof service>[0] = {}) {
+function applying(spec: Parameters<typeof service>[0] = {}, there?: ChainsAndSets) {
   const { context, resyncs } = contextOf()
   const committed: (readonly Command[])[] = []
   const clock = { ms: 0 }
-  const fault: { kind?: KernelErrorKind } = {}
+  const fault: { kind?: KernelErrorKind; once?: boolean } = {}
   const writer: RulesetWriter = {
     name: 'fake',
     commit: ({ commands }) => {
+      if (fault.once) {
+        delete fault.once
+        return Promise.reject(new KernelError('exists', 'fake: exists'))
+      }
       if (fault.kind) return Promise.reject(new KernelError(fault.kind, `fake: ${fault.kind}`))
       committed.push(commands)
       return Promise.resolve(1)
@@ -25,7 +29,8 @@ function applying(spec: Parameters<typeof service>[0] = {}) {
     check: () => Promise.resolve(),
   }
   const known = knownByFamily<NftablesPlan>()
-  const applier = new NftablesApplier({ known, writer, context, now: () => clock.ms })
+  const tables = { contents: () => Promise.resolve(there) }
+  const applier = new NftablesApplier({ known, writer, tables, context, now: () => clock.ms })
   const plan = nftablesPlanner(testSettings)
   const cluster = states()
   return {
@@ -69,6 +74,59 @@ void t.test('NF20: a full write forgets the chains that wait for deletion', asyn
   await applier.sweep()
   t.same([committed.length - before, resyncs], [0, []])
 })
+
+void t.test(
+  'NF04, NF17: what a table has besides the plan goes a moment later, or with it',
+  async (t) => {
+    const { applier, known, resyncs, committed, clock, fault, present } = applying(
+      {},
+      {
+        chains: [
+          { name: 'services', rules: [] },
+          { name: 'old', rules: [] },
+        ],
+        sets: [{ name: 'older', key: [], holds: 'keys' }],
+      },
+    )
+    const plan = present()
+    const verbsOf = (commands: readonly Command[] | undefined) =>
+      new Set(commands?.map((command) => command.do))
+    await applier.apply(plan)
+    const [first] = committed
+    t.notOk(verbsOf(first).has('delete-table'))
+    t.match(first?.slice(0, 4), [
+      { do: 'add-table' },
+      { do: 'flush-chain', chain: { name: 'services' } },
+      { do: 'flush-chain', chain: { name: 'old' } },
+      { do: 'flush-set', set: { name: 'older' } },
+    ])
+    clock.ms += 1000
+    fault.kind = 'busy'
+    for (let attempt = 0; attempt < 3; attempt++) {
+      await applier.sweep()
+      clock.ms += 1000
+    }
+    t.same(resyncs, ['unused nftables chains could not be deleted'])
+    delete fault.kind
+    for (const wanted of [true, false]) {
+      known.IPv4.forget()
+      await applier.apply(plan)
+      t.equal(verbsOf(committed.at(-1)).has('delete-table'), wanted)
+    }
+    await applier.sweep()
+    t.equal(committed.length, 3, 'not before its time')
+    clock.ms += 1000
+    await applier.sweep()
+    t.match(committed.at(-1), [
+      { do: 'delete-chain', chain: { name: 'old' } },
+      { do: 'delete-set', set: { name: 'older' } },
+    ])
+    known.IPv4.forget()
+    fault.once = true
+    await applier.apply(plan)
+    t.ok(verbsOf(committed.at(-1)).has('delete-table'), 'the kernel refused to keep it')
+  },
+)
 
 void t.test('NF20: a chain is deleted in time, even if others retire after it', async (t) => {
   const { applier, committed, clock, present } = applying({ affinitySeconds: 60, endpoints: 3 })

@@ -197,6 +197,89 @@ for (const way of ['netlink', 'nft'] as const) {
   )
 }
 
+void t.test(
+  'NF04: a table that is written anew stays, so that no packet is looked up in one that is gone',
+  { skip },
+  async (t) => {
+    const netns = createNetns('nftables-h')
+    t.teardown(() => netns.remove())
+    const nfTables = inside(netns, () => openNfTables())
+    t.teardown(() => nfTables.close())
+    const { context, resyncs } = contextOf()
+    const nft = (...words: readonly string[]) => netns.exec('nft', ...words)
+    const plan = nftablesPlanner(testSettings)
+    const cluster = states().put(service({ affinitySeconds: 600, endpoints: 2, nodePort: 30080 }))
+    const writeAnew = async (what: NftablesPlan) => {
+      const clock = { ms: 0 }
+      const { reader } = nfTables
+      const deps = { known: knownByFamily<NftablesPlan>(), writer: nfTables, reader, context }
+      const applier = new NftablesApplier({ ...deps, tables: reader, now: () => clock.ms })
+      await applier.apply(what)
+      clock.ms += 1000
+      await applier.sweep()
+    }
+    const first = plan(cluster.take())
+    const second = plan(cluster.put(service({ name: 'other', clusterIp: '10.96.0.11' })).take())
+    const third = plan(cluster.remove({ namespace: 'default', name: 'web' }).take())
+    const good = new Map<NftablesPlan, string>()
+    for (const each of [first, second, third]) {
+      nft('flush', 'ruleset')
+      await writeAnew(each)
+      good.set(each, canonicalListing(nft('list', 'ruleset')))
+    }
+    /** The handles of the table, and of its base chains and sets. */
+    const handles = () =>
+      nft('-a', 'list', 'ruleset').match(
+        /(table ip kube-proxy|chain nat-\S+|map service-\S+) \{ # handle \d+/g,
+      )
+    const stayed = handles()
+    for (const each of [second, first, third, first]) {
+      await writeAnew(each)
+      t.equal(canonicalListing(nft('list', 'ruleset')), good.get(each))
+    }
+    t.match(stayed, { length: 6 })
+    t.same(handles(), stayed)
+
+    const damages = {
+      'an element is gone': ['delete element', 'cluster-ips { 10.96.0.10 }'],
+      'a rule is there': ['insert rule', 'nat-prerouting drop'],
+      'a chain is gone': ['flush chain', 'nat-prerouting'],
+      'a chain is there': ['add chain', 'odd { type nat hook input priority 5; }'],
+      'a set is there': ['add set', 'odd { type inet_service; elements = { 80 } }'],
+      'a policy is drop': ['add chain', 'nat-output { policy drop; }'],
+    }
+    for (const [name, [verb = '', what = '']] of Object.entries(damages)) {
+      nft(`${verb} ip kube-proxy ${what}`)
+      t.not(canonicalListing(nft('list', 'ruleset')), good.get(first), `${name}: before`)
+      await writeAnew(first)
+      t.equal(canonicalListing(nft('list', 'ruleset')), good.get(first), name)
+    }
+    nft('add table ip kube-proxy { flags dormant; }')
+    await writeAnew(first)
+    t.notMatch(nft('list', 'ruleset'), 'dormant', 'the table is switched off')
+    nft('add map ip kube-proxy odd { type inet_service : verdict; }')
+    nft('add chain ip kube-proxy odder')
+    nft('add element ip kube-proxy odd { 80 : goto odder }')
+    await writeAnew(first)
+    t.equal(canonicalListing(nft('list', 'ruleset')), good.get(first), 'a map leads to a chain')
+
+    const otherForms = {
+      'a chain has another priority':
+        'add chain ip kube-proxy nat-output { type nat hook output priority 7; }',
+      'a set has another key': 'add set ip kube-proxy cluster-ips { type inet_service; }',
+      'a set has a timeout': 'add set ip kube-proxy cluster-ips { type ipv4_addr; timeout 5s; }',
+    }
+    for (const [name, command] of Object.entries(otherForms)) {
+      nft('delete', 'table', 'ip', 'kube-proxy')
+      nft('add', 'table', 'ip', 'kube-proxy')
+      nft(command)
+      await writeAnew(first)
+      t.equal(canonicalListing(nft('list', 'ruleset')), good.get(first), name)
+    }
+    t.same(resyncs, [])
+  },
+)
+
 for (const way of ['netlink', 'nft'] as const) {
   void t.test(
     `NF04, NF15: a table written anew by ${way} keeps the clients of session affinity`,

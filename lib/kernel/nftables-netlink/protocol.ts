@@ -15,6 +15,7 @@ export const messages = {
   getRule: type(7),
   deleteRule: type(8),
   newSet: type(9),
+  getSet: type(10),
   deleteSet: type(11),
   newElement: type(12),
   getElement: type(13),
@@ -34,9 +35,11 @@ export const chainAttributes = {
   table: 1,
   name: 3,
   hook: 4,
+  policy: 5,
   type: 7,
   userData: 12,
 } as const
+export const policies = { accept: 1 } as const
 export const hookAttributes = { number: 1, priority: 2 } as const
 export const hooks = { prerouting: 0, input: 1, forward: 2, output: 3, postrouting: 4 } as const
 export const ruleAttributes = {

@@ -4,21 +4,31 @@ import type { NetlinkChannel } from '../netlink/channel.js'
 import { attributesOf, readString } from '../netlink/message-reader.js'
 import { MessageWriter } from '../netlink/message-writer.js'
 import { flags } from '../netlink/protocol.js'
-import type { Element, NftFamily, NftSet, TableRef } from '../nftables/model.js'
-import type { ListedElements, ListedRule, Remembered, RulesetReader } from '../nftables/reader.js'
+import type { Chain, Element, NftFamily, NftSet, TableRef } from '../nftables/model.js'
+import type {
+  ChainsAndSets,
+  ListedElements,
+  ListedRule,
+  Remembered,
+  RulesetReader,
+} from '../nftables/reader.js'
 import {
   chainAttributes,
   elementListAttributes,
   families,
   genericBytes,
   messages,
+  policies,
   ruleAttributes,
+  setAttributes,
+  setFlags,
   tableAttributes,
   tableFlags,
   verdictCodes,
 } from './protocol.js'
 import { anonymousSetsIn, isSameRule } from './rule-match.js'
-import { elementsIn, keyBytes, keyText, targetBytes, type ListedElement } from './sets.js'
+import { elementsIn, keyBytes, keyText, targetBytes, writeSet, type ListedElement } from './sets.js'
+import { writeChain } from './transaction-writer.js'
 
 /** Reads tables by netlink dumps, which do not block the event loop. */
 export class TableReader implements RulesetReader {
@@ -28,9 +38,28 @@ export class TableReader implements RulesetReader {
     this.#channel = channel
   }
 
+  async contents(table: TableRef, wanted: ChainsAndSets): Promise<ChainsAndSets | undefined> {
+    const chains = await this.#objects(table, chainKind)
+    if (chains.size === 0 || (await this.isDormant(table))) return undefined
+    const sets = await this.#objects(table, setKind)
+    const areAlike =
+      wanted.chains.every((chain) => isSameChain(chain, chains.get(chain.name))) &&
+      wanted.sets.every((set) => isSameSet(table.family, set, sets.get(set.name)))
+    if (!areAlike) return undefined
+    return {
+      chains: Array.from(chains.keys(), (name) => ({ name, rules: [] })),
+      sets: [...sets].flatMap(([name, attributes]) => {
+        const bits = attributes.get(setAttributes.flags)?.readUInt32BE() ?? 0
+        // It goes with its rule.
+        if ((bits & setFlags.anonymous) !== 0) return []
+        return [{ name, key: [], holds: (bits & setFlags.map) === 0 ? 'keys' : 'targets' } as const]
+      }),
+    }
+  }
+
   async chains(table: TableRef): Promise<ReadonlyMap<string, readonly ListedRule[]>> {
     const chains = new Map<string, ListedRule[]>()
-    for (const name of await this.#chainNames(table)) chains.set(name, [])
+    for (const name of (await this.#objects(table, chainKind)).keys()) chains.set(name, [])
     const request = this.#request(table.family, messages.getRule, (message) =>
       message.string(ruleAttributes.table, table.name),
     )
@@ -79,7 +108,7 @@ export class TableReader implements RulesetReader {
   ): Promise<ReadonlyMap<string, readonly Remembered[]>> {
     const found = new Map<string, readonly Remembered[]>()
     // At the first start there is no table, so the sets need not be read one by one.
-    if ((await this.#chainNames(table)).length === 0) return found
+    if ((await this.#objects(table, chainKind)).size === 0) return found
     for (const set of sets) {
       try {
         found.set(set.name, rememberedOf(table.family, await this.#items(table, set)))
@@ -115,18 +144,25 @@ export class TableReader implements RulesetReader {
     return lists.flat()
   }
 
-  #chainNames(table: TableRef): Promise<readonly string[]> {
-    const request = this.#request(table.family, messages.getChain, () => undefined)
-    return this.#channel.dump(request, {
-      action: `list chains of nftables table ${table.name}`,
+  /** The attributes of all chains or sets of the table, by name. */
+  async #objects(
+    table: TableRef,
+    { what, message, name, of }: ObjectKind,
+  ): Promise<ReadonlyMap<string, Attributes>> {
+    const request = this.#request(table.family, message, () => undefined)
+    const listed = await this.#channel.dump(request, {
+      action: `list ${what} of nftables table ${table.name}`,
       parse: ({ payload }) => {
         const attributes = attributesOf(payload, genericBytes)
-        const name = attributes.get(chainAttributes.name)
-        return name && isOf(table, attributes.get(chainAttributes.table))
-          ? readString(name)
+        // The bytes are valid during this call only.
+        return isOf(table, attributes.get(of))
+          ? attributesOf(Buffer.from(payload), genericBytes)
           : undefined
       },
     })
+    return new Map(
+      listed.map((attributes) => [readString(attributes.get(name) ?? zero), attributes]),
+    )
   }
 
   #request(family: NftFamily, type: number, body: (message: MessageWriter) => void): MessageWriter {
@@ -135,6 +171,60 @@ export class TableReader implements RulesetReader {
       body(message)
     })
   }
+}
+
+type Attributes = ReadonlyMap<number, Buffer>
+
+interface ObjectKind {
+  readonly what: string
+  readonly message: number
+  /** The attributes for the name of the object and of its table. */
+  readonly name: number
+  readonly of: number
+}
+
+const chainKind: ObjectKind = {
+  what: 'chains',
+  message: messages.getChain,
+  name: chainAttributes.name,
+  of: chainAttributes.table,
+}
+
+const setKind: ObjectKind = {
+  what: 'sets',
+  message: messages.getSet,
+  name: setAttributes.name,
+  of: setAttributes.table,
+}
+
+function isSameChain(chain: Chain, there: Attributes | undefined): boolean {
+  if (!there) return true
+  const { hook, type, userData, policy } = chainAttributes
+  const has = attributesWritten((message) => writeChain(message, chain))
+  if (!haveSame([hook, type, userData], has, there)) return false
+  return !chain.base || there.get(policy)?.readUInt32BE() === policies.accept
+}
+
+function isSameSet(family: NftFamily, set: NftSet, there: Attributes | undefined): boolean {
+  if (!there) return true
+  const { flags, keyType, keyLength, dataType, timeout, userData } = setAttributes
+  const has = attributesWritten((message) => writeSet(message, family, set))
+  return haveSame([flags, keyType, keyLength, dataType, timeout, userData], has, there)
+}
+
+function attributesWritten(write: (message: MessageWriter) => void): Attributes {
+  return attributesOf(new MessageWriter(512).message(0, 0, write).finish(0), headerBytes)
+}
+
+const headerBytes = 16
+
+/** The kernel leaves out flags that are all zero. */
+const zero = Buffer.alloc(4)
+
+function haveSame(attributes: readonly number[], one: Attributes, other: Attributes): boolean {
+  return attributes.every((attribute) =>
+    (one.get(attribute) ?? zero).equals(other.get(attribute) ?? zero),
+  )
 }
 
 function listed(family: NftFamily, set: NftSet, items: readonly ListedElement[]): ListedElements {

@@ -130,21 +130,17 @@ class TransactionWriting implements WrittenTransaction {
         )
         return
       case 'add-chain':
-        this.#message(command, messages.newChain, flags.create, (message) =>
-          this.#chain(message, command.chain),
-        )
-        return
-      case 'flush-chain':
-        this.#message(command, messages.deleteRule, 0, (message) => {
-          message.string(ruleAttributes.table, this.#table.name)
-          message.string(ruleAttributes.chain, checkedName(command.chain.name))
-        })
-        return
-      case 'delete-chain':
-        this.#message(command, messages.deleteChain, 0, (message) => {
+        this.#message(command, messages.newChain, flags.create, (message) => {
           message.string(chainAttributes.table, this.#table.name)
           message.string(chainAttributes.name, checkedName(command.chain.name))
+          writeChain(message, command.chain)
         })
+        return
+      case 'flush-chain':
+        this.#byName(command, messages.deleteRule, ruleAttributes.chain, command.chain.name)
+        return
+      case 'delete-chain':
+        this.#byName(command, messages.deleteChain, chainAttributes.name, command.chain.name)
         return
       case 'add-rule':
         this.#rule(command, command.chain, command.rule)
@@ -156,11 +152,20 @@ class TransactionWriting implements WrittenTransaction {
           writeSet(message, this.#table.family, command.set)
         })
         return
+      case 'flush-set':
+        this.#byName(command, messages.deleteElement, elementListAttributes.set, command.set.name)
+        return
       case 'delete-set':
-        this.#message(command, messages.deleteSet, 0, (message) =>
-          this.#setName(message, command.set.name),
-        )
+        this.#byName(command, messages.deleteSet, setAttributes.name, command.set.name)
     }
+  }
+
+  /** The attribute of the table has the same number in all of these messages. */
+  #byName(command: Command, type: number, attribute: number, name: string): void {
+    this.#message(command, type, 0, (message) => {
+      message.string(tableOfObject, this.#table.name)
+      message.string(attribute, checkedName(name))
+    })
   }
 
   /** Writes commands of one verb and one set. */
@@ -179,20 +184,6 @@ class TransactionWriting implements WrittenTransaction {
         set: checkedName(first.element.set.name),
       },
     )
-  }
-
-  #chain(message: MessageWriter, { name, base, comment }: Chain): void {
-    message.string(chainAttributes.table, this.#table.name)
-    message.string(chainAttributes.name, checkedName(name))
-    if (base) {
-      message.nest(chainAttributes.hook, (hook) =>
-        hook
-          .be32(hookAttributes.number, hooks[base.hook])
-          .be32(hookAttributes.priority, base.priority),
-      )
-      message.string(chainAttributes.type, base.type)
-    }
-    if (comment !== undefined) message.bytes(chainAttributes.userData, commentData(comment))
   }
 
   #rule(command: Command, chain: string, rule: Rule): void {
@@ -268,6 +259,21 @@ class TransactionWriting implements WrittenTransaction {
     })
     this.origins.push(origin)
   }
+}
+
+const tableOfObject = 1
+
+/** All but the name. */
+export function writeChain(message: MessageWriter, { base, comment }: Chain): void {
+  if (base) {
+    message.nest(chainAttributes.hook, (hook) =>
+      hook
+        .be32(hookAttributes.number, hooks[base.hook])
+        .be32(hookAttributes.priority, base.priority),
+    )
+    message.string(chainAttributes.type, base.type)
+  }
+  if (comment !== undefined) message.bytes(chainAttributes.userData, commentData(comment))
 }
 
 const commentData = (text: string) =>

@@ -156,7 +156,7 @@ export type ObjectCommand =
   | { readonly do: 'add-table' | 'delete-table' }
   | { readonly do: 'add-chain' | 'flush-chain' | 'delete-chain'; readonly chain: Chain }
   | { readonly do: 'add-rule'; readonly chain: string; readonly rule: Rule }
-  | { readonly do: 'add-set' | 'delete-set'; readonly set: NftSet }
+  | { readonly do: 'add-set' | 'flush-set' | 'delete-set'; readonly set: NftSet }
 
 export interface ElementCommand {
   readonly do: 'add-element' | 'delete-element'

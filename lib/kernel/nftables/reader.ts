@@ -1,4 +1,4 @@
-import type { Element, NftSet, Rule, TableRef } from './model.js'
+import type { Chain, Element, NftSet, Rule, TableRef } from './model.js'
 
 export interface ClientReader {
   /** The content of sets of addresses with a timeout, by name. Missing sets are left out. */
@@ -10,6 +10,11 @@ export interface ClientReader {
 
 /** Reads the kernel's tables for a comparison, in the background and in parts. */
 export interface RulesetReader extends ClientReader {
+  /**
+   * What the table holds, if `wanted` can be added to it: there is such a table, it is switched on, and
+   * what has the same name has the same form.
+   */
+  contents(table: TableRef, wanted: ChainsAndSets): Promise<ChainsAndSets | undefined>
   /** The rules of each chain of the table, by the chain's name. */
   chains(table: TableRef): Promise<ReadonlyMap<string, readonly ListedRule[]>>
   /** Whether the table is switched off: the kernel runs none of its chains. */
@@ -18,6 +23,12 @@ export interface RulesetReader extends ClientReader {
    * The elements of one set; throws a KernelError of kind `not-found` when there is no such set.
    */
   elements(table: TableRef, set: NftSet): Promise<ListedElements>
+}
+
+/** Chains and sets; those that were read from the kernel have their names and no content. */
+export interface ChainsAndSets {
+  readonly chains: readonly Chain[]
+  readonly sets: readonly NftSet[]
 }
 
 export interface ListedRule {

@@ -79,6 +79,8 @@ function commandText(table: Table, command: ObjectCommand): string {
       return `add rule ${inTable} ${checkedName(command.chain)} ${ruleText(table.family, command.rule)}`
     case 'add-set':
       return `add ${setText(table, command.set)} { ${setBody(table, command.set)} }`
+    case 'flush-set':
+      return `flush ${setText(table, command.set)}`
     case 'delete-set':
       return `delete ${setText(table, command.set)}`
   }

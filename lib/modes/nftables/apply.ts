@@ -1,15 +1,15 @@
 import { Slice } from '../../async.js'
 import { pause, Turns } from '../../async.js'
 import { KernelError, messageOf } from '../../errors.js'
-import type { Chain, Command, NftSet, Table } from '../../kernel/nftables/model.js'
+import type { Chain, Command, NftSet, Table, Transaction } from '../../kernel/nftables/model.js'
 import type { RulesetWriter } from '../../kernel/nftables/nft.js'
-import type { ClientReader } from '../../kernel/nftables/reader.js'
+import type { ChainsAndSets, ClientReader, RulesetReader } from '../../kernel/nftables/reader.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { KnownByFamily } from '../known.js'
 import type { Applied, ModeContext } from '../mode.js'
 import { between, type Retired } from './changes.js'
 import type { NftablesPlan } from './plan.js'
-import { recreation } from './render.js'
+import { recreation, renewal } from './render.js'
 
 /** NF20: an unused chain stays, empty, for this long before it is deleted. */
 const retirementMs = 1000
@@ -21,6 +21,8 @@ interface ApplierDeps {
   readonly writer: RulesetWriter
   /** Reads the clients of session affinity, who keep their endpoints when their sets are written anew. */
   readonly reader?: ClientReader
+  /** Without it a full write deletes the table. */
+  readonly tables?: Pick<RulesetReader, 'contents'>
   readonly context: ModeContext
   readonly known: KnownByFamily<NftablesPlan>
   readonly now: () => number
@@ -39,6 +41,8 @@ interface Retirement {
 export class NftablesApplier {
   readonly #deps: ApplierDeps
   readonly #retired = new Map<IpFamily, Retirement>()
+  /** The tables in which something cannot be deleted. */
+  readonly #stuck = new Set<IpFamily>()
   /** Writes take turns, because a difference builds on the transaction before it. */
   readonly #turns = new Turns()
 
@@ -88,16 +92,45 @@ export class NftablesApplier {
   }
 
   async #recreate(plan: NftablesPlan): Promise<Applied> {
-    const { table, commands } = recreation(plan)
-    const affinity = [...plan.parts.values()].flatMap((part) =>
-      part.sets.filter(({ timeoutSeconds }) => timeoutSeconds !== undefined),
-    )
-    const all = [...commands, ...(await this.#remembered(table, affinity))]
-    // For thousands of Services each part of this takes long, and health checks want an answer.
-    await new Slice().rest()
-    const bytes = await this.#deps.writer.commit({ table, commands: all })
-    this.#retired.delete(plan.family)
-    return { full: true, bytes, objects: all.length, failed: [] }
+    const { table, family } = plan
+    const parts = [...plan.parts.values()]
+    const sets = parts.flatMap((part) => part.sets)
+    const wanted = { chains: parts.flatMap(({ chains }) => chains), sets }
+    const affinity = sets.filter(({ timeoutSeconds }) => timeoutSeconds !== undefined)
+    const remembered = await this.#remembered(table, affinity)
+    const write = async ({ commands }: Transaction): Promise<Applied> => {
+      const all = [...commands, ...remembered]
+      // For thousands of Services each part of this takes long, and health checks want an answer.
+      await new Slice().rest()
+      const bytes = await this.#deps.writer.commit({ table, commands: all })
+      this.#retired.delete(family)
+      return { full: true, bytes, objects: all.length, failed: [] }
+    }
+    const present = this.#stuck.delete(family) ? undefined : await this.#present(table, wanted)
+    if (!present) return write(recreation(plan))
+    try {
+      const applied = await write(renewal(plan, present))
+      this.#noteRetired(plan, without(present, wanted))
+      return applied
+    } catch (error) {
+      const reason = messageOf(error)
+      this.#deps.context.log.debug(
+        { family, reason },
+        'the nftables table is deleted and made anew',
+      )
+      return write(recreation(plan))
+    }
+  }
+
+  /** What the table holds, if it can stay. */
+  async #present(table: Table, wanted: ChainsAndSets): Promise<ChainsAndSets | undefined> {
+    const { tables, context } = this.#deps
+    try {
+      return await tables?.contents(table, wanted)
+    } catch (error) {
+      context.log.debug({ error: messageOf(error) }, 'could not read the nftables table')
+      return undefined
+    }
   }
 
   async #remembered(table: Table, affinity: readonly NftSet[]): Promise<readonly Command[]> {
@@ -170,10 +203,22 @@ export class NftablesApplier {
     )
     if (!isGone && retired.attempts < attemptsMax) return
     this.#retired.delete(family)
+    this.#stuck.add(family)
     const reason = isGone
       ? 'somebody else removed nftables chains'
       : 'unused nftables chains could not be deleted'
     context.resync(reason, { byOthers: isGone })
+  }
+}
+
+/** What a table holds and nobody wants. */
+function without(present: ChainsAndSets, wanted: ChainsAndSets): Retired {
+  const [chains, sets] = [wanted.chains, wanted.sets].map(
+    (list) => new Set(list.map(({ name }) => name)),
+  )
+  return {
+    chains: present.chains.filter(({ name }) => !chains?.has(name)),
+    sets: present.sets.filter(({ name }) => !sets?.has(name)),
   }
 }
 

@@ -47,6 +47,7 @@ export const mode: ModeDefinition = {
       known,
       writer: guard.guarded(writer),
       reader: clients,
+      ...(netlink ? { tables: netlink.reader } : {}),
       context,
       now: () => performance.now(),
     })

@@ -1,4 +1,5 @@
 import type { Command, Transaction } from '../../kernel/nftables/model.js'
+import type { ChainsAndSets } from '../../kernel/nftables/reader.js'
 import { transactionLines, transactionText, type CommandLine } from '../../kernel/nftables/text.js'
 import { between, creation } from './changes.js'
 import { nftablesPlanner, onlyOf, type NftablesPlan, type PlanSettings } from './plan.js'
@@ -44,6 +45,23 @@ export function recreation(plan: NftablesPlan): Transaction {
       { do: 'add-table' },
       { do: 'delete-table' },
       { do: 'add-table' },
+      ...creation(plan).commands,
+    ],
+  }
+}
+
+/**
+ * The same, in a table that has the chains and sets of an earlier plan. What has the same name stays
+ * and gets a new content. A packet that the kernel looks up at this very moment has the old rules and
+ * the new elements, and meets no set and no chain that is gone or still empty.
+ */
+export function renewal(plan: NftablesPlan, { chains, sets }: ChainsAndSets): Transaction {
+  return {
+    table: plan.table,
+    commands: [
+      { do: 'add-table' },
+      ...chains.map((chain): Command => ({ do: 'flush-chain', chain })),
+      ...sets.map((set): Command => ({ do: 'flush-set', set })),
       ...creation(plan).commands,
     ],
   }
