@@ -122,6 +122,9 @@ export class TrackerSink implements ObjectSink {
     } else if (parsed.outcome === 'ignored') {
       // An object that no longer belongs to this proxy counts as removed (S03, E-headless).
       this.remove(kind, parsed.identity.namespace, parsed.identity.name)
+      for (const warning of parsed.warnings ?? []) {
+        this.#listener.warned(kind, parsed.identity, warning)
+      }
     } else this.#listener.malformed(kind, parsed.identity, parsed.reason)
   }
 

@@ -87,7 +87,12 @@ export interface ServiceCidrObject {
  */
 export type Parsed<T> =
   | { readonly outcome: 'accepted'; readonly value: T; readonly warnings: readonly string[] }
-  | { readonly outcome: 'ignored'; readonly identity: Identity; readonly reason: string }
+  | {
+      readonly outcome: 'ignored'
+      readonly identity: Identity
+      readonly reason: string
+      readonly warnings?: readonly string[]
+    }
   | { readonly outcome: 'malformed'; readonly identity: Identity; readonly reason: string }
 
 export interface Identity {

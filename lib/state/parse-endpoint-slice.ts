@@ -48,7 +48,9 @@ export function parseEndpointSlice(
     }
     const service = asString(labels?.[serviceNameLabel])
     if (service === undefined || service === '') {
-      throw new MalformedObject(`label ${serviceNameLabel} is missing`)
+      // Such a slice is valid. One that had the label before serves its Service no longer.
+      const reason = `label ${serviceNameLabel} is missing, so the slice belongs to no Service`
+      return { outcome: 'ignored', identity, reason, warnings: [reason] }
     }
     const family = readFamily(body.addressType)
     const warnings: string[] = []

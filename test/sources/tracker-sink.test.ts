@@ -64,6 +64,23 @@ t.test('S03: a Service is removed while it has the label of another proxy', asyn
   t.equal(services().length, 1)
 })
 
+t.test('E01: a slice that lost the label of its Service serves it no longer', async (t) => {
+  const { sink, said, tracker } = sinkWithLog()
+  const addresses = () =>
+    tracker
+      .take()
+      .states[0]!.services.get('default/web:http/TCP')!
+      .clusterEndpoints.map(({ ip }) => ip)
+  sink.upsert('Service', rawService())
+  sink.upsert('EndpointSlice', rawSlice())
+  t.same(addresses(), ['10.244.0.1'])
+  const { labels, ...metadata } = rawSlice().metadata
+  t.ok(labels)
+  sink.upsert('EndpointSlice', { ...rawSlice(), metadata })
+  t.same(addresses(), [])
+  t.match(said.at(-1), /^warned EndpointSlice default\/web-1: label .*service-name is missing/)
+})
+
 t.test('parts that are left out are named, and every kind can be removed', async (t) => {
   const { sink, said, services } = sinkWithLog()
   sink.upsert('Service', rawService({ spec: { externalIPs: ['nonsense'] } }))
