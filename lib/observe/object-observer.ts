@@ -7,7 +7,7 @@ import type { Observation } from './observation.js'
 interface ObjectObserverOptions {
   readonly log: Log
   readonly meter: Meter
-  readonly observation: Pick<Observation, 'malformed' | 'warned' | 'nodeChanged'>
+  readonly observation: Pick<Observation, 'malformed' | 'warned' | 'complaints' | 'nodeChanged'>
   readonly now: () => number
 }
 
@@ -33,6 +33,8 @@ export function objectObserver({ log, meter, observation, now }: ObjectObserverO
       const text = 'part of an object has no effect'
       log[isNews ? 'warn' : 'debug']({ kind, namespace, name, warning }, text)
     },
+    complaints: (kind: ObjectKind, identity: Identity, warnings: readonly string[]) =>
+      observation.complaints(kind, identity, warnings),
     nodeChanged: (node: NodeObject | undefined) => observation.nodeChanged(node),
     failed: (message: string) => {
       const text = 'source of objects failed, will retry'

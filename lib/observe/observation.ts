@@ -56,6 +56,8 @@ export class Observation {
   readonly #systemd: SystemdNotifier | undefined
   /** The warnings that have been recorded as Events. */
   #recorded = new Set<string>()
+  /** By object: those among them that its last version gave. */
+  readonly #told = new Map<string, readonly { readonly id: string; readonly note: string }[]>()
 
   constructor(options: ObservationOptions) {
     const { families, syncPeriodMs, expectsNode, mode, metrics, fallback = '' } = options
@@ -146,12 +148,23 @@ export class Observation {
 
   /** An object was skipped because it is malformed. Returns whether this is news. */
   malformed(kind: ObjectKind, identity: Identity, reason: string): boolean {
-    return identity.name === '' || this.#warnAbout(kind, identity, 'MalformedObject', reason)
+    return identity.name === '' || this.#warnOnParsing(kind, identity, 'MalformedObject', reason)
   }
 
   /** A part of an object has no effect; the rest is used. Returns whether this is news. */
   warned(kind: ObjectKind, identity: Identity, warning: string): boolean {
-    return this.#warnAbout(kind, identity, 'PartLeftOut', warning)
+    return this.#warnOnParsing(kind, identity, 'PartLeftOut', warning)
+  }
+
+  /** The object has only these warnings now. One that comes back later is news again. */
+  complaints(kind: ObjectKind, identity: Identity, warnings: readonly string[]): void {
+    const key = warningId(kind, identity)
+    const told = this.#told.get(key)
+    if (!told) return
+    for (const { id, note } of told) if (!warnings.includes(note)) this.#recorded.delete(id)
+    const left = told.filter(({ note }) => warnings.includes(note))
+    if (left.length > 0) this.#told.set(key, left)
+    else this.#told.delete(key)
   }
 
   /** Opens all ports until the signal. Rejects only with bindAddressHardFail. */
@@ -190,11 +203,22 @@ export class Observation {
     this.#warnAbout('Service', { namespace, name }, event, `${key}: ${reason}`)
   }
 
+  #warnOnParsing(kind: ObjectKind, identity: Identity, reason: string, note: string): boolean {
+    const isNews = this.#warnAbout(kind, identity, reason, note)
+    const key = warningId(kind, identity)
+    const id = warningId(kind, identity, reason, note)
+    if (isNews) this.#told.set(key, [...(this.#told.get(key) ?? []), { id, note }])
+    return isNews
+  }
+
   #warnAbout(kind: ObjectKind, identity: Identity, reason: string, note: string): boolean {
-    const id = JSON.stringify([kind, identity, reason, note])
+    const id = warningId(kind, identity, reason, note)
     if (this.#recorded.has(id)) return false
     // Each warning is recorded once. The limit bounds the memory.
-    if (this.#recorded.size >= 1000) this.#recorded = new Set()
+    if (this.#recorded.size >= 1000) {
+      this.#recorded = new Set()
+      this.#told.clear()
+    }
     this.#recorded.add(id)
     const { events } = this.#options
     events.record({
@@ -206,6 +230,10 @@ export class Observation {
     })
     return true
   }
+}
+
+function warningId(kind: ObjectKind, { namespace, name }: Identity, ...rest: string[]): string {
+  return JSON.stringify([kind, namespace, name, ...rest])
 }
 
 /** An update may wait two sync periods (H03). */

@@ -16,6 +16,8 @@ interface SinkListener {
   malformed(kind: ObjectKind, identity: Identity, reason: string): void
   /** A part of an object has no effect; the rest is used. */
   warned(kind: ObjectKind, identity: Identity, warning: string): void
+  /** An object has no other warnings than these now; one that went has none. */
+  complaints?(kind: ObjectKind, identity: Identity, warnings: readonly string[]): void
   /** The object of this node came, changed or went. */
   nodeChanged(node: NodeObject | undefined): void
   failed(message: string): void
@@ -86,6 +88,10 @@ export class TrackerSink implements ObjectSink {
   }
 
   remove(kind: ObjectKind, namespace: string, name: string): void {
+    this.#drop(kind, { namespace, name }, [])
+  }
+
+  #drop(kind: ObjectKind, { namespace, name }: Identity, warnings: readonly string[]): void {
     switch (kind) {
       case 'Service':
         this.#tracker.removeService(namespace, name)
@@ -99,6 +105,7 @@ export class TrackerSink implements ObjectSink {
       case 'Node':
         if (name === this.#nodeName) this.#setNode(undefined)
     }
+    this.#warn(kind, { namespace, name }, warnings)
     this.#listener.changed(kind, this.isComplete)
   }
 
@@ -115,17 +122,17 @@ export class TrackerSink implements ObjectSink {
     if (parsed.outcome === 'accepted') {
       accept(parsed.value)
       const { namespace = '', name } = parsed.value
-      for (const warning of parsed.warnings) {
-        this.#listener.warned(kind, { namespace, name }, warning)
-      }
+      this.#warn(kind, { namespace, name }, parsed.warnings)
       this.#listener.changed(kind, this.isComplete)
     } else if (parsed.outcome === 'ignored') {
       // An object that no longer belongs to this proxy counts as removed (S03, E-headless).
-      this.remove(kind, parsed.identity.namespace, parsed.identity.name)
-      for (const warning of parsed.warnings ?? []) {
-        this.#listener.warned(kind, parsed.identity, warning)
-      }
+      this.#drop(kind, parsed.identity, parsed.warnings ?? [])
     } else this.#listener.malformed(kind, parsed.identity, parsed.reason)
+  }
+
+  #warn(kind: ObjectKind, identity: Identity, warnings: readonly string[]): void {
+    this.#listener.complaints?.(kind, identity, warnings)
+    for (const warning of warnings) this.#listener.warned(kind, identity, warning)
   }
 
   #setNode(node: NodeObject | undefined): void {

@@ -8,9 +8,10 @@ import { Observation } from '../../lib/observe/observation.js'
 import { parseService } from '../../lib/state/parse-service.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { trackerSettings } from '../../lib/config/tracker-settings.js'
-import { rawService } from '../state/objects.js'
+import { rawService, rawSlice } from '../state/objects.js'
+import { TrackerSink } from '../../lib/sources/tracker-sink.js'
 
-t.test('the log says of each warning what is true for it', async (t) => {
+function observed() {
   const lines: string[] = []
   const write = (line: string) => void lines.push(line)
   const log = createLogger({ format: 'json', verbosity: 0, isTerminal: false, write })
@@ -22,6 +23,11 @@ t.test('the log says of each warning what is true for it', async (t) => {
     ...{ events: { record: () => undefined }, syncPeriodMs: 30_000, expectsNode: false },
   })
   const observer = objectObserver({ log, meter: metrics, observation, now: () => 0 })
+  return { lines, config, observation, observer }
+}
+
+t.test('the log says of each warning what is true for it', async (t) => {
+  const { lines, config, observation, observer } = observed()
   const node = { nodeName: 'n1', families: ['IPv4'] } as const
   const tracker = new Tracker(trackerSettings(config, 'iptables', node))
   const annotations = {
@@ -61,4 +67,30 @@ t.test('the log says of each warning what is true for it', async (t) => {
       { msg: 'an endpoint of a Service is not used', warning: 'EndpointLeadsBack' },
     ],
   )
+})
+
+t.test('a warning comes again when an object has the mistake again', async (t) => {
+  const { lines, config, observer } = observed()
+  const node = { nodeName: 'n1', families: ['IPv4'] } as const
+  const tracker = new Tracker(trackerSettings(config, 'iptables', node))
+  const sink = new TrackerSink(tracker, 'n1', { ...observer, changed: () => undefined })
+  const bad = rawService({ annotations: { 'kube-proxy-ts/health-check': 'nonsense' } })
+  const unlabelled = rawSlice({ service: '' })
+  const take = () => {
+    sink.upsert('Service', bad)
+    sink.upsert('EndpointSlice', unlabelled)
+  }
+  take()
+  take()
+  t.equal(lines.length, 2, 'the same mistake is told once')
+  sink.upsert('Service', rawService())
+  sink.upsert('EndpointSlice', rawSlice())
+  t.equal(lines.length, 2)
+  take()
+  t.equal(lines.length, 4, 'after it was corrected')
+  sink.remove('Service', 'default', 'web')
+  sink.remove('EndpointSlice', 'default', 'web-1')
+  take()
+  take()
+  t.equal(lines.length, 6, 'and of a new object with the name of one that went')
 })

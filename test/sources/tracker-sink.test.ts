@@ -78,7 +78,7 @@ t.test('E01: a slice that lost the label of its Service serves it no longer', as
   t.ok(labels)
   sink.upsert('EndpointSlice', { ...rawSlice(), metadata })
   t.same(addresses(), [])
-  t.match(said.at(-1), /^warned EndpointSlice default\/web-1: label .*service-name is missing/)
+  t.match(said.at(-2), /^warned EndpointSlice default\/web-1: label .*service-name is missing/)
 })
 
 t.test('parts that are left out are named, and every kind can be removed', async (t) => {
