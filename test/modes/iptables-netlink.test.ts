@@ -209,6 +209,18 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
       await mode.close()
     })
 
+    await onNode('IT10: rules come back after a cleanup by another process', async (t, node) => {
+      const mode = await node.create()
+      const cluster = states().put(service({ endpoints: 2 }))
+      await apply(mode, cluster)
+      await node.definition.cleanup(node.context)
+      cluster.put(service({ endpoints: 3 }))
+      t.same((await mode.apply(mode.plan(cluster.take()))).failed, [])
+      const rules = execFileSync(`iptables-${backend}`, ['-S', 'KUBE-FORWARD']).toString()
+      t.match(rules, 'ct_state_invalid_dropped_pkts')
+      await mode.close()
+    })
+
     await onNode('IT46: a flush that leaves the chains is seen by a look', async (t, node) => {
       const mode = await node.create(8_000)
       await apply(mode, states().put(service({ endpoints: 2 })))

@@ -30,6 +30,8 @@ interface FamilyRulesOptions {
   readonly retryMs: () => number
   /** Counts our own transactions. */
   readonly foreign: ForeignCommits
+  /** Makes what rules refer to outside of the tables, before all are written or refused ones found. */
+  readonly prepare?: () => void
 }
 
 /**
@@ -61,6 +63,7 @@ export class FamilyRules {
   readonly #log: Log
   readonly #retryMs: () => number
   readonly #foreign: ForeignCommits
+  readonly #prepare: (() => void) | undefined
   /** Refused Services by key. They are tried again when their rules change or after some time. */
   readonly #refused = new Map<string, Refusal>()
   #refusedAt = 0
@@ -74,6 +77,7 @@ export class FamilyRules {
     this.#log = options.log
     this.#retryMs = options.retryMs
     this.#foreign = options.foreign
+    this.#prepare = options.prepare
   }
 
   get iptables(): Iptables {
@@ -134,6 +138,8 @@ export class FamilyRules {
         { family: plan.family, line: error.lineText, reason: error.message },
         'a change of rules was refused; writing all of them',
       )
+      // What is missing is no fault of a Service.
+      this.#prepare?.()
       const { added, changed } = services.since(known.services)
       await this.#findRefused(
         plan.fixed,
@@ -145,6 +151,7 @@ export class FamilyRules {
   }
 
   async #applyFully(plan: IptablesPlan, known: Content | undefined): Promise<Written> {
+    this.#prepare?.()
     const found = await readOwnTables(this.#iptables, isOfInterest)
     const undeletable = new Set<string>()
     let searches = 0

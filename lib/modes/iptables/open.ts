@@ -1,6 +1,6 @@
 import { accounted, bytecode, Iptables, isIptablesError, rule } from '../../kernel/iptables.js'
 import { accounts, chains } from './names.js'
-import { ensureAccounts } from './packet-counters.js'
+import { createAccounts, ensureAccounts } from './packet-counters.js'
 import { FamilyRules } from './apply.js'
 import { ForeignCommits } from '../foreign-commits.js'
 import { canLog } from '../refusal-log.js'
@@ -58,7 +58,8 @@ export async function openFamilies(
       hasLog &&= await canLog(iptables)
       randomFully &&= iptables.capabilities.randomFully
       foreign ??= new ForeignCommits(backend === 'nft' ? await deps.openGeneration() : undefined)
-      const options = { iptables, log, foreign, retryMs: () => syncPeriodMs() * 0.9 }
+      const prepare = () => packetAccounts && createAccounts(packetAccounts)
+      const options = { iptables, log, foreign, prepare, retryMs: () => syncPeriodMs() * 0.9 }
       opened.set(family, new FamilyRules(options))
       log.info({ family, ...iptables.capabilities }, 'using iptables')
       await warnOfOtherBackend(family, backend, { log, run: deps.run })

@@ -57,11 +57,16 @@ export function ensureAccounts(open: () => PacketAccounts, log: Log): PacketAcco
   let opened: PacketAccounts | undefined
   try {
     opened = open()
-    for (const name of Object.values(accounts)) opened.ensure(name)
+    createAccounts(opened)
     return opened
   } catch (error) {
     opened?.close()
     log.debug({ reason: messageOf(error) }, 'no nfacct objects, so two metrics stay at zero')
     return undefined
   }
+}
+
+/** Rules that count with an object which `kube-proxy cleanup` has removed are refused. */
+export function createAccounts(packetAccounts: PacketAccounts): void {
+  for (const name of Object.values(accounts)) packetAccounts.ensure(name)
 }
