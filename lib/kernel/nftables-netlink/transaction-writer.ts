@@ -131,8 +131,7 @@ class TransactionWriting implements WrittenTransaction {
         return
       case 'add-chain':
         this.#message(command, messages.newChain, flags.create, (message) => {
-          message.string(chainAttributes.table, this.#table.name)
-          message.string(chainAttributes.name, checkedName(command.chain.name))
+          this.#name(message, chainAttributes.name, command.chain.name)
           writeChain(message, command.chain)
         })
         return
@@ -147,7 +146,7 @@ class TransactionWriting implements WrittenTransaction {
         return
       case 'add-set':
         this.#message(command, messages.newSet, flags.create, (message) => {
-          this.#setName(message, command.set.name)
+          this.#name(message, setAttributes.name, command.set.name)
           message.be32(setAttributes.id, ++this.#lastSetId)
           writeSet(message, this.#table.family, command.set)
         })
@@ -160,12 +159,8 @@ class TransactionWriting implements WrittenTransaction {
     }
   }
 
-  /** The attribute of the table has the same number in all of these messages. */
   #byName(command: Command, type: number, attribute: number, name: string): void {
-    this.#message(command, type, 0, (message) => {
-      message.string(tableOfObject, this.#table.name)
-      message.string(attribute, checkedName(name))
-    })
+    this.#message(command, type, 0, (message) => this.#name(message, attribute, name))
   }
 
   /** Writes commands of one verb and one set. */
@@ -192,8 +187,7 @@ class TransactionWriting implements WrittenTransaction {
       return anonymous && this.#anonymousSet(command, anonymous)
     })
     this.#message(command, messages.newRule, flags.create | flags.append, (message) => {
-      message.string(ruleAttributes.table, this.#table.name)
-      message.string(ruleAttributes.chain, checkedName(chain))
+      this.#name(message, ruleAttributes.chain, chain)
       message.nest(ruleAttributes.expressions, (expressions) => {
         for (const [index, statement] of rule.statements.entries()) {
           writeStatement(expressions, this.#table.family, statement, sets[index])
@@ -210,7 +204,7 @@ class TransactionWriting implements WrittenTransaction {
     const name = this.#nameSet()
     const items = anonymousItems(this.#table.family, set)
     this.#message(command, messages.newSet, flags.create, (message) => {
-      this.#setName(message, name)
+      this.#name(message, setAttributes.name, name)
       message.be32(setAttributes.id, id)
       writeAnonymousSet(message, this.#table.family, set, items.length)
     })
@@ -241,9 +235,10 @@ class TransactionWriting implements WrittenTransaction {
     }
   }
 
-  #setName(message: MessageWriter, name: string): void {
-    message.string(setAttributes.table, this.#table.name)
-    message.string(setAttributes.name, checkedName(name))
+  /** The attribute of the table has the same number in all messages. */
+  #name(message: MessageWriter, attribute: number, name: string): void {
+    message.string(tableOfObject, this.#table.name)
+    message.string(attribute, checkedName(name))
   }
 
   #message(
