@@ -3,7 +3,7 @@ import { formatIp } from '../../state/ip.js'
 import type { NetlinkChannel } from '../netlink/channel.js'
 import { attributesOf, readString } from '../netlink/message-reader.js'
 import { MessageWriter } from '../netlink/message-writer.js'
-import { flags } from '../netlink/protocol.js'
+import { flags, headerBytes } from '../netlink/protocol.js'
 import type { Chain, Element, NftFamily, NftSet, TableRef } from '../nftables/model.js'
 import type {
   ChainsAndSets,
@@ -215,8 +215,6 @@ function isSameSet(family: NftFamily, set: NftSet, there: Attributes | undefined
 function attributesWritten(write: (message: MessageWriter) => void): Attributes {
   return attributesOf(new MessageWriter(512).message(0, 0, write).finish(0), headerBytes)
 }
-
-const headerBytes = 16
 
 /** The kernel leaves out flags that are all zero. */
 const zero = Buffer.alloc(4)
