@@ -1,5 +1,6 @@
 import { placeText } from '../../lib/kernel/place.js'
 import { connectPlace } from '../../lib/modes/ebpf/names.js'
+import { drainChain } from '../../lib/modes/userspace/names.js'
 import type { Stage } from './stage.js'
 
 /** Which of our rules are on a node without a daemon. */
@@ -28,6 +29,12 @@ export async function torn(stage: Stage): Promise<string[]> {
 
 /** This chain belongs to kubelet too, so it stays. */
 const kubelets = ':KUBE-FIREWALL'
+
+/**
+ * Chains of others, and the one that keeps open connections translated while the rules are gone. It
+ * leads nowhere, so it may stand alone.
+ */
+const ofNoTable = new RegExp(`${kubelets}|:${drainChain}`, 'g')
 
 /** The names of all our objects in the kernel. */
 export async function remains({ world }: Stage): Promise<readonly string[]> {
@@ -79,7 +86,7 @@ async function unitsOf(stage: Stage): Promise<readonly Unit[]> {
         const saved = await stage.world.exec('node', [program, '-t', table])
         return {
           name: `${family} table ${table}`,
-          stands: saved.stdout.replaceAll(kubelets, '').includes(':KUBE-'),
+          stands: saved.stdout.replaceAll(ofNoTable, '').includes(':KUBE-'),
           missing: places.filter((where) => where.startsWith(`${table} `)),
         }
       }),
