@@ -49,6 +49,11 @@ export interface OpenOptions {
    */
   readonly onLocked?: (locked: Locked) => boolean | Promise<boolean>
   readonly run?: Run
+  /**
+   * Lists the chains of nf_tables as `table chain`, where the caller can without a program. It must
+   * look into the network namespace of `run`.
+   */
+  readonly chainNames?: (family: Family) => Promise<ReadonlySet<string> | undefined>
 }
 
 /** Another program holds the xtables lock. */
@@ -94,6 +99,7 @@ export class Iptables {
   readonly #waitSeconds: number
   readonly #onLocked: NonNullable<OpenOptions['onLocked']>
   readonly #run: Run
+  readonly #chainNames: OpenOptions['chainNames']
   readonly #timeoutMs: number
 
   private constructor(installed: Installed, options: OpenOptions) {
@@ -114,6 +120,7 @@ export class Iptables {
     this.#waitSeconds = waitSeconds
     this.#onLocked = onLocked
     this.#run = run
+    this.#chainNames = options.chainNames
     this.#timeoutMs = (waitSeconds + 120) * 1000
   }
 
@@ -183,6 +190,8 @@ export class Iptables {
         saved.some((one) => one.table === table && one.chains.has(chain)),
       )
     }
+    const present = await this.#chainNames?.(this.family)
+    if (present) return chains.some((placed) => present.has(placed.join(' ')))
     for (const [table, chain] of chains) {
       if (await this.listChain(table, chain)) return true
     }
@@ -190,9 +199,28 @@ export class Iptables {
   }
 
   /** Whether this kernel and this build of iptables take such a rule. Changes nothing. */
-  async supports(table: Table, rule: Rule): Promise<boolean> {
+  supports(table: Table, rule: Rule): Promise<boolean> {
+    return this.#takes(table, [rule])
+  }
+
+  /** For each rule, whether it is supported. Starts one program where all are. */
+  async supportsEach(table: Table, rules: readonly Rule[]): Promise<readonly boolean[]> {
+    if (await this.#takes(table, rules)) return rules.map(() => true)
+    const answers: boolean[] = []
+    for (const one of rules) answers.push(await this.#takes(table, [one]))
+    return answers
+  }
+
+  /** Throws IptablesError when the rules cannot even be read: no rights, or no table `nat`. */
+  async check(): Promise<void> {
+    const args = [...this.#wait.command, '-t', 'nat', '-S', 'POSTROUTING']
+    await this.#expect('list nat POSTROUTING', this.#programs.command, args)
+  }
+
+  async #takes(table: Table, rules: readonly Rule[]): Promise<boolean> {
     const scratch = 'IPTABLES-TS-PROBE'
-    const batch = new Batch().chain(table, scratch).append(table, scratch, rule)
+    const batch = new Batch().chain(table, scratch)
+    for (const one of rules) batch.append(table, scratch, one)
     try {
       await this.restore(batch, { test: true })
       return true
@@ -200,12 +228,6 @@ export class Iptables {
       if (isIptablesError(error, 'unsupported') || isIptablesError(error, 'invalid')) return false
       throw error
     }
-  }
-
-  /** Throws IptablesError when the rules cannot even be read: no rights, or no table `nat`. */
-  async check(): Promise<void> {
-    const args = [...this.#wait.command, '-t', 'nat', '-S', 'POSTROUTING']
-    await this.#expect('list nat POSTROUTING', this.#programs.command, args)
   }
 
   async #expect(

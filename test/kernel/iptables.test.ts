@@ -26,8 +26,8 @@ import {
 } from '../../lib/kernel/iptables.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
 import { classifyFailure } from '../../lib/kernel/iptables/error.js'
-import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
-import type { Backend, Locked, Run } from '../../lib/kernel/iptables.js'
+import { createNetns, netnsSkip, programSkip, type NetworkNamespace } from '../support/netns.js'
+import type { Backend, Locked, Rule, Run } from '../../lib/kernel/iptables.js'
 
 const hostile = [
   'x" -j ACCEPT',
@@ -385,6 +385,15 @@ t.test('IT49: a missing program gives a clear error', async (t) => {
   })
 })
 
+/** What a process in the namespace says. */
+function chainNamesIn(netns: NetworkNamespace, family: string): ReadonlySet<string> {
+  const module = JSON.stringify(new URL('../../lib/modes/chain-names.js', import.meta.url))
+  const ask = `console.log(JSON.stringify([...(await chainNames('${family}'))]))`
+  const program = `import { chainNames } from ${module}; ${ask}`
+  const text = netns.exec(process.execPath, '--input-type=module', '-e', program)
+  return new Set(JSON.parse(text) as readonly string[])
+}
+
 for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
   const skip = netnsSkip || programSkip(`iptables-${backend}`)
   t.test(`on the kernel, ${backend} backend`, { skip }, async (t) => {
@@ -430,10 +439,11 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
       rule({ protocol: 'sctp', matches: [destinationPort('sctp', [1, 9])], jump: 'RETURN' }),
     ]
     for (const one of works) t.equal(await iptables.supports('nat', one), true, one.text)
-    t.equal(
-      await iptables.supports('nat', rule({ matches: [{ name: 'nosuch', args: [] }] })),
-      false,
-    )
+    const unknown = rule({ matches: [{ name: 'nosuch', args: [] }] })
+    t.equal(await iptables.supports('nat', unknown), false)
+    const [first, second] = works as [Rule, Rule]
+    t.same(await iptables.supportsEach('nat', works), [true, true, true, true, true])
+    t.same(await iptables.supportsEach('nat', [first, unknown, second]), [true, false, true])
     t.equal(
       await iptables.listChain('nat', 'IPTABLES-TS-PROBE'),
       undefined,
@@ -446,6 +456,17 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     const nowhere = ['raw', 'Z'] as const
     t.equal(await iptables.hasAny([nowhere, ['nat', 'Z']]), false)
     t.equal(await iptables.hasAny([nowhere, ['nat', 'X']]), true)
+    const started: string[] = []
+    const noting = { run: (...args: Parameters<Run>) => (started.push(args[0]), run(...args)) }
+    const names = chainNamesIn(netns, 'IPv4')
+    const listing = await Iptables.open({
+      ...{ family: 'IPv4', backend, chainNames: () => Promise.resolve(names) },
+      ...noting,
+    })
+    started.length = 0
+    t.equal(await listing.hasAny([nowhere, ['nat', 'Z']]), false)
+    t.equal(await listing.hasAny([nowhere, ['nat', 'X']]), true)
+    t.equal(started.length, backend === 'nft' ? 0 : 2, 'listed chains need no program')
     const tables = (await iptables.save()).map(({ table }) => table)
     t.notOk(tables.includes('raw'), 'to ask makes no table')
 

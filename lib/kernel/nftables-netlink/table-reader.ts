@@ -85,6 +85,22 @@ export class TableReader implements RulesetReader {
     return chains
   }
 
+  /** The chains of all tables of the family, as `table chain`. */
+  async chainNames(family: NftFamily): Promise<ReadonlySet<string>> {
+    const request = this.#request(family, messages.getChain, () => undefined)
+    const names = await this.#channel.dump(request, {
+      action: `list chains of nftables family ${family}`,
+      parse: ({ payload }) => {
+        const attributes = attributesOf(payload, genericBytes)
+        const [table = zero, chain = zero] = [chainAttributes.table, chainAttributes.name].map(
+          (attribute) => attributes.get(attribute),
+        )
+        return `${readString(table)} ${readString(chain)}`
+      },
+    })
+    return new Set(names)
+  }
+
   async isDormant(table: TableRef): Promise<boolean> {
     const request = this.#request(table.family, messages.getTable, () => undefined)
     const flagsOfTable = await this.#channel.dump(request, {

@@ -67,8 +67,10 @@ export async function probeFamily(
     const seen = `${version.join('.')}, ${backend === 'nft' ? 'nf_tables' : 'legacy'}`
     await iptables.check()
     const findings: Finding[] = [{ what: program, ok: true, required, seen, fix: '' }]
-    for (const need of needs) {
-      const ok = await iptables.supports('nat', rule({ matches: [need.match], jump: 'RETURN' }))
+    const rules = needs.map(({ match }) => rule({ matches: [match], jump: 'RETURN' }))
+    const supported = await iptables.supportsEach('nat', rules)
+    for (const [index, need] of needs.entries()) {
+      const ok = supported[index] === true
       findings.push({
         what: `${program} match ${need.what}`,
         ok,

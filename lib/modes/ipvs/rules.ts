@@ -19,6 +19,7 @@ import {
   type ChainPlan,
   type ChainRule,
 } from './chains.js'
+import { chainNames } from '../chain-names.js'
 import { canLog } from '../refusal-log.js'
 import type { ChainDifference } from '../reported-differences.js'
 import { chains, setNameOf } from './names.js'
@@ -35,7 +36,7 @@ interface RulesDeps {
   readonly open: (family: IpFamily) => Promise<Tool>
 }
 
-const realRules: RulesDeps = { open: (family) => Iptables.open({ family }) }
+const realRules: RulesDeps = { open: (family) => Iptables.open({ family, chainNames }) }
 
 /** Writes, reads and removes the fixed iptables rules in the kernel. */
 export class Rules {

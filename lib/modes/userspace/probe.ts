@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs'
+import type { Iptables } from '../../kernel/iptables.js'
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import { attempt } from '../findings.js'
 import type { Finding } from '../mode.js'
@@ -8,27 +9,34 @@ import { SourceRouting } from './portals/source-routing.js'
 /** Nothing is required: without rules, addresses of this machine serve its own programs. */
 export async function probeUserspace(): Promise<readonly Finding[]> {
   const families = existsSync('/proc/net/if_inet6') ? ipFamilies : (['IPv4'] as const)
-  return Promise.all([...families.map(probeIptables), ...families.map(probeSources), probeKoffi()])
+  // To open iptables starts a dozen programs.
+  const opened = families.map((family) => ({ family, opening: openIptables(family) }))
+  return Promise.all([...opened.map(probeIptables), ...opened.map(probeSources), probeKoffi()])
 }
 
-function probeIptables(family: IpFamily): Promise<Finding> {
+interface Opened {
+  readonly family: IpFamily
+  readonly opening: Promise<Iptables>
+}
+
+function probeIptables({ family, opening }: Opened): Promise<Finding> {
   const what = family === 'IPv4' ? 'iptables' : 'ip6tables'
   const fix =
     'install iptables, load xt_nat and xt_conntrack, and run with the right to change rules ' +
     '(NET_ADMIN); without it only programs on this machine are served (--userspace-portals=addresses)'
   return attempt({ what, required: false, fix }, async () => {
-    const { backend, version } = (await openIptables(family)).capabilities
+    const { backend, version } = (await opening).capabilities
     return `${version.join('.')} ${backend}`
   })
 }
 
-function probeSources(family: IpFamily): Promise<Finding> {
+function probeSources({ family, opening }: Opened): Promise<Finding> {
   const what = `the client's address for endpoints, ${family}`
   const fix =
     'endpoints see this node as their client; to keep the address (--userspace-source-address), ' +
     'run with NET_ADMIN, and load xt_socket, xt_mark and xt_connmark'
   return attempt({ what, required: false, fix }, async () => {
-    await new SourceRouting(family, () => openIptables(family)).probe()
+    await new SourceRouting(family, () => opening).probe()
     return 'can be kept'
   })
 }

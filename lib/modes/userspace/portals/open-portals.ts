@@ -17,6 +17,7 @@ import { addressMark, deviceName, drainChain } from '../names.js'
 import { AddressPortals, removeAddresses } from './address-portals.js'
 import { IptablesPortals } from './iptables-portals.js'
 import { ourChains } from './removal.js'
+import { chainNames } from '../../chain-names.js'
 import { canLog, withoutLog } from '../../refusal-log.js'
 import { waitForLock } from '../../xtables-lock.js'
 import { fixedRules } from '../render.js'
@@ -189,7 +190,7 @@ export async function openIptables(
   onLocked: NonNullable<OpenOptions['onLocked']> = () => false,
 ): Promise<Iptables> {
   try {
-    const iptables = await Iptables.open({ family, onLocked, ...(run ? { run } : {}) })
+    const iptables = await Iptables.open({ family, onLocked, ...(run ? { run } : { chainNames }) })
     // The programs exist even where this process has no right to use them.
     await iptables.check()
     const batch = new Batch()

@@ -1,0 +1,22 @@
+import type { IpFamily } from '../state/ip.js'
+
+/**
+ * All chains of nf_tables in this network namespace, as `table chain`. To ask iptables starts a
+ * program for each chain. Undefined where they cannot be listed.
+ */
+export async function chainNames(family: IpFamily): Promise<ReadonlySet<string> | undefined> {
+  try {
+    // Imported late: koffi does not load on every node.
+    const { openChannel } = await import('../kernel/netlink/channel.js')
+    const { protocols } = await import('../kernel/netlink/protocol.js')
+    const { TableReader } = await import('../kernel/nftables-netlink/table-reader.js')
+    const channel = openChannel(protocols.netfilter)
+    try {
+      return await new TableReader(channel).chainNames(family === 'IPv4' ? 'ip' : 'ip6')
+    } finally {
+      channel.close()
+    }
+  } catch {
+    return undefined
+  }
+}
