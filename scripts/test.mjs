@@ -56,8 +56,8 @@ if (unknown.length > 0) {
 /** Hides the pins of eBPF mode, also those of other tests. */
 const alone = process.getuid?.() === 0 ? withoutPins : []
 
-// Most jobs wait for half of their time or more.
-const lanes = Math.max(2, availableParallelism()) * 3
+// Most jobs wait for half of their time or more, those of the conformance for five sixths.
+const lanes = Math.max(2, availableParallelism()) * 2
 const slowestShown = options.times ? 30 : 5
 const names = Object.keys(tiers).filter((name) => chosen.length === 0 || chosen.includes(name))
 const results = new Map()
@@ -71,11 +71,15 @@ for (const tier of names) {
   results.set(tier, { left: jobs.length, ...nothing })
   queue.push(...jobs.map((job) => ({ tier, ...job })))
 }
-const next = queue.values()
+// So the conformance runs beside all others, and not at the end, when nobody would use the time.
+const waiting = queue.filter(({ tier }) => tier === 'conformance').values()
+const working = queue.filter(({ tier }) => tier !== 'conformance').values()
 await Promise.all(
-  Array.from({ length: lanes }, async () => {
-    for (const job of next) await runJob(job)
-  }),
+  [waiting, working].flatMap((first) =>
+    Array.from({ length: lanes }, async () => {
+      for (const jobs of [first, waiting, working]) for (const job of jobs) await runJob(job)
+    }),
+  ),
 )
 const failures = [...results.values()].flatMap(({ notes }) => notes)
 if (failures.length > 0) console.log(`\n=== what failed\n${failures.join('\n')}`)
