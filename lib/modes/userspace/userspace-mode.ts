@@ -13,6 +13,7 @@ import { FamilyApplier } from './apply.js'
 import { createListeners } from './listeners/create-listeners.js'
 import type { Listeners } from './listeners/listeners.js'
 import { checkBindAddress, userspacePlanner, type UserspacePlan } from './plan.js'
+import { IptablesPortals } from './portals/iptables-portals.js'
 import {
   linux,
   openForeignCommits,
@@ -101,8 +102,10 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#flows = flows
     this.#families = new Map(
       [...portals].map(([family, opened]) => {
+        const open = async () =>
+          opened instanceof IptablesPortals ? opened.iptables : openIptables(family, run)
         const sources = new SourceKeeping(family, {
-          routing: new SourceRouting(family, () => openIptables(family, run), foreign),
+          routing: new SourceRouting(family, open, foreign),
           switch: sourceSwitch,
           isRequired: settings.sourceAddress === 'keep',
           log: context.log,

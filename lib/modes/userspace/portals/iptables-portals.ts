@@ -30,7 +30,8 @@ interface IptablesPortalsOptions {
 /** Writes the iptables rules of one family, and remembers them. */
 export class IptablesPortals implements Portals {
   readonly listensDirectly = false
-  readonly #iptables: Iptables
+  /** Opened once: that starts a dozen programs. */
+  readonly iptables: Iptables
   readonly #fixed: readonly PlacedRule[]
   readonly #jumpsToSubChains: readonly PlacedRule[]
   /** By service key. */
@@ -51,7 +52,7 @@ export class IptablesPortals implements Portals {
   #verified: number | undefined
 
   constructor(iptables: Iptables, options: IptablesPortalsOptions) {
-    this.#iptables = iptables
+    this.iptables = iptables
     this.#log = options.log
     this.#foreign = options.foreign ?? new ForeignCommits()
     this.#reported = options.log && new Reported(options.log)
@@ -150,7 +151,7 @@ export class IptablesPortals implements Portals {
     if (!verification) return true
     try {
       await verification.prepare()
-      await this.#foreign.undisturbed(() => this.#iptables.visit(verification))
+      await this.#foreign.undisturbed(() => this.iptables.visit(verification))
     } catch (error) {
       throw kernelError(error, `read the rules of userspace mode`)
     } finally {
@@ -236,13 +237,13 @@ export class IptablesPortals implements Portals {
   }
 
   #save(): Promise<readonly SavedTable[]> {
-    return readPortals(this.#iptables)
+    return readPortals(this.iptables)
   }
 
   async #restore(batch: Batch): Promise<Omit<WriteOutcome, 'changed'>> {
     try {
       const { length } = batch.tables
-      await this.#foreign.around(length, () => this.#iptables.restore(batch))
+      await this.#foreign.around(length, () => this.iptables.restore(batch))
     } catch (error) {
       this.#isKnown = false
       throw kernelError(error, `write the rules of userspace mode`)
