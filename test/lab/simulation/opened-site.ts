@@ -5,7 +5,8 @@ import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
 import { chromium } from 'playwright-core'
-import type { Page } from 'playwright-core'
+import type { Browser, Page } from 'playwright-core'
+import t from 'tap'
 import { browserFlags, browserPath, pageIn } from '../playground/opened-page.js'
 
 const script = fileURLToPath(new URL('../../../../scripts/site.mjs', import.meta.url))
@@ -16,15 +17,22 @@ export interface BuiltSite {
   readonly url: string
 }
 
-/** Builds the site into a new folder. */
+let built: Promise<BuiltSite> | undefined
+let started: Promise<Browser> | undefined
+t.teardown(async () => {
+  await (await started)?.close()
+  if (built) await rm((await built).folder, { recursive: true })
+})
+
+/** The site in a folder, built once per process. */
 export async function withSite(act: (site: BuiltSite) => Promise<void>): Promise<void> {
+  await act(await (built ??= build()))
+}
+
+async function build(): Promise<BuiltSite> {
   const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-site-'))
-  try {
-    await promisify(execFile)(process.execPath, [script, '--out', folder])
-    await act({ folder, url: pathToFileURL(join(folder, 'index.html')).href })
-  } finally {
-    await rm(folder, { recursive: true })
-  }
+  await promisify(execFile)(process.execPath, [script, '--out', folder])
+  return { folder, url: pathToFileURL(join(folder, 'index.html')).href }
 }
 
 export interface OpenedSite {
@@ -35,20 +43,20 @@ export interface OpenedSite {
   readonly press: (name: string) => Promise<void>
 }
 
-/** Opens a file of the site in a real browser without network. */
+/** Opens a file of the site in a real browser without network. Each page sees itself alone. */
 export async function withOpenedSite(
   url: string,
   act: (opened: OpenedSite) => Promise<void>,
 ): Promise<void> {
-  const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
+  started ??= chromium.launch({ executablePath: browserPath, args: browserFlags })
+  const { page, complaints } = await pageIn(await started, url)
   try {
-    const { page, complaints } = await pageIn(browser, url)
     const see = (selector: string, text: string | RegExp) =>
       page.locator(selector, { hasText: text }).first().waitFor()
     const press = (name: string) => page.getByRole('button', { name, exact: true }).first().click()
     await see('#status', /^running in/)
     await act({ page, complaints, see, press })
   } finally {
-    await browser.close()
+    await page.close()
   }
 }
