@@ -209,13 +209,13 @@ void t.test(
     const nft = (...words: readonly string[]) => netns.exec('nft', ...words)
     const plan = nftablesPlanner(testSettings)
     const cluster = states().put(service({ affinitySeconds: 600, endpoints: 2, nodePort: 30080 }))
-    const writeAnew = async (what: NftablesPlan) => {
+    const writeAnew = async (what: NftablesPlan, laterMs = 1000) => {
       const clock = { ms: 0 }
       const { reader } = nfTables
       const deps = { known: knownByFamily<NftablesPlan>(), writer: nfTables, reader, context }
       const applier = new NftablesApplier({ ...deps, tables: reader, now: () => clock.ms })
       await applier.apply(what)
-      clock.ms += 1000
+      clock.ms += laterMs
       await applier.sweep()
     }
     const first = plan(cluster.take())
@@ -257,6 +257,10 @@ void t.test(
     nft('add table ip kube-proxy { flags dormant; }')
     await writeAnew(first)
     t.notMatch(nft('list', 'ruleset'), 'dormant', 'the table is switched off')
+    nft('add chain ip kube-proxy odd { type filter hook input priority 5; policy drop; }')
+    nft('add rule ip kube-proxy odd accept')
+    await writeAnew(first, 0)
+    t.notMatch(nft('list', 'ruleset'), 'policy drop', 'a chain would drop everything when emptied')
     nft('add map ip kube-proxy odd { type inet_service : verdict; }')
     nft('add chain ip kube-proxy odder')
     nft('add element ip kube-proxy odd { 80 : goto odder }')

@@ -42,10 +42,11 @@ export class TableReader implements RulesetReader {
     const chains = await this.#objects(table, chainKind)
     if (chains.size === 0 || (await this.isDormant(table))) return undefined
     const sets = await this.#objects(table, setKind)
-    const areAlike =
+    const canStay =
+      [...chains.values()].every(letsPass) &&
       wanted.chains.every((chain) => isSameChain(chain, chains.get(chain.name))) &&
       wanted.sets.every((set) => isSameSet(table.family, set, sets.get(set.name)))
-    if (!areAlike) return undefined
+    if (!canStay) return undefined
     return {
       chains: Array.from(chains.keys(), (name) => ({ name, rules: [] })),
       sets: [...sets].flatMap(([name, attributes]) => {
@@ -215,10 +216,15 @@ const setKind: ObjectKind = {
 
 function isSameChain(chain: Chain, there: Attributes | undefined): boolean {
   if (!there) return true
-  const { hook, type, userData, policy } = chainAttributes
+  const { hook, type, userData } = chainAttributes
   const has = attributesWritten((message) => writeChain(message, chain))
-  if (!haveSame([hook, type, userData], has, there)) return false
-  return !chain.base || there.get(policy)?.readUInt32BE() === policies.accept
+  return haveSame([hook, type, userData], has, there)
+}
+
+/** A chain whose policy is to drop would drop everything as soon as it is emptied. */
+function letsPass(chain: Attributes): boolean {
+  const policy = chain.get(chainAttributes.policy)
+  return !policy || policy.readUInt32BE() === policies.accept
 }
 
 function isSameSet(family: NftFamily, set: NftSet, there: Attributes | undefined): boolean {

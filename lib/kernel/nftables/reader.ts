@@ -11,8 +11,8 @@ export interface ClientReader {
 /** Reads the kernel's tables for a comparison, in the background and in parts. */
 export interface RulesetReader extends ClientReader {
   /**
-   * What the table holds, if `wanted` can be added to it: there is such a table, it is switched on, and
-   * what has the same name has the same form.
+   * What the table holds, if `wanted` can be added to it: there is such a table, it is switched on,
+   * what has the same name has the same form, and no chain has the policy to drop.
    */
   contents(table: TableRef, wanted: ChainsAndSets): Promise<ChainsAndSets | undefined>
   /** The rules of each chain of the table, by the chain's name. */
