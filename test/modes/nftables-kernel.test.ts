@@ -267,15 +267,18 @@ void t.test(
     await writeAnew(first)
     t.equal(canonicalListing(nft('list', 'ruleset')), good.get(first), 'a map leads to a chain')
 
+    const [, affinity = ''] = /set (affinity-\S+)/.exec(nft('list', 'sets')) ?? []
     const otherForms = {
       'a chain has another priority':
         'add chain ip kube-proxy nat-output { type nat hook output priority 7; }',
       'a set has another key': 'add set ip kube-proxy cluster-ips { type inet_service; }',
       'a set has a timeout': 'add set ip kube-proxy cluster-ips { type ipv4_addr; timeout 5s; }',
+      'a set takes one client': `add set ip kube-proxy ${affinity} { type ipv4_addr; size 1; flags dynamic,timeout; timeout 10m; }`,
     }
     for (const [name, command] of Object.entries(otherForms)) {
       nft('delete', 'table', 'ip', 'kube-proxy')
       nft('add', 'table', 'ip', 'kube-proxy')
+      nft('add', 'chain', 'ip', 'kube-proxy', 'services')
       nft(command)
       await writeAnew(first)
       t.equal(canonicalListing(nft('list', 'ruleset')), good.get(first), name)

@@ -229,10 +229,17 @@ function letsPass(chain: Attributes): boolean {
 
 function isSameSet(family: NftFamily, set: NftSet, there: Attributes | undefined): boolean {
   if (!there) return true
-  const { flags, keyType, keyLength, dataType, timeout, userData } = setAttributes
+  const { flags, keyType, keyLength, dataType, timeout, userData, description } = setAttributes
   const has = attributesWritten((message) => writeSet(message, family, set))
-  return haveSame([flags, keyType, keyLength, dataType, timeout, userData], has, there)
+  if (!haveSame([flags, keyType, keyLength, dataType, timeout, userData], has, there)) return false
+  const size = attributesOf(there.get(description) ?? Buffer.alloc(0)).get(sizeInDescription)
+  return !size || (set.timeoutSeconds !== undefined && size.readUInt32BE() === sizeByRules)
 }
+
+/** NFTA_SET_DESC_SIZE */
+const sizeInDescription = 1
+/** The kernel gives this size to a set to which rules add elements. Other sets have none. */
+const sizeByRules = 65_535
 
 function attributesWritten(write: (message: MessageWriter) => void): Attributes {
   return attributesOf(new MessageWriter(512).message(0, 0, write).finish(0), headerBytes)
