@@ -596,6 +596,16 @@ void t.test(
         ['add', 'element', 'ip', 'kube-proxy', 'service-ips', '{ 1.2.3.4 . tcp . 5 : drop }'],
         /map service-ips has more than it should: 1\.2\.3\.4 \. tcp \. 5/,
       ],
+      [
+        ['add', 'element', 'ip', 'kube-proxy', 'service-ips', '{ * : drop }'],
+        /map service-ips has more than it should: \*/,
+      ],
+      [
+        [
+          'delete map ip kube-proxy sctp-endpoints ; add map ip kube-proxy sctp-endpoints { type inet_service : ipv4_addr ; elements = { 80 : 192.0.2.1 } ; }',
+        ],
+        /map sctp-endpoints has more than it should: 0x0050/,
+      ],
       [['delete', 'map', 'ip', 'kube-proxy', 'sctp-endpoints'], /map sctp-endpoints is missing/],
       [[instead('service-ips', '10.96.0.200 . tcp . 80', 'drop')], /map service-ips lacks /],
       [

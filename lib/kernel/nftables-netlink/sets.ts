@@ -106,8 +106,13 @@ export function keyBytes(family: NftFamily, { set, key }: Pick<Element, 'set' | 
   return bytes
 }
 
-/** The inverse of {@link keyBytes}: a key as `nft` prints it. */
+/**
+ * The inverse of {@link keyBytes}: a key as `nft` prints it. An element for all other keys has none,
+ * and a foreign set of this name may have keys of another type.
+ */
 export function keyText(family: NftFamily, set: NftSet, bytes: Buffer): string {
+  if (bytes.length === 0) return '*'
+  if (bytes.length !== keyLength(family, set)) return `0x${bytes.toString('hex')}`
   const parts: string[] = []
   let at = 0
   for (const type of set.key) {
