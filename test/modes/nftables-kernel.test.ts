@@ -313,6 +313,8 @@ for (const way of ['netlink', 'nft'] as const) {
       add(one ?? '', '192.0.2.7 expires 100s')
       add(one ?? '', '192.0.2.9')
       add(two ?? '', '192.0.2.8')
+      // An element for all other addresses is no client.
+      add(two ?? '', '*')
       // Base chains with other hooks than ours are replaced too.
       netns.exec(
         'nft',

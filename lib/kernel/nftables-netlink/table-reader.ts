@@ -29,6 +29,7 @@ import {
 import { anonymousSetsIn, isSameRule } from './rule-match.js'
 import { elementsIn, keyBytes, keyText, targetBytes, writeSet, type ListedElement } from './sets.js'
 import { writeChain } from './transaction-writer.js'
+import { addressLength } from './values.js'
 
 /** Reads tables by netlink dumps, which do not block the event loop. */
 export class TableReader implements RulesetReader {
@@ -276,14 +277,13 @@ function listed(family: NftFamily, set: NftSet, items: readonly ListedElement[])
   }
 }
 
+/** Elements of another length are left out: they are no clients, see `keyText`. */
 function rememberedOf(family: NftFamily, items: readonly ListedElement[]): readonly Remembered[] {
-  return items.map(({ key, expiresMs }) => {
+  return items.flatMap(({ key, expiresMs }) => {
     const bytes = Buffer.from(key, 'latin1')
-    if (bytes.length !== (family === 'ip' ? 4 : 16)) {
-      throw new KernelError('failed', 'list remembered clients: the set holds no addresses')
-    }
+    if (bytes.length !== addressLength(family)) return []
     const value = BigInt(`0x${bytes.toString('hex')}`)
-    return { address: formatIp(family === 'ip' ? 'IPv4' : 'IPv6', value), expiresMs }
+    return [{ address: formatIp(family === 'ip' ? 'IPv4' : 'IPv6', value), expiresMs }]
   })
 }
 
