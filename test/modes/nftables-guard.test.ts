@@ -44,6 +44,7 @@ function guarding({ verifyEveryMs = 1_000_000 } = {}) {
         return listed
       },
       isDormant: () => Promise.resolve(false),
+      policies: () => Promise.resolve(new Map()),
       elements: () => Promise.resolve({ size: 0, has: () => true, others: () => [] }),
       remembered: () => Promise.resolve(new Map()),
     },

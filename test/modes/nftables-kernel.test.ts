@@ -589,6 +589,14 @@ void t.test(
         /^table ip kube-proxy has more than it should: flags dormant$/,
       ],
       [
+        ['add', 'chain', 'ip', 'kube-proxy', 'nat-output', '{ policy drop; }'],
+        /^chain nat-output has more than it should: policy drop$/,
+      ],
+      [
+        ['add chain ip kube-proxy odd { type filter hook input priority 5; policy drop; }'],
+        /^chain odd has more than it should: policy drop$/,
+      ],
+      [
         ['add', 'rule', 'ip', 'kube-proxy', 'masquerading', 'drop'],
         /chain masquerading has more than it should: rule \d/,
       ],

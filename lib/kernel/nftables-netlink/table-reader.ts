@@ -116,6 +116,12 @@ export class TableReader implements RulesetReader {
     return flagsOfTable.some((bits) => (bits & tableFlags.dormant) !== 0)
   }
 
+  async policies(table: TableRef): Promise<ReadonlyMap<string, 'accept' | 'drop'>> {
+    const chains = [...(await this.#objects(table, chainKind))]
+    const base = chains.filter(([, chain]) => chain.has(chainAttributes.policy))
+    return new Map(base.map(([name, chain]) => [name, letsPass(chain) ? 'accept' : 'drop']))
+  }
+
   async elements(table: TableRef, set: NftSet): Promise<ListedElements> {
     return listed(table.family, set, await this.#items(table, set))
   }

@@ -19,6 +19,8 @@ export interface RulesetReader extends ClientReader {
   chains(table: TableRef): Promise<ReadonlyMap<string, readonly ListedRule[]>>
   /** Whether the table is switched off: the kernel runs none of its chains. */
   isDormant(table: TableRef): Promise<boolean>
+  /** What happens to packets that the rules of a base chain do not decide, by the chain's name. */
+  policies(table: TableRef): Promise<ReadonlyMap<string, 'accept' | 'drop'>>
   /**
    * The elements of one set; throws a KernelError of kind `not-found` when there is no such set.
    */

@@ -42,6 +42,12 @@ export async function* nftablesDifferences(
     const switchedOff = { expected: undefined, found: 'flags dormant', owner: '' }
     yield { place: tablePlace(plan.table), ...switchedOff, key: '' }
   }
+  const policies = await deps.reader.policies(plan.table)
+  for (const [name, policy] of policies) {
+    if (policy === 'accept') continue
+    const dropping = { expected: undefined, found: 'policy drop', owner: '' }
+    yield { place: chainPlace(name), ...dropping, key: '' }
+  }
   const wanted = new Set<string>()
   let compared = 0
   for (const [key, part] of plan.parts) {
