@@ -26,8 +26,8 @@ interface PartDifference extends Difference {
 
 /**
  * Everything of our table that is not as the plan wants. Each difference is yielded when it is found,
- * so a caller that needs only the first can stop there. Chains without a jump to them do no harm and
- * come last.
+ * so a caller that needs only the first can stop there. Chains that neither a jump nor a hook leads to
+ * do no harm and come last.
  */
 export async function* nftablesDifferences(
   plan: NftablesPlan,
@@ -58,12 +58,18 @@ export async function* nftablesDifferences(
     }
   }
   yield* elementDifferences(plan, deps)
-  for (const [name, rules] of listed) {
-    if (wanted.has(name)) continue
-    const found = `a chain of ${rules.length} rules that nothing here asks for`
-    const surplus = { place: chainPlace(name), expected: undefined, found, owner: '' }
-    yield { ...surplus, key: undefined, isHarmless: true }
+  const surplus = [...listed].filter(([name]) => !wanted.has(name))
+  const isIdle = ([name, rules]: (typeof surplus)[number]) =>
+    rules.length === 0 || !policies.has(name)
+  for (const one of surplus) if (!isIdle(one)) yield { ...surplusChain(one), key: '' }
+  for (const one of surplus) {
+    if (isIdle(one)) yield { ...surplusChain(one), key: undefined, isHarmless: true }
   }
+}
+
+function surplusChain([name, rules]: readonly [string, readonly unknown[]]): Difference {
+  const found = `a chain of ${rules.length} rules that nothing here asks for`
+  return { place: chainPlace(name), expected: undefined, found, owner: '' }
 }
 
 interface ChainThere {

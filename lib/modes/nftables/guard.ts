@@ -136,7 +136,7 @@ const mostFaults = 1000
 
 /**
  * Compares the kernel with a plan. A chain that is not in the plan is no fault, because no rule of
- * ours leads to it.
+ * ours leads to it, unless the kernel itself calls it.
  */
 async function faultsOf(
   plan: NftablesPlan,
