@@ -1,6 +1,5 @@
 /** Runs a few cases of every topic with the whole command: flags, manifests, sync loop, mode. */
 import { once } from 'node:events'
-import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { hostPort, type IpFamily } from '../../lib/state/ip.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
@@ -14,6 +13,7 @@ import { skips, withoutSctp } from './mode-profiles.js'
 import { nodeManifest } from './cluster-objects.js'
 import { buildCaseService, serviceManifest, sliceManifests } from './objects.js'
 import { runCases } from './runner.js'
+import { untilThere } from '../support/until.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 const modes = ['nftables', 'iptables', 'userspace', 'ebpf'] as const
@@ -92,19 +92,15 @@ await t.test(
     const listening = world.spawn('pod-1', [process.execPath, '-e', `${net} ${server}`])
     await once(listening.stdout, 'data')
     world.spawn('client-pod', [process.execPath, '-e', `${net} ${client}`])
-    for (let tries = 0; ; tries++) {
-      const { stdout, code } = await world.exec('node', ['cat', '/proc/net/nf_conntrack'])
-      if (code !== 0) {
-        t.pass('skipped: this kernel does not list its connection table in /proc')
-        return
-      }
-      const seconds = Number(/ (\d+) CLOSE_WAIT .*dport=80 /.exec(stdout)?.[1] ?? 0)
-      if (seconds > 0) {
-        t.ok(seconds > 3500 && seconds <= 3600, `${seconds} s left`)
-        return
-      }
-      if (tries > 50) throw new Error(`no connection waits to be closed:\n${stdout}`)
-      await sleep(100)
+    const table = () => world.exec('node', ['cat', '/proc/net/nf_conntrack'])
+    const { code } = await table()
+    if (code !== 0) {
+      t.pass('skipped: this kernel does not list its connection table in /proc')
+      return
     }
+    const seconds = await untilThere('a connection that waits to be closed', async () =>
+      Number(/ (\d+) CLOSE_WAIT .*dport=80 /.exec((await table()).stdout)?.[1] ?? 0),
+    )
+    t.ok(seconds > 3500 && seconds <= 3600, `${seconds} s left`)
   },
 )
