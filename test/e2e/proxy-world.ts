@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import { stringify } from 'yaml'
@@ -32,8 +32,11 @@ export async function withProxyWorld(
   }
 }
 
-export function write(folder: string, file: string, ...objects: object[]): Promise<void> {
-  return writeFile(join(folder, file), objects.map((object) => stringify(object)).join('---\n'))
+/** Writes by a rename, so that no proxy reads half a file. */
+export async function write(folder: string, file: string, ...objects: object[]): Promise<void> {
+  const hidden = join(folder, `.${file}`)
+  await writeFile(hidden, objects.map((object) => stringify(object)).join('---\n'))
+  await rename(hidden, join(folder, file))
 }
 
 export const service = rawService({ spec: { clusterIP: clusterIp, clusterIPs: [clusterIp] } })
