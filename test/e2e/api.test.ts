@@ -67,11 +67,12 @@ t.test(
       const first = await apiServer(world, kubeconfig)
       await first.stop()
       const proxy = runProxy(world, [...nftables, '--kubeconfig', kubeconfig])
+      const readyz = async () => (await get(world, 'http://127.0.0.1:10256/readyz')).status
       await stopping(proxy, async () => {
         await until('it says that the API does not answer', () =>
           /ECONNREFUSED/.test(proxy.output()),
         )
-        t.equal((await get(world, 'http://127.0.0.1:10256/readyz')).status, 503, 'not ready yet')
+        t.equal(await readyz(), 503, 'not ready yet')
         t.equal(
           (await world.exec('node', ['nft', 'list', 'tables'])).stdout,
           '',
@@ -82,7 +83,8 @@ t.test(
         await write(folder, 'all.yaml', node, service, sliceOf('pod-1'))
         await kubectl(world, kubeconfig, 'apply', '-f', join(folder, 'all.yaml'))
         await until('first answer', async () => (await ask(world)) === 'pod-1')
-        t.equal((await get(world, 'http://127.0.0.1:10256/readyz')).status, 200)
+        // The rules of IPv6 come after the first answer.
+        await until('it is ready', async () => (await readyz()) === 200)
         t.equal((await get(world, 'http://127.0.0.1:10249/proxyMode')).body, 'nftables', 'H07')
         const { body } = await get(world, 'http://127.0.0.1:10249/metrics')
         t.match(body, /kubeproxy_sync_proxy_rules_duration_seconds_count\{ip_family="IPv4"\} [1-9]/)
