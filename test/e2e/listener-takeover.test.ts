@@ -113,7 +113,7 @@ for (const [before, after] of [
       const start = (dataPath: string, ...more: string[]): RunningProxy =>
         runProxy(world, [
           ...['--proxy-mode', 'userspace', '--manifests', folder, '--takeover-folder', folder],
-          ...['--userspace-datapath', dataPath, '--drain-timeout', '20s', '-v', '2', ...more],
+          ...['--userspace-datapath', dataPath, '--drain-timeout', '10m', '-v', '2', ...more],
         ])
       const first = start(before)
       let isOver = false

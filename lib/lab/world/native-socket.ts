@@ -4,7 +4,8 @@ import { encodeAddress } from '../../kernel/sockets/socket-address.js'
 import { parseIp, type IpFamily } from '../../state/ip.js'
 
 const domains = { IPv4: 2, IPv6: 10 } as const
-const nonBlocking = 0o4000
+/** A program that is started meanwhile must not keep a connection open. */
+const nonBlockingCloexec = 0o4000 | 0o2000000
 
 const socketTypes = { stream: 1, raw: 3 } as const
 
@@ -49,7 +50,7 @@ export class NativeSocket {
     const number = protocols[protocol][this.family]
     const descriptor: unknown = functions().socket(
       domains[this.family],
-      socketTypes[type] | nonBlocking,
+      socketTypes[type] | nonBlockingCloexec,
       number,
     )
     if (typeof descriptor !== 'number' || descriptor < 0) throw failure(`open a ${protocol} socket`)
