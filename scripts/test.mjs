@@ -57,7 +57,7 @@ if (unknown.length > 0) {
 const alone = process.getuid?.() === 0 ? withoutPins : []
 
 // Most jobs wait for half of their time or more, those of the conformance for five sixths.
-const lanes = Math.max(2, availableParallelism()) * 2
+const processors = Math.max(2, availableParallelism())
 const slowestShown = options.times ? 30 : 5
 const names = Object.keys(tiers).filter((name) => chosen.length === 0 || chosen.includes(name))
 const results = new Map()
@@ -74,13 +74,14 @@ for (const tier of names) {
 // So the conformance runs beside all others, and not at the end, when nobody would use the time.
 const waiting = queue.filter(({ tier }) => tier === 'conformance').values()
 const working = queue.filter(({ tier }) => tier !== 'conformance').values()
-await Promise.all(
-  [waiting, working].flatMap((first) =>
-    Array.from({ length: lanes }, async () => {
-      for (const jobs of [first, waiting, working]) for (const job of jobs) await runJob(job)
-    }),
-  ),
-)
+const lanes = (length, first, second) =>
+  Array.from({ length }, async () => {
+    for (const jobs of [first, second]) for (const job of jobs) await runJob(job)
+  })
+await Promise.all([
+  ...lanes(processors * 2, waiting, working),
+  ...lanes(processors * 3, working, waiting),
+])
 const failures = [...results.values()].flatMap(({ notes }) => notes)
 if (failures.length > 0) console.log(`\n=== what failed\n${failures.join('\n')}`)
 console.log('')
