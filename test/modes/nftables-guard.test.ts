@@ -4,7 +4,7 @@ import { knownByFamily } from '../../lib/modes/known.js'
 import { Guard } from '../../lib/modes/nftables/guard.js'
 import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
 import { contextOf } from '../support/mode-context.js'
-import type { ListedRule } from '../../lib/kernel/nftables/reader.js'
+import type { ListedChain } from '../../lib/kernel/nftables/reader.js'
 import type { Rule } from '../../lib/kernel/nftables/model.js'
 import { service, states, testSettings } from '../support/states.js'
 import { untilTrue } from '../support/until.js'
@@ -24,13 +24,15 @@ function guarding({ verifyEveryMs = 1_000_000 } = {}) {
     known.IPv4.update(() => Promise.resolve({ now, result: undefined }))
   const seen: { unclear?: () => void; comparisons: number } = { comparisons: 0 }
   const next: { chains: () => unknown } = { chains: () => undefined }
-  let listed: ReadonlyMap<string, readonly ListedRule[]> = new Map()
+  let listed: ReadonlyMap<string, ListedChain> = new Map()
   const kernelHas = (plan: NftablesPlan, isThere = (_chain: string) => true) => {
     const chains = [...plan.parts.values()].flatMap((part) => part.chains)
     const rules = (of: readonly Rule[]) =>
       of.map((has) => ({ isLike: (rule: Rule) => rule === has }))
     listed = new Map(
-      chains.filter(({ name }) => isThere(name)).map(({ name, rules: of }) => [name, rules(of)]),
+      chains
+        .filter(({ name }) => isThere(name))
+        .map(({ name, rules: of }) => [name, { policy: undefined, rules: rules(of) }]),
     )
   }
   const guard = new Guard({
@@ -44,7 +46,6 @@ function guarding({ verifyEveryMs = 1_000_000 } = {}) {
         return listed
       },
       isDormant: () => Promise.resolve(false),
-      policies: () => Promise.resolve(new Map()),
       elements: () => Promise.resolve({ size: 0, has: () => true, others: () => [] }),
       remembered: () => Promise.resolve(new Map()),
     },

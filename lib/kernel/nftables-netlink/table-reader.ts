@@ -8,6 +8,7 @@ import type { Chain, Element, NftFamily, NftSet, TableRef } from '../nftables/mo
 import type {
   ChainsAndSets,
   ListedElements,
+  ListedChain,
   ListedRule,
   Remembered,
   RulesetReader,
@@ -44,7 +45,8 @@ export class TableReader implements RulesetReader {
     if (chains.size === 0 || (await this.isDormant(table))) return undefined
     const sets = await this.#objects(table, setKind)
     const canStay =
-      [...chains.values()].every(letsPass) &&
+      // A chain whose policy is to drop would drop everything as soon as it is emptied.
+      [...chains.values()].every((chain) => policyOf(chain) !== 'drop') &&
       wanted.chains.every((chain) => isSameChain(chain, chains.get(chain.name))) &&
       wanted.sets.every((set) => isSameSet(table.family, set, sets.get(set.name)))
     if (!canStay) return undefined
@@ -59,9 +61,11 @@ export class TableReader implements RulesetReader {
     }
   }
 
-  async chains(table: TableRef): Promise<ReadonlyMap<string, readonly ListedRule[]>> {
-    const chains = new Map<string, ListedRule[]>()
-    for (const name of (await this.#objects(table, chainKind)).keys()) chains.set(name, [])
+  async chains(table: TableRef): Promise<ReadonlyMap<string, ListedChain>> {
+    const chains = new Map<string, ListedChain & { readonly rules: ListedRule[] }>()
+    for (const [name, attributes] of await this.#objects(table, chainKind)) {
+      chains.set(name, { policy: policyOf(attributes), rules: [] })
+    }
     const request = this.#request(table.family, messages.getRule, (message) =>
       message.string(ruleAttributes.table, table.name),
     )
@@ -80,7 +84,7 @@ export class TableReader implements RulesetReader {
       for (const name of anonymousSetsIn(expressions)) {
         sets.set(name, await this.#itemsIfThere(table, { name }))
       }
-      chains.get(chain)?.push({
+      chains.get(chain)?.rules.push({
         isLike: (rule) => isSameRule(table.family, rule, { expressions, sets }),
       })
     }
@@ -94,10 +98,8 @@ export class TableReader implements RulesetReader {
       action: `list chains of nftables family ${family}`,
       parse: ({ payload }) => {
         const attributes = attributesOf(payload, genericBytes)
-        const [table = zero, chain = zero] = [chainAttributes.table, chainAttributes.name].map(
-          (attribute) => attributes.get(attribute),
-        )
-        return `${readString(table)} ${readString(chain)}`
+        const text = (attribute: number) => readString(attributes.get(attribute) ?? zero)
+        return `${text(chainAttributes.table)} ${text(chainAttributes.name)}`
       },
     })
     return new Set(names)
@@ -114,12 +116,6 @@ export class TableReader implements RulesetReader {
       },
     })
     return flagsOfTable.some((bits) => (bits & tableFlags.dormant) !== 0)
-  }
-
-  async policies(table: TableRef): Promise<ReadonlyMap<string, 'accept' | 'drop'>> {
-    const chains = [...(await this.#objects(table, chainKind))]
-    const base = chains.filter(([, chain]) => chain.has(chainAttributes.policy))
-    return new Map(base.map(([name, chain]) => [name, letsPass(chain) ? 'accept' : 'drop']))
   }
 
   async elements(table: TableRef, set: NftSet): Promise<ListedElements> {
@@ -228,10 +224,9 @@ function isSameChain(chain: Chain, there: Attributes | undefined): boolean {
   return haveSame([hook, type, userData], has, there)
 }
 
-/** A chain whose policy is to drop would drop everything as soon as it is emptied. */
-function letsPass(chain: Attributes): boolean {
+function policyOf(chain: Attributes): ListedChain['policy'] {
   const policy = chain.get(chainAttributes.policy)
-  return !policy || policy.readUInt32BE() === policies.accept
+  return policy && (policy.readUInt32BE() === policies.accept ? 'accept' : 'drop')
 }
 
 function isSameSet(family: NftFamily, set: NftSet, there: Attributes | undefined): boolean {

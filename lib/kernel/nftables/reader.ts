@@ -15,12 +15,10 @@ export interface RulesetReader extends ClientReader {
    * what has the same name has the same form, and no chain has the policy to drop.
    */
   contents(table: TableRef, wanted: ChainsAndSets): Promise<ChainsAndSets | undefined>
-  /** The rules of each chain of the table, by the chain's name. */
-  chains(table: TableRef): Promise<ReadonlyMap<string, readonly ListedRule[]>>
+  /** The chains of the table by name. */
+  chains(table: TableRef): Promise<ReadonlyMap<string, ListedChain>>
   /** Whether the table is switched off: the kernel runs none of its chains. */
   isDormant(table: TableRef): Promise<boolean>
-  /** What happens to packets that the rules of a base chain do not decide, by the chain's name. */
-  policies(table: TableRef): Promise<ReadonlyMap<string, 'accept' | 'drop'>>
   /**
    * The elements of one set; throws a KernelError of kind `not-found` when there is no such set.
    */
@@ -31,6 +29,12 @@ export interface RulesetReader extends ClientReader {
 export interface ChainsAndSets {
   readonly chains: readonly Chain[]
   readonly sets: readonly NftSet[]
+}
+
+export interface ListedChain {
+  /** What happens to packets that the rules do not decide. Only a chain with a hook has a policy. */
+  readonly policy: 'accept' | 'drop' | undefined
+  readonly rules: readonly ListedRule[]
 }
 
 export interface ListedRule {

@@ -1,5 +1,10 @@
 import { KernelError } from '../../errors.js'
-import type { ListedElements, ListedRule, RulesetReader } from '../../kernel/nftables/reader.js'
+import type {
+  ListedChain,
+  ListedElements,
+  ListedRule,
+  RulesetReader,
+} from '../../kernel/nftables/reader.js'
 import { ruleText, targetText, verdictText } from '../../kernel/nftables/text-statements.js'
 import type { Chain, Element, NftSet, TableRef } from '../../kernel/nftables/model.js'
 import { missingPlace, ownerText, type Difference } from '../difference.js'
@@ -42,9 +47,8 @@ export async function* nftablesDifferences(
     const switchedOff = { expected: undefined, found: 'flags dormant', owner: '' }
     yield { place: tablePlace(plan.table), ...switchedOff, key: '' }
   }
-  const policies = await deps.reader.policies(plan.table)
-  for (const [name, policy] of policies) {
-    if (policy === 'accept') continue
+  for (const [name, { policy }] of listed) {
+    if (policy !== 'drop') continue
     const dropping = { expected: undefined, found: 'policy drop', owner: '' }
     yield { place: chainPlace(name), ...dropping, key: '' }
   }
@@ -53,21 +57,21 @@ export async function* nftablesDifferences(
   for (const [key, part] of plan.parts) {
     for (const chain of part.chains) {
       wanted.add(chain.name)
-      yield* chainDifferences(plan, chain, { deps, there: listed.get(chain.name), key })
+      yield* chainDifferences(plan, chain, { deps, there: listed.get(chain.name)?.rules, key })
       if (++compared % stepSize === 0) await deps.pause()
     }
   }
   yield* elementDifferences(plan, deps)
   const surplus = [...listed].filter(([name]) => !wanted.has(name))
-  const isIdle = ([name, rules]: (typeof surplus)[number]) =>
-    rules.length === 0 || !policies.has(name)
-  for (const one of surplus) if (!isIdle(one)) yield { ...surplusChain(one), key: '' }
+  const isHarmful = ([, { policy, rules }]: (typeof surplus)[number]) =>
+    policy !== undefined && rules.length > 0
+  for (const one of surplus) if (isHarmful(one)) yield { ...surplusChain(one), key: '' }
   for (const one of surplus) {
-    if (isIdle(one)) yield { ...surplusChain(one), key: undefined, isHarmless: true }
+    if (!isHarmful(one)) yield { ...surplusChain(one), key: undefined, isHarmless: true }
   }
 }
 
-function surplusChain([name, rules]: readonly [string, readonly unknown[]]): Difference {
+function surplusChain([name, { rules }]: readonly [string, ListedChain]): Difference {
   const found = `a chain of ${rules.length} rules that nothing here asks for`
   return { place: chainPlace(name), expected: undefined, found, owner: '' }
 }

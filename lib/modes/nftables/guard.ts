@@ -135,8 +135,8 @@ interface Fault {
 const mostFaults = 1000
 
 /**
- * Compares the kernel with a plan. A chain that is not in the plan is no fault, because no rule of
- * ours leads to it, unless the kernel itself calls it.
+ * Compares the kernel with a plan. A chain that is not in the plan is no fault if it has no hook,
+ * because no rule of ours leads to it.
  */
 async function faultsOf(
   plan: NftablesPlan,
