@@ -63,8 +63,9 @@ export const definition: ModeDefinition = {
   async cleanup(context) {
     const flows = new UdpFlowCleaner(context)
     for (const family of ipFamilies) {
-      await removeRules(family, flows)
-      const routing = new SourceRouting(family, () => openIptables(family))
+      const opening = openIptables(family)
+      await removeRules(family, flows, opening)
+      const routing = new SourceRouting(family, () => opening)
       await removeSourceRouting(family, { routing, log: context.log })
     }
     try {

@@ -13,7 +13,6 @@ import { FamilyApplier } from './apply.js'
 import { createListeners } from './listeners/create-listeners.js'
 import type { Listeners } from './listeners/listeners.js'
 import { checkBindAddress, userspacePlanner, type UserspacePlan } from './plan.js'
-import { IptablesPortals } from './portals/iptables-portals.js'
 import {
   linux,
   openForeignCommits,
@@ -102,8 +101,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#flows = flows
     this.#families = new Map(
       [...portals].map(([family, opened]) => {
-        const open = async () =>
-          opened instanceof IptablesPortals ? opened.iptables : openIptables(family, run)
+        const open = async () => opened.iptables ?? openIptables(family, run)
         const sources = new SourceKeeping(family, {
           routing: new SourceRouting(family, open, foreign),
           switch: sourceSwitch,

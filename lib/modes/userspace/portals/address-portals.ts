@@ -15,6 +15,7 @@ type OpenLink = () => Promise<LinkAddresses>
  */
 export class AddressPortals implements Portals {
   readonly listensDirectly = true
+  readonly iptables = undefined
   readonly #family: IpFamily
   readonly #openLink: OpenLink
   readonly #log: Log

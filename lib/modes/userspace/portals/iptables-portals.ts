@@ -30,7 +30,6 @@ interface IptablesPortalsOptions {
 /** Writes the iptables rules of one family, and remembers them. */
 export class IptablesPortals implements Portals {
   readonly listensDirectly = false
-  /** Opened once: that starts a dozen programs. */
   readonly iptables: Iptables
   readonly #fixed: readonly PlacedRule[]
   readonly #jumpsToSubChains: readonly PlacedRule[]

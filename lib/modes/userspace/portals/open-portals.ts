@@ -102,9 +102,13 @@ async function openFamily(
 }
 
 /** Removes all rules of this mode, also those of earlier runs. Without iptables there are none. */
-export async function removeRules(family: IpFamily, flows: UdpFlowCleaner, run?: Run) {
+export async function removeRules(
+  family: IpFamily,
+  flows: UdpFlowCleaner,
+  opening: Promise<Iptables>,
+): Promise<void> {
   try {
-    const iptables = await openIptables(family, run)
+    const iptables = await opening
     if (!(await iptables.hasAny([...ourChains, ['filter', drainChain]]))) return
     const portals = new IptablesPortals(iptables, { fixed: [], guardsEachPort: true })
     await flows.forget(family, await portals.remove())
@@ -144,7 +148,7 @@ export async function removeOtherPortals(
 ): Promise<void> {
   if (!means.hasRules) return
   try {
-    if (listensDirectly) await removeRules(family, flows, run)
+    if (listensDirectly) await removeRules(family, flows, openIptables(family, run))
     else await removeAddressesOf([family], log)
   } catch (error) {
     const fields = { family, reason: messageOf(error) }

@@ -1,3 +1,4 @@
+import type { Iptables } from '../../../kernel/iptables.js'
 import type { ServiceFailure } from '../../mode.js'
 import type { ServicePlan } from '../plan.js'
 import type { PlacedRule } from './sub-chains.js'
@@ -6,6 +7,8 @@ import type { PlacedRule } from './sub-chains.js'
 export interface Portals {
   /** Listeners listen on addresses of Services. An old one has to close before a new one opens. */
   readonly listensDirectly: boolean
+  /** What writes the rules, for others to use: to open it starts a dozen programs. */
+  readonly iptables: Iptables | undefined
   /** Prepares what listeners need before they open. Resolves to the services where that failed. */
   prepare(
     services: readonly ServicePlan[],
