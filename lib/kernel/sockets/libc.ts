@@ -2,6 +2,9 @@ import { KernelError, messageOf } from '../../errors.js'
 import { isLinux } from '../../platform.js'
 import { isLittleEndian } from '../netlink/protocol.js'
 
+/** Such a socket or pipe never blocks, and programs that are started do not inherit it. */
+export const nonBlockingCloexec = 0o4000 | 0o2000000
+
 /**
  * The system calls of the `splice` data path, as the C library exports them. Every call returns a
  * result or the negative error number, like the kernel. Pointers are plain numbers, see

@@ -1,6 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { errno, SystemCallError } from './errno.js'
-import { allocateNative, type Libc, type Watch, type NativeMemory } from './libc.js'
+import {
+  allocateNative,
+  nonBlockingCloexec,
+  type Libc,
+  type Watch,
+  type NativeMemory,
+} from './libc.js'
 
 /** Text, and descriptors that the sender passed along. */
 export interface Packet {
@@ -10,7 +16,6 @@ export interface Packet {
 
 const unixFamily = 1
 const sequencedPackets = 5
-const nonBlockingCloexec = 0o4000 | 0o2000000
 const noSignal = 0x4000
 const closeOnExec = 0x40000000
 const socketLevel = 1

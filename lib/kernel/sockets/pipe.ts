@@ -1,6 +1,5 @@
-import { allocateNative, type Libc, type NativeMemory } from './libc.js'
+import { allocateNative, nonBlockingCloexec, type Libc, type NativeMemory } from './libc.js'
 
-const nonBlockingCloexec = 0o4000 | 0o2000000
 const setPipeSize = 1031
 const spliceMove = 1
 const spliceNonBlocking = 2

@@ -1,5 +1,5 @@
 import { errno, SystemCallError } from './errno.js'
-import { allocateNative, type Libc, type NativeMemory } from './libc.js'
+import { allocateNative, nonBlockingCloexec, type Libc, type NativeMemory } from './libc.js'
 import { addressFamilies } from '../addresses.js'
 import {
   decodeAddress,
@@ -12,7 +12,6 @@ import {
 type SocketKind = 'stream' | 'datagram'
 
 const types = { stream: 1, datagram: 2 } as const
-const nonBlockingCloexec = 0o4000 | 0o2000000
 const shutdownWrite = 1
 /** Sending to a peer that is gone returns an error instead of raising a signal. */
 const noSignal = 0x4000

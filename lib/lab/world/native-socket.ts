@@ -1,11 +1,10 @@
 import koffi from 'koffi'
 import { KernelError } from '../../errors.js'
+import { nonBlockingCloexec } from '../../kernel/sockets/libc.js'
 import { encodeAddress } from '../../kernel/sockets/socket-address.js'
 import { parseIp, type IpFamily } from '../../state/ip.js'
 
 const domains = { IPv4: 2, IPv6: 10 } as const
-/** A program that is started meanwhile must not keep a connection open. */
-const nonBlockingCloexec = 0o4000 | 0o2000000
 
 const socketTypes = { stream: 1, raw: 3 } as const
 
