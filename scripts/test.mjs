@@ -56,8 +56,6 @@ if (unknown.length > 0) {
 /** Hides the pins of eBPF mode, also those of other tests. */
 const alone = process.getuid?.() === 0 ? withoutPins : []
 
-// Most jobs wait for half of their time or more, those of the conformance for five sixths.
-const processors = Math.max(2, availableParallelism())
 const slowestShown = options.times ? 30 : 5
 const names = Object.keys(tiers).filter((name) => chosen.length === 0 || chosen.includes(name))
 const results = new Map()
@@ -71,7 +69,9 @@ for (const tier of names) {
   results.set(tier, { left: jobs.length, ...nothing })
   queue.push(...jobs.map((job) => ({ tier, ...job })))
 }
-// So the conformance runs beside all others, and not at the end, when nobody would use the time.
+// Most jobs wait for half of their time or more, those of the conformance for five sixths. So these
+// run beside all others, and not at the end, when nobody would use the time.
+const processors = Math.max(2, availableParallelism())
 const waiting = queue.filter(({ tier }) => tier === 'conformance').values()
 const working = queue.filter(({ tier }) => tier !== 'conformance').values()
 const lanes = (length, first, second) =>

@@ -27,22 +27,19 @@ export async function torn(stage: Stage): Promise<string[]> {
     .map(({ name, missing }) => `${name} stands, but: ${missing.slice(0, 5).join('; ')}`)
 }
 
-/** This chain belongs to kubelet too, so it stays. */
-const kubelets = ':KUBE-FIREWALL'
+/** Our chains in what iptables-save prints. KUBE-FIREWALL belongs to kubelet too, so it stays. */
+const chainsIn = (saved: string): readonly string[] =>
+  (saved.match(/^:KUBE-\S+/gm) ?? []).filter((chain) => chain !== ':KUBE-FIREWALL')
 
-/**
- * Chains of others, and the one that keeps open connections translated while the rules are gone. It
- * leads nowhere, so it may stand alone.
- */
-const ofNoTable = new RegExp(`${kubelets}|:${drainChain}`, 'g')
+/** It keeps open connections translated while the rules are gone. It leads nowhere. */
+const mayStandAlone = `:${drainChain}`
 
 /** The names of all our objects in the kernel. */
 export async function remains({ world }: Stage): Promise<readonly string[]> {
   const tables = await world.exec('node', ['nft', 'list', 'tables'])
   const ours = tables.stdout.split('\n').filter((line) => line.endsWith('kube-proxy'))
   const chains = ['iptables-save', 'ip6tables-save'].map(async (program) => {
-    const { stdout } = await world.exec('node', [program])
-    return (stdout.match(/^:KUBE-\S+/gm) ?? []).filter((chain) => chain !== kubelets)
+    return chainsIn((await world.exec('node', [program])).stdout)
   })
   const links = await world.exec('node', ['ip', '-o', 'link', 'show', 'kube-ipvs0'])
   const sets = await world.exec('node', ['ipset', 'list', '-n'])
@@ -86,7 +83,7 @@ async function unitsOf(stage: Stage): Promise<readonly Unit[]> {
         const saved = await stage.world.exec('node', [program, '-t', table])
         return {
           name: `${family} table ${table}`,
-          stands: saved.stdout.replaceAll(ofNoTable, '').includes(':KUBE-'),
+          stands: chainsIn(saved.stdout).some((chain) => chain !== mayStandAlone),
           missing: places.filter((where) => where.startsWith(`${table} `)),
         }
       }),

@@ -457,11 +457,11 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     t.equal(await iptables.hasAny([nowhere, ['nat', 'Z']]), false)
     t.equal(await iptables.hasAny([nowhere, ['nat', 'X']]), true)
     const started: string[] = []
-    const noting = { run: (...args: Parameters<Run>) => (started.push(args[0]), run(...args)) }
+    const noting: Run = (...args) => (started.push(args[0]), run(...args))
     const names = chainNamesIn(netns, 'IPv4')
     const listing = await Iptables.open({
-      ...{ family: 'IPv4', backend, chainNames: () => Promise.resolve(names) },
-      ...noting,
+      ...{ family: 'IPv4', backend, run: noting },
+      chainNames: () => Promise.resolve(names),
     })
     started.length = 0
     t.equal(await listing.hasAny([nowhere, ['nat', 'Z']]), false)
