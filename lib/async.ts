@@ -96,6 +96,14 @@ export class Slice {
   }
 }
 
+/** Work on the thread that answers health checks is long after this time. */
+const longWorkMs = 50
+
+/** Everything else gets the event loop, as in a rest of a slice, if work since then was long. */
+export async function restAfterLongWork(beganAt: number): Promise<void> {
+  if (performance.now() - beganAt > longWorkMs) await new Slice().rest()
+}
+
 /** Resolves once the signal is aborted; at once when it already is. */
 export function aborted(signal: AbortSignal): Promise<void> {
   if (signal.aborted) return Promise.resolve()

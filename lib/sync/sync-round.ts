@@ -1,3 +1,4 @@
+import { restAfterLongWork } from '../async.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { StateUpdate, Tracker } from '../state/tracker.js'
 import type { Syncer, SyncReport } from './syncer.js'
@@ -29,7 +30,9 @@ interface SyncRoundOptions {
  */
 export async function syncRound(options: SyncRoundOptions): Promise<boolean> {
   const { tracker, syncer, listeners } = options
+  const began = performance.now()
   const update = tracker.take()
+  await restAfterLongWork(began)
   for (const listener of listeners) listener.started(update)
   let areAllApplied = true
   let succeeded = true

@@ -1,3 +1,4 @@
+import { restAfterLongWork } from '../async.js'
 import { messageOf, KernelError } from '../errors.js'
 import type { FamilyPlan, Mode, ServiceFailure } from '../modes/mode.js'
 import type { DesiredState } from '../state/desired-state.js'
@@ -69,6 +70,7 @@ export class Syncer {
     try {
       const plan = this.#options.mode.plan(state)
       planned = systemClock.now()
+      await restAfterLongWork(started)
       const applied = await this.#options.mode.apply(plan)
       progress.hasFailures = applied.failed.length > 0
       const times = { planMs: planned - started, applyMs: systemClock.now() - planned }

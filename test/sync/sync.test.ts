@@ -452,10 +452,46 @@ t.test('together: a task that fails stops the others, and its error is reported'
   t.same(stopped, ['a', 'b', 'c'])
 })
 
-t.test('long work rests while others have work, but not for ever', async (t) => {
-  const busy = (ms: number) => {
-    for (const end = performance.now() + ms; performance.now() < end;);
+t.test('health checks are answered between the long parts of a sync', async (t) => {
+  const order: string[] = []
+  const long = (part: string) => {
+    order.push(part)
+    setImmediate(() => order.push('an answer'))
+    busy(100)
   }
+  const { mode } = modeWith(() => fine)
+  const update = { ...new Tracker(trackerSettings).take(), states: [state('IPv4')] }
+  const slow: Mode = {
+    ...mode,
+    plan: ({ family }) => {
+      long('plan')
+      return { family }
+    },
+    apply: (plan) => {
+      order.push('apply')
+      return mode.apply(plan)
+    },
+  }
+  await syncRound({
+    tracker: {
+      take: () => {
+        long('take')
+        return update
+      },
+    },
+    syncer: new Syncer({ mode: slow }),
+    listeners: [],
+    applied: () => undefined,
+    allApplied: () => undefined,
+  })
+  t.strictSame(order, ['take', 'an answer', 'plan', 'an answer', 'apply'])
+})
+
+function busy(ms: number): void {
+  for (const end = performance.now() + ms; performance.now() < end;);
+}
+
+t.test('long work rests while others have work, but not for ever', async (t) => {
   /** Work in so many turns of the event loop in a row, as a change is. */
   const turns = async (count: number) => {
     for (let turn = 0; turn < count; turn++) {
