@@ -6,6 +6,7 @@ import { followNodeAddresses } from '../sources/node-addresses.js'
 import { CheckThread, type CheckThreadOptions } from '../sources/health/check-thread.js'
 import { HealthChecks } from '../sources/health/health-checks.js'
 import { objectObserver } from '../observe/object-observer.js'
+import { messageOf } from '../errors.js'
 import { pause } from '../async.js'
 import { openProcessorClock } from '../kernel/this-process.js'
 import { SyncLoop, type SyncIntervals } from '../sync/loop.js'
@@ -60,7 +61,8 @@ export async function flowCleaning(
   metrics: Metrics,
 ): Promise<FlowCleaning | undefined> {
   if (config.dryRun || mode.cleansFlows) return undefined
-  const kernel = await import('../kernel/conntrack.js')
+  const kernel = await openKernel(log)
+  if (!kernel) return undefined
   let table: Conntrack | undefined
   // All three share one table, because each table has sockets and their buffers.
   const openTable = () => (table ??= new kernel.Conntrack())
@@ -78,6 +80,20 @@ export async function flowCleaning(
       await stale.idle()
       await early.idle()
     },
+  }
+}
+
+/** Undefined where koffi does not load. */
+async function openKernel(
+  log: Logger,
+): Promise<typeof import('../kernel/conntrack.js') | undefined> {
+  try {
+    return await import('../kernel/conntrack.js')
+  } catch (error) {
+    const text =
+      'a UDP client stays with an endpoint that is gone while it sends: see kube-proxy check'
+    log.warn({ reason: messageOf(error) }, text)
+    return undefined
   }
 }
 

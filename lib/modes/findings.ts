@@ -16,6 +16,14 @@ export function refuseMissing(mode: string, findings: readonly Finding[]): void 
   throw new KernelError(kind, `use ${mode} mode: ${reasons.join('; ')}`)
 }
 
+/** Whether koffi loads, for modes that run without it. `whatFor` continues the sentence. */
+export function probeKoffi(whatFor: string, fix: string): Promise<Finding> {
+  return attempt({ what: `koffi, for ${whatFor}`, required: false, fix }, async () => {
+    await import('koffi')
+    return 'loads'
+  })
+}
+
 /** Tries what the mode needs, and makes a finding of the result. `work` returns what was seen. */
 export async function attempt(
   need: Pick<Finding, 'what' | 'required' | 'fix'>,

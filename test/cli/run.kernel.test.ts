@@ -207,14 +207,35 @@ t.test('check and cleanup print what they found as text and as JSON', { skip }, 
   t.notMatch(ruleset(), /KUBE-(?!FIREWALL)|kube-proxy/, 'what the runs before left is gone')
 })
 
-t.test('US76: where koffi does not load, userspace mode serves', { skip }, async (t) => {
+/** Koffi does not load there, as on a processor for which there is none. */
+function startWithoutKoffi(t: Test, ...args: readonly string[]): ReturnType<typeof start> {
   const { NODE_OPTIONS: before } = process.env
   process.env['NODE_OPTIONS'] = '--no-addons'
-  const proxy = start(t, '--proxy-mode=iptables', '--manifests', examples)
+  const started = start(t, ...args)
   if (before === undefined) delete process.env['NODE_OPTIONS']
   else process.env['NODE_OPTIONS'] = before
+  return started
+}
+
+t.test('where koffi does not load, iptables mode serves and cleans up', { skip }, async (t) => {
+  const proxy = startWithoutKoffi(t, '--proxy-mode=iptables', '--manifests', examples)
   await untilSeen('readyz', () => code(`${healthz}/readyz`), /200/)
-  t.match(proxy.output(), /this node cannot run iptables mode/)
+  t.match(proxy.output(), /Using iptables Proxier/)
+  t.match(proxy.output(), /a UDP client stays with an endpoint that is gone/)
+  t.match(ruleset(), /KUBE-SVC-/)
+  t.equal(await proxy.stop(), 0)
+  const check = startWithoutKoffi(t, 'check')
+  await check.exited
+  t.match(check.output(), /iptables +runs[\s\S]* koffi, for UDP clients/)
+  // The other modes do not load, and it says so.
+  await startWithoutKoffi(t, 'cleanup').exited
+  t.notMatch(ruleset(), /KUBE-SVC-/)
+})
+
+t.test('US76: where koffi does not load, userspace mode serves', { skip }, async (t) => {
+  const proxy = startWithoutKoffi(t, '--proxy-mode=nftables', '--manifests', examples)
+  await untilSeen('readyz', () => code(`${healthz}/readyz`), /200/)
+  t.match(proxy.output(), /this node cannot run nftables mode/)
   t.match(proxy.output(), /"dataPath":"net"/)
   t.match(ruleset(), /ip daddr 10\.96\.0\.10 .*redirect/i)
   t.equal(await proxy.stop(), 0)

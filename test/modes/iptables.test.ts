@@ -556,9 +556,7 @@ t.test(
   'cleanup of a kernel without the backend of installed programs has nothing to do',
   async (t) => {
     const log = { debug() {}, info() {}, warn() {}, error() {} }
-    const openAccounts = () => {
-      throw new Error('none')
-    }
+    const openAccounts = () => Promise.reject(new Error('none'))
     const answers = (stderr: string) => () => Promise.resolve({ code: 1, stdout: '', stderr })
     const lacks = answers('iptables: Failed to initialize nft: Protocol not supported')
     await cleanupAll(log, { run: lacks, openAccounts })

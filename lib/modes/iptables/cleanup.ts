@@ -52,7 +52,7 @@ export async function cleanupAll(
       }
     }
   }
-  removeAccounts(openAccounts, log)
+  await removeAccounts(openAccounts, log)
   if (failures.length > 0) throw kernelError(failures[0], 'clean up iptables rules')
 }
 
@@ -70,9 +70,9 @@ async function cleanupOne(family: Family, backend: Backend, run: Run | undefined
 }
 
 /** Removes the nfacct objects. The rules that count with them must be gone by then. */
-function removeAccounts(open: () => PacketAccounts, log: Log): void {
+async function removeAccounts(open: () => Promise<PacketAccounts>, log: Log): Promise<void> {
   try {
-    const opened = open()
+    const opened = await open()
     for (const name of Object.values(accounts)) opened.remove(name)
     opened.close()
   } catch (error) {

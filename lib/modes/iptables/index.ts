@@ -6,9 +6,9 @@ import { iptablesReader, renderChanges, renderPlan } from './render.js'
 import { iptablesSettings, type IptablesSettings } from './settings.js'
 import { readDifferences } from './differences.js'
 import { messageOf } from '../../errors.js'
+import { probeKoffi } from '../findings.js'
 import { openFamilies, type OpenDeps, type Opened } from './open.js'
 import { openGeneration } from '../foreign-commits.js'
-import { openPacketAccounts } from '../../kernel/nfacct.js'
 import { PacketCounters } from './packet-counters.js'
 import { probeFamily } from './probe.js'
 import { watchRules } from './watch.js'
@@ -24,17 +24,24 @@ interface IptablesDeps extends Partial<OpenDeps> {
   readonly writeSysctl?: (name: string, value: string) => Promise<void>
 }
 
+const withoutFlows =
+  'install this package with its optional packages; without koffi a UDP client stays with such an endpoint while it sends'
+
 /** The name is a path below /proc/sys, such as `net/ipv4/…`. */
 const readSysctl = async (name: string) => (await readFile(`/proc/sys/${name}`, 'utf8')).trim()
 const writeSysctl = (name: string, value: string) => writeFile(`/proc/sys/${name}`, value)
 
+/** Imported late: koffi does not load on every node. */
+const openAccounts = async () => (await import('../../kernel/nfacct.js')).openPacketAccounts()
+
 export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
-  const deps = { openAccounts: openPacketAccounts, openGeneration, ...given }
+  const deps = { openAccounts, openGeneration, ...given }
   return {
     summary: 'iptables rules as everybody knows them; works wherever iptables does',
     probe: async ({ log }) => [
       ...(await probeFamily('IPv4', log, given)),
       ...(await probeFamily('IPv6', log, given)),
+      await probeKoffi('UDP clients of endpoints that are gone', withoutFlows),
     ],
     syncPeriods: ({ iptables }) => ({ minMs: iptables.minSyncPeriod, syncMs: iptables.syncPeriod }),
     planner: iptablesReader,

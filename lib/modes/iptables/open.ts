@@ -18,7 +18,7 @@ export interface OpenDeps {
   readonly run?: Run
   readonly backend?: Backend
   /** Opens the nfacct objects of iptables' network namespace. Throws if the kernel has none. */
-  readonly openAccounts: () => PacketAccounts
+  readonly openAccounts: () => Promise<PacketAccounts>
   /** Opens the count of nf_tables transactions of this namespace; undefined if there is none. */
   readonly openGeneration: () => Promise<(() => number) | undefined>
 }
@@ -40,7 +40,7 @@ export async function openFamilies(
   const opened = new Map<IpFamily, FamilyRules>()
   const failures: unknown[] = []
   const syncPeriodMs = () => settings().syncPeriodMs
-  const packetAccounts = ensureAccounts(deps.openAccounts, log)
+  const packetAccounts = await ensureAccounts(deps.openAccounts, log)
   // A sync waits for two periods before it fails.
   const onLocked = waitForLock(log, () => syncPeriodMs() * 2)
   let hasBpf = true

@@ -53,10 +53,13 @@ export class PacketCounters {
 }
 
 /** Opens the objects with which our rules count; undefined if the kernel has none. */
-export function ensureAccounts(open: () => PacketAccounts, log: Log): PacketAccounts | undefined {
+export async function ensureAccounts(
+  open: () => Promise<PacketAccounts>,
+  log: Log,
+): Promise<PacketAccounts | undefined> {
   let opened: PacketAccounts | undefined
   try {
-    opened = open()
+    opened = await open()
     createAccounts(opened)
     return opened
   } catch (error) {

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import type { Iptables } from '../../kernel/iptables.js'
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
-import { attempt } from '../findings.js'
+import { attempt, probeKoffi } from '../findings.js'
 import type { Finding } from '../mode.js'
 import { openIptables } from './portals/open-portals.js'
 import { SourceRouting } from './portals/source-routing.js'
@@ -11,7 +11,8 @@ export async function probeUserspace(): Promise<readonly Finding[]> {
   const families = existsSync('/proc/net/if_inet6') ? ipFamilies : (['IPv4'] as const)
   // To open iptables starts a dozen programs.
   const opened = families.map((family) => ({ family, opening: openIptables(family) }))
-  return Promise.all([...opened.map(probeIptables), ...opened.map(probeSources), probeKoffi()])
+  const koffi = probeKoffi('the data path splice', 'the data path net is used instead')
+  return Promise.all([...opened.map(probeIptables), ...opened.map(probeSources), koffi])
 }
 
 interface Opened {
@@ -38,13 +39,5 @@ function probeSources({ family, opening }: Opened): Promise<Finding> {
   return attempt({ what, required: false, fix }, async () => {
     await new SourceRouting(family, () => opening).probe()
     return 'can be kept'
-  })
-}
-
-function probeKoffi(): Promise<Finding> {
-  const fix = 'the data path net is used instead'
-  return attempt({ what: 'koffi, for the data path splice', required: false, fix }, async () => {
-    await import('koffi')
-    return 'loads'
   })
 }
