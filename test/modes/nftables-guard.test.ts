@@ -32,7 +32,10 @@ function guarding({ verifyEveryMs = 1_000_000 } = {}) {
     listed = new Map(
       chains
         .filter(({ name }) => isThere(name))
-        .map(({ name, rules: of }) => [name, { policy: undefined, rules: rules(of) }]),
+        .map(({ name, rules: of }) => [
+          name,
+          { policy: undefined, hasFormOf: () => true, rules: rules(of) },
+        ]),
     )
   }
   const guard = new Guard({
@@ -45,6 +48,7 @@ function guarding({ verifyEveryMs = 1_000_000 } = {}) {
         await next.chains()
         return listed
       },
+      sets: () => Promise.resolve(new Map()),
       isDormant: () => Promise.resolve(false),
       elements: () => Promise.resolve({ size: 0, has: () => true, others: () => [] }),
       remembered: () => Promise.resolve(new Map()),

@@ -620,7 +620,19 @@ void t.test(
         [
           'delete map ip kube-proxy sctp-endpoints ; add map ip kube-proxy sctp-endpoints { type inet_service : ipv4_addr ; elements = { 80 : 192.0.2.1 } ; }',
         ],
-        /map sctp-endpoints has more than it should: 0x0050/,
+        /map sctp-endpoints lacks typeof ip daddr \. sctp dport/,
+      ],
+      [
+        [
+          'delete map ip kube-proxy sctp-endpoints ; add map ip kube-proxy sctp-endpoints { typeof ip daddr . sctp dport . numgen random mod 2 : ip daddr . sctp dport ; size 9 ; }',
+        ],
+        /map sctp-endpoints lacks typeof ip daddr \. sctp dport/,
+      ],
+      [
+        [
+          'flush chain ip kube-proxy nat-output ; delete chain ip kube-proxy nat-output ; add chain ip kube-proxy nat-output { type nat hook output priority 5; } ; add rule ip kube-proxy nat-output jump services',
+        ],
+        /chain nat-output lacks type nat hook output priority -100/,
       ],
       [['delete', 'map', 'ip', 'kube-proxy', 'sctp-endpoints'], /map sctp-endpoints is missing/],
       [[instead('service-ips', '10.96.0.200 . tcp . 80', 'drop')], /map service-ips lacks /],
@@ -801,13 +813,27 @@ void t.test('NF29: diff reads by netlink, also where the program writes', { skip
   const netns = createNetns('nftables-k')
   t.teardown(() => netns.remove())
   const support = new URL('../support/states.js', import.meta.url).href
+  const faithful = { name: 'faithful', clusterIp: '10.97.0.3', affinitySeconds: 600 }
   const code = `
     const { mode } = await import(${JSON.stringify(modeFile)})
     const { service, states, testConfig } = await import(${JSON.stringify(support)})
-    const state = states().put(service()).take()
-    console.log((await mode.differences(state, testConfig)).map(({ place }) => place.kind).join())`
+    const state = states().put(service(), service(${JSON.stringify(faithful)})).take()
+    for (const { place, expected, found } of await mode.differences(state, testConfig))
+      console.log(place.kind, place.name, expected ? 'lacks ' + expected : 'too much ' + found)`
   const node = [process.execPath, '--input-type=module', '-e', code] as const
-  t.equal(netns.exec('env', `${writerVariable}=nft`, ...node).trim(), 'table', 'it is not there')
+  const differences = () => netns.exec('env', `${writerVariable}=nft`, ...node).trim()
+  t.match(differences(), /^table ip kube-proxy lacks/, 'it is not there')
+  const { applier } = bench(netns, 'nft')
+  const plan = nftablesPlanner(testSettings)(states().put(service(), service(faithful)).take())
+  await applier.apply(plan)
+  t.equal(differences(), '')
+
+  const map = ['ip', 'kube-proxy', 'service-ips'] as const
+  netns.exec('nft', 'delete', 'element', ...map, '{ 10.97.0.3 . tcp . 80 }')
+  netns.exec('nft', 'add', 'element', ...map, '{ 10.97.0.4 . tcp . 80 : drop }')
+  const both =
+    /lacks 10\.97\.0\.3 \. tcp \. 80 : goto service-.*\n.*too much 10\.97\.0\.4 \. tcp \. 80$/
+  t.match(differences(), both, 'as many are missing as are too many')
 })
 
 void t.test('NF28: cleanup removes our tables, and other tables stay', { skip }, async (t) => {

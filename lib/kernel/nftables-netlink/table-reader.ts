@@ -10,6 +10,7 @@ import type {
   ListedElements,
   ListedChain,
   ListedRule,
+  ListedSet,
   Remembered,
   RulesetReader,
 } from '../nftables/reader.js'
@@ -64,7 +65,8 @@ export class TableReader implements RulesetReader {
   async chains(table: TableRef): Promise<ReadonlyMap<string, ListedChain>> {
     const chains = new Map<string, ListedChain & { readonly rules: ListedRule[] }>()
     for (const [name, attributes] of await this.#objects(table, chainKind)) {
-      chains.set(name, { policy: policyOf(attributes), rules: [] })
+      const hasFormOf = (chain: Chain) => isSameChain(chain, attributes, chainForm)
+      chains.set(name, { policy: policyOf(attributes), hasFormOf, rules: [] })
     }
     const request = this.#request(table.family, messages.getRule, (message) =>
       message.string(ruleAttributes.table, table.name),
@@ -89,6 +91,15 @@ export class TableReader implements RulesetReader {
       })
     }
     return chains
+  }
+
+  async sets(table: TableRef): Promise<ReadonlyMap<string, ListedSet>> {
+    const sets = new Map<string, ListedSet>()
+    for (const [name, attributes] of await this.#objects(table, setKind)) {
+      const hasFormOf = (set: NftSet) => isSameSet(table.family, set, attributes, setForm)
+      sets.set(name, { hasFormOf })
+    }
+    return sets
   }
 
   /** The chains of all tables of the family, as `table chain`. */
@@ -217,11 +228,21 @@ const setKind: ObjectKind = {
   of: setAttributes.table,
 }
 
-function isSameChain(chain: Chain, there: Attributes | undefined): boolean {
+/** Comments are in the user data. They decide nothing, but a full write keeps them. */
+const chainForm = [chainAttributes.hook, chainAttributes.type]
+const wholeChain = [...chainForm, chainAttributes.userData]
+
+function isSameChain(
+  chain: Chain,
+  there: Attributes | undefined,
+  compared: readonly number[] = wholeChain,
+): boolean {
   if (!there) return true
-  const { hook, type, userData } = chainAttributes
-  const has = attributesWritten((message) => writeChain(message, chain))
-  return haveSame([hook, type, userData], has, there)
+  return haveSame(
+    compared,
+    attributesWritten((message) => writeChain(message, chain)),
+    there,
+  )
 }
 
 function policyOf(chain: Attributes): ListedChain['policy'] {
@@ -229,12 +250,24 @@ function policyOf(chain: Attributes): ListedChain['policy'] {
   return policy && (policy.readUInt32BE() === policies.accept ? 'accept' : 'drop')
 }
 
-function isSameSet(family: NftFamily, set: NftSet, there: Attributes | undefined): boolean {
+const setForm = [
+  ...[setAttributes.flags, setAttributes.keyType, setAttributes.keyLength],
+  ...[setAttributes.dataType, setAttributes.timeout],
+]
+const wholeSet = [...setForm, setAttributes.userData]
+
+function isSameSet(
+  family: NftFamily,
+  set: NftSet,
+  there: Attributes | undefined,
+  compared: readonly number[] = wholeSet,
+): boolean {
   if (!there) return true
-  const { flags, keyType, keyLength, dataType, timeout, userData, description } = setAttributes
   const has = attributesWritten((message) => writeSet(message, family, set))
-  if (!haveSame([flags, keyType, keyLength, dataType, timeout, userData], has, there)) return false
-  const size = attributesOf(there.get(description) ?? Buffer.alloc(0)).get(sizeInDescription)
+  if (!haveSame(compared, has, there)) return false
+  const size = attributesOf(there.get(setAttributes.description) ?? Buffer.alloc(0)).get(
+    sizeInDescription,
+  )
   return !size || (set.timeoutSeconds !== undefined && size.readUInt32BE() === sizeByRules)
 }
 

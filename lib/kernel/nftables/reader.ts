@@ -17,6 +17,8 @@ export interface RulesetReader extends ClientReader {
   contents(table: TableRef, wanted: ChainsAndSets): Promise<ChainsAndSets | undefined>
   /** The chains of the table by name. */
   chains(table: TableRef): Promise<ReadonlyMap<string, ListedChain>>
+  /** The sets of the table by name. */
+  sets(table: TableRef): Promise<ReadonlyMap<string, ListedSet>>
   /** Whether the table is switched off: the kernel runs none of its chains. */
   isDormant(table: TableRef): Promise<boolean>
   /**
@@ -34,7 +36,14 @@ export interface ChainsAndSets {
 export interface ListedChain {
   /** What happens to packets that the rules do not decide. Only a chain with a hook has a policy. */
   readonly policy: 'accept' | 'drop' | undefined
+  /** Whether the kernel's chain has the type, hook and priority of this chain. */
+  hasFormOf(chain: Chain): boolean
   readonly rules: readonly ListedRule[]
+}
+
+export interface ListedSet {
+  /** Whether the kernel's set has the types, flags, timeout and size of this set. */
+  hasFormOf(set: NftSet): boolean
 }
 
 export interface ListedRule {

@@ -86,9 +86,16 @@ function commandText(table: Table, command: ObjectCommand): string {
   }
 }
 
-function chainBody({ base, comment }: Chain): string {
+/** Where the kernel calls a chain; undefined for one that others jump to. */
+export function hookText({ base }: Chain): string | undefined {
+  return base && `type ${base.type} hook ${base.hook} priority ${base.priority}`
+}
+
+function chainBody(chain: Chain): string {
   const parts: string[] = []
-  if (base) parts.push(`type ${base.type} hook ${base.hook} priority ${base.priority} ;`)
+  const hook = hookText(chain)
+  const { comment } = chain
+  if (hook !== undefined) parts.push(`${hook} ;`)
   if (comment !== undefined) parts.push(`comment "${safeComment(comment)}" ;`)
   return parts.length === 0 ? '' : ` { ${parts.join(' ')} }`
 }
@@ -97,15 +104,16 @@ function setText(table: Table, set: NftSet): string {
   return `${set.holds === 'keys' ? 'set' : 'map'} ${tableName(table)} ${checkedName(set.name)}`
 }
 
-function setBody({ family }: Table, set: NftSet): string {
-  const parts = [
-    set.protocol ? targetMapType(family, set.protocol, set.key) : typeText(family, set),
-  ]
-  if (set.timeoutSeconds !== undefined) {
-    parts.push(`flags dynamic, timeout ; timeout ${Math.floor(set.timeoutSeconds)}s ;`)
-  }
-  if (set.comment !== undefined) parts.push(`comment "${safeComment(set.comment)}" ;`)
-  return parts.join(' ')
+/** The types of a set, and how it forgets. */
+export function setForm({ family }: Pick<Table, 'family'>, set: NftSet): string {
+  const types = set.protocol ? targetMapType(family, set.protocol, set.key) : typeText(family, set)
+  if (set.timeoutSeconds === undefined) return types
+  return `${types} flags dynamic, timeout ; timeout ${Math.floor(set.timeoutSeconds)}s ;`
+}
+
+function setBody(table: Table, set: NftSet): string {
+  const form = setForm(table, set)
+  return set.comment === undefined ? form : `${form} comment "${safeComment(set.comment)}" ;`
 }
 
 function typeText(family: NftFamily, { key, holds }: NftSet): string {

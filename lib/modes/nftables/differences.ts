@@ -5,6 +5,7 @@ import type {
   ListedRule,
   RulesetReader,
 } from '../../kernel/nftables/reader.js'
+import { hookText, setForm } from '../../kernel/nftables/text.js'
 import { ruleText, targetText, verdictText } from '../../kernel/nftables/text-statements.js'
 import type { Chain, Element, NftSet, TableRef } from '../../kernel/nftables/model.js'
 import { missingPlace, ownerText, type Difference } from '../difference.js'
@@ -57,7 +58,11 @@ export async function* nftablesDifferences(
   for (const [key, part] of plan.parts) {
     for (const chain of part.chains) {
       wanted.add(chain.name)
-      yield* chainDifferences(plan, chain, { deps, there: listed.get(chain.name)?.rules, key })
+      const there = listed.get(chain.name)
+      if (there?.hasFormOf(chain) === false) {
+        yield* otherForm(chainPlace(chain.name), hookText(chain) ?? 'no hook', key)
+      }
+      yield* chainDifferences(plan, chain, { deps, there: there?.rules, key })
       if (++compared % stepSize === 0) await deps.pause()
     }
   }
@@ -69,6 +74,10 @@ export async function* nftablesDifferences(
   for (const one of surplus) {
     if (!isHarmful(one)) yield { ...surplusChain(one), key: undefined, isHarmless: true }
   }
+}
+
+function* otherForm(place: Place, expected: string, key: string): Generator<PartDifference> {
+  yield { place, expected, found: `another form of this ${place.kind}`, owner: ownerText(key), key }
 }
 
 function surplusChain([name, { rules }]: readonly [string, ListedChain]): Difference {
@@ -122,6 +131,8 @@ async function* elementDifferences(
   { reader, pause }: ComparisonDeps,
 ): AsyncGenerator<PartDifference> {
   const wanted = new Map<string, Element[]>()
+  /** The names of sets that lack elements. They may have others instead. */
+  const incomplete = new Set<string>()
   const listed = yield* listedSets(plan, reader)
   let compared = 0
   for (const [first] of plan.requests.values()) {
@@ -134,6 +145,7 @@ async function* elementDifferences(
       ofSet.push(element)
       wanted.set(set.name, ofSet)
       if (listed.get(set.name)?.there.has(element)) continue
+      incomplete.add(set.name)
       yield { place: setPlace(set), expected: elementText(element), found: undefined, owner, key }
     }
     if (++compared % (stepSize * 10) === 0) await pause()
@@ -146,6 +158,7 @@ async function* elementDifferences(
       const place = setPlace(table.set)
       for (const element of elements) {
         if (listed.get(table.set.name)?.there.has(element)) continue
+        incomplete.add(table.set.name)
         yield { place, expected: elementText(element), found: undefined, owner, key }
       }
       await pause()
@@ -154,14 +167,14 @@ async function* elementDifferences(
   // Rules look packets up in these sets, so one element too many is a fault, too.
   for (const { set, there } of listed.values()) {
     const ofSet = wanted.get(set.name) ?? []
-    if (there.size === ofSet.length) continue
+    if (there.size === ofSet.length && !incomplete.has(set.name)) continue
     for (const found of there.others(ofSet)) {
       yield { place: setPlace(set), expected: undefined, found, owner: '', key: undefined }
     }
   }
 }
 
-interface ListedSet {
+interface SetThere {
   readonly set: NftSet
   readonly there: ListedElements
 }
@@ -170,10 +183,14 @@ interface ListedSet {
 async function* listedSets(
   { table, parts }: NftablesPlan,
   reader: RulesetReader,
-): AsyncGenerator<PartDifference, ReadonlyMap<string, ListedSet>> {
-  const listed = new Map<string, ListedSet>()
+): AsyncGenerator<PartDifference, ReadonlyMap<string, SetThere>> {
+  const listed = new Map<string, SetThere>()
+  const forms = await reader.sets(table)
   for (const [key, { sets }] of parts) {
     for (const set of sets) {
+      if (forms.get(set.name)?.hasFormOf(set) === false) {
+        yield* otherForm(setPlace(set), setForm(table, set), key)
+      }
       // Sets of session affinity are left out: only the kernel knows the clients that it remembers.
       if (set.timeoutSeconds !== undefined) continue
       try {
