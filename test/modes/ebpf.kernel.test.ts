@@ -374,13 +374,22 @@ t.test('maps are compared with what they should hold', { skip }, async (t) => {
     ['frontend node port 30080 TCP -> 10.180.0.1:8080', both('node port 30080')],
   ])
   const [opened, calls] = [openCgroup(cgroup), openSystemCalls()]
-  const [attached] = attachedPrograms(calls, opened.fd, 'connect4')
-  forEachCgroupLink(calls, opened.id, (link, { programId }) => {
-    if (programId === attached?.id) detachLink(calls, link)
-  })
-  opened.close()
-  t.match(await whole(states().put(web, empty)), [{ isWhole: true }], 'its program is missing')
+  t.teardown(() => opened.close())
+  const detach = (hook: 'sock_ops' | 'sendmsg4' | 'connect4') => {
+    const [attached] = attachedPrograms(calls, opened.fd, hook)
+    forEachCgroupLink(calls, opened.id, (link, { programId }) => {
+      if (programId === attached?.id) detachLink(calls, link)
+    })
+  }
+  const missing = (hook: string) => ({ expected: `the socket program at ${hook}` })
+  detach('sendmsg4')
+  t.match(await whole(states().put(web, empty)), [missing('sendmsg4')])
   t.same(await whole(states('IPv6').put(ip6)), [], 'the other family has its own')
+  detach('sock_ops')
+  t.match(await whole(states().put(web, empty)), [missing('sock_ops'), missing('sendmsg4')])
+  t.match(await whole(states('IPv6').put(ip6)), [missing('sock_ops')], 'both families need it')
+  detach('connect4')
+  t.match(await whole(states().put(web, empty)), [{ isWhole: true }], 'its program is missing')
 })
 
 const both = (frontend: string) => `frontend ${frontend} TCP -> 10.180.0.1:8080, 10.180.0.2:8080`

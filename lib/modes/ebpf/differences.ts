@@ -9,13 +9,14 @@ import { noService, number32, readBackend, readServiceWord } from './layout.js'
 import { connectPlace, mapNames, programPrefix } from './names.js'
 import { isOfOtherNetwork } from './network-note.js'
 import type { Frontend, SocketPlan } from './plan.js'
+import { socketHooks, type SocketHook } from './programs/programs.js'
 import { entryText, frontendText, leadText } from './render.js'
 
 type Tables = Readonly<Record<'frontends' | 'services' | 'backends', BpfMap>>
 
 const place = connectPlace
 
-/** Compares a plan with the maps that the attached programs read. */
+/** Looks for the programs of a family, and compares a plan with the maps that they read. */
 export function socketDifferences(
   plan: SocketPlan,
   calls: SystemCalls,
@@ -24,12 +25,34 @@ export function socketDifferences(
   const opened: BpfMap[] = []
   try {
     const tables = tablesOf(plan.family, calls, cgroup, opened)
-    if (tables) return compare(plan, tables)
+    if (tables) return [...missingPrograms(plan.family, calls, cgroup), ...compare(plan, tables)]
     const expected = 'the socket programs of ebpf mode'
     return [{ place, expected, found: undefined, owner: '', isWhole: true }]
   } finally {
     for (const map of opened) map.close()
   }
+}
+
+/** Programs without a family in their name serve both. */
+function missingPrograms(
+  family: IpFamily,
+  calls: SystemCalls,
+  cgroup: number,
+): readonly Difference[] {
+  const ofOther = family === 'IPv4' ? '6' : '4'
+  return socketHooks
+    .filter((hook) => !hook.endsWith(ofOther) && !programAt(hook, calls, cgroup))
+    .map((hook) => {
+      const expected = `the socket program at ${hook}`
+      return { place, expected, found: undefined, owner: '' }
+    })
+}
+
+function programAt(hook: SocketHook, calls: SystemCalls, cgroup: number) {
+  const network = networkCookie()
+  return attachedPrograms(calls, cgroup, hook).find(
+    ({ id, name }) => name.startsWith(programPrefix) && !isOfOtherNetwork(calls, id, network),
+  )
 }
 
 /**
@@ -42,11 +65,7 @@ function tablesOf(
   cgroup: number,
   opened: BpfMap[],
 ): Tables | undefined {
-  const hook = family === 'IPv4' ? 'connect4' : 'connect6'
-  const network = networkCookie()
-  const program = attachedPrograms(calls, cgroup, hook).find(
-    ({ id, name }) => name.startsWith(programPrefix) && !isOfOtherNetwork(calls, id, network),
-  )
+  const program = programAt(family === 'IPv4' ? 'connect4' : 'connect6', calls, cgroup)
   const maps = program ? mapsOfProgram(calls, program.id) : []
   opened.push(...maps)
   const named = (name: string) => maps.findLast(({ spec }) => spec.name === name.slice(0, 15))
