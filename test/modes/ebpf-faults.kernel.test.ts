@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, readdirSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { commands, pin } from '../../lib/kernel/bpf/commands.js'
@@ -29,6 +29,7 @@ import {
   type Node,
 } from '../support/ebpf-node.js'
 import { contextOf } from '../support/mode-context.js'
+import { untilTrue } from '../support/until.js'
 import { service, states } from '../support/states.js'
 
 const skip = cgroupSkip
@@ -127,6 +128,38 @@ t.test('programs come back where pins are gone, or can be kept no more', { skip 
   detachAll(cgroup)
   t.equal(await repair(30003), 'one', 'nothing can be pinned')
   execFileSync('mount', ['-o', 'remount,rw', bpffs])
+})
+
+t.test('pins that somebody removes are back, so a restart has no gap', { skip }, async (t) => {
+  const bpffs = mountBpffs(t)
+  const folder = join(bpffs, pinFolders.own, ownFolder, pinFolders.version)
+  const pinned = () => (existsSync(folder) ? readdirSync(folder).sort() : [])
+  const remount = () => {
+    execFileSync('umount', [bpffs])
+    execFileSync('mount', ['-t', 'bpf', 'bpf', bpffs])
+  }
+  const server = await serveTcp('one', '127.0.0.1')
+  t.teardown(() => server.close())
+  const endpoints = [{ ip: '127.0.0.1', port: server.port }]
+  const settings = { endpointRules: { allowsLoopback: true } }
+  const { client, start } = await createNode(t, 'pins')
+  // The first start pins everything, the second one finds everything pinned.
+  for (const remove of [() => rmSync(join(bpffs, pinFolders.own), { recursive: true }), remount]) {
+    const { mode, apply } = await start({ 'ebpf.bpffs': bpffs, 'nftables.syncPeriod': 20 })
+    await apply(states('IPv4', settings).put(service({ endpoints })))
+    const stop = new AbortController()
+    const running = mode.run(stop.signal)
+    const all = pinned()
+    t.ok(all.includes('link-connect4'))
+    remove()
+    await untilTrue(() => pinned().length === all.length)
+    t.same(pinned(), all)
+    stop.abort()
+    await running
+    await mode.close()
+    const { name } = await client.ask({ do: 'connect', host: '10.96.0.10', port: 80 })
+    t.equal(name, 'one', 'programs outlive their process')
+  }
 })
 
 t.test('what somebody changed in the maps is noticed and mended', { skip }, async (t) => {

@@ -109,6 +109,7 @@ export class Attachment {
     if (link === undefined) return undefined
     if (this.#isHere(linkInfo(calls, link))) {
       updateLink(calls, link, program)
+      pins?.hold(linkName(hook), link)
       return link
     }
     this.#attached.delete(hook)

@@ -3,6 +3,7 @@ import { messageOf } from '../../errors.js'
 import type { ModeContext } from '../mode.js'
 import type { SocketApplier } from './apply.js'
 import type { Attachment } from './attachment.js'
+import type { Pins } from './pins.js'
 
 /** Time between two looks at the programs. A look costs a system call for each program. */
 const programsMs = 5000
@@ -12,17 +13,18 @@ const shortestMapsMs = 1000
 interface Guarded {
   readonly attachment: Pick<Attachment, 'damage'>
   readonly applier: Pick<SocketApplier, 'damage'>
+  readonly pins: Pick<Pins, 'restore'> | undefined
   readonly context: ModeContext
   /** It may change. */
   readonly syncPeriodMs: () => number
 }
 
 /**
- * Notices when somebody detaches or replaces a program, or changes what the maps hold. Without a
- * program, connections take the packet path until it is attached again, so they still work.
+ * Notices when somebody detaches or replaces a program, removes pins, or changes what the maps hold.
+ * Without a program, connections take the packet path until it is attached again, so they still work.
  */
 export async function guardSockets(
-  { attachment, applier, context, syncPeriodMs }: Guarded,
+  { attachment, applier, pins, context, syncPeriodMs }: Guarded,
   signal: AbortSignal,
 ): Promise<void> {
   const guard = async (
@@ -50,7 +52,10 @@ export async function guardSockets(
   await Promise.all([
     guard(
       () => Math.min(programsMs, syncPeriodMs()),
-      () => Promise.resolve(attachment.damage()),
+      () => {
+        pins?.restore()
+        return Promise.resolve(attachment.damage())
+      },
     ),
     guard(
       () => Math.max(shortestMapsMs, syncPeriodMs()),

@@ -17,6 +17,8 @@ import { openPinned, pin } from '../../kernel/bpf/commands.js'
 import type { Log } from '../mode.js'
 import { pinFolders } from './names.js'
 
+const notKept = 'an eBPF map or program is not kept for the next start'
+
 const bpffsMagic = 0xcafe4a11
 
 /**
@@ -29,6 +31,9 @@ export class Pins {
   readonly #bpffs: string
   readonly #folder: string
   readonly #log: Pick<Log, 'warn'>
+  /** What is pinned, by name. Its owner closes it only to pin another one of that name. */
+  readonly #pinned = new Map<string, number>()
+  #isBroken = false
 
   private constructor(calls: SystemCalls, bpffs: string, log: Pick<Log, 'warn'>) {
     this.#calls = calls
@@ -61,20 +66,37 @@ export class Pins {
     return openPinned(this.#calls, join(this.#folder, name))
   }
 
+  /** What was found is used, and stays pinned. */
+  hold(name: string, fd: number): void {
+    this.#pinned.set(name, fd)
+  }
+
+  /** Pins again what others have unpinned, as when they remove the folder or unmount the bpffs. */
+  restore(): void {
+    const gone = [...this.#pinned].filter(([name]) => !existsSync(join(this.#folder, name)))
+    if (gone.length > 0 && !this.#isBroken) {
+      this.#log.warn({ folder: this.#folder, count: gone.length }, 'eBPF pins were removed')
+    }
+    let reason: string | undefined
+    for (const [name, fd] of gone) reason ??= this.#pin(name, fd)
+    if (reason !== undefined && !this.#isBroken) this.#log.warn({ reason }, notKept)
+    this.#isBroken = reason !== undefined
+  }
+
   /**
    * Pins a map or link. This fails if others have removed the folder, unmounted the bpffs, or made
    * it read-only. Then the map or link ends with this process.
    */
   keep(name: string, fd: number): void {
-    const missing = whyNot(this.#bpffs) ?? this.#keep(name, fd)
-    if (missing === undefined) return
-    this.#log.warn(
-      { name, reason: missing },
-      'an eBPF map or program is not kept for the next start',
-    )
+    this.hold(name, fd)
+    const reason = this.#pin(name, fd)
+    this.#isBroken = reason !== undefined
+    if (reason !== undefined) this.#log.warn({ name, reason }, notKept)
   }
 
-  #keep(name: string, fd: number): string | undefined {
+  #pin(name: string, fd: number): string | undefined {
+    const missing = whyNot(this.#bpffs)
+    if (missing !== undefined) return missing
     const path = join(this.#folder, name)
     try {
       this.#makeFolder()

@@ -149,7 +149,9 @@ export function openOne(
   const found = pins?.find(spec.name)
   if (found !== undefined) {
     try {
-      return BpfMap.open(calls, spec, found)
+      const map = BpfMap.open(calls, spec, found)
+      pins?.hold(spec.name, map.fd)
+      return map
     } catch (error) {
       if (!(error instanceof KernelError) || error.kind !== 'invalid') throw error
       log.warn(

@@ -74,7 +74,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     countTraffic: () => numbers.read(plans()),
     forget: () => forgetAll(known),
     run: async (signal, syncPeriodMs) => {
-      const guard = guardSockets({ attachment, applier, context, syncPeriodMs }, signal)
+      const guard = guardSockets({ attachment, applier, pins, context, syncPeriodMs }, signal)
       const telling = tellUntil(signal, tellers, log)
       await Promise.all([guard, telling, stale.run(signal), openCounts.run(signal)])
     },
