@@ -21,6 +21,7 @@ import {
   createNode,
   detachAll,
   mountBpffs,
+  withMap,
   noPackets,
 } from '../support/ebpf-node.js'
 import { contextOf } from '../support/mode-context.js'
@@ -369,10 +370,25 @@ t.test('maps are compared with what they should hold', { skip }, async (t) => {
   const lines = (await whole(other)).map(({ expected, found }) => [expected, found])
   t.same(lines.sort(), [
     [undefined, 'entry 0a60000b00500600'],
-    ['frontend 10.96.0.10:80 TCP -> 10.180.0.1:8080', both('10.96.0.10:80')],
+    ['frontend 10.96.0.10:80 TCP -> 10.180.0.1:8080, the same for 9 s', both('10.96.0.10:80')],
     ['frontend 10.96.0.11:81 TCP -> refused', undefined],
-    ['frontend node port 30080 TCP -> 10.180.0.1:8080', both('node port 30080')],
+    ['frontend node port 30080 TCP -> 10.180.0.1:8080, the same for 9 s', both('node port 30080')],
   ])
+  const longer = states().put(service({ ...web, affinitySeconds: 99 }), empty)
+  t.match(
+    (await whole(longer)).find(({ expected }) => expected === both('10.96.0.10:80', 99)),
+    { found: both('10.96.0.10:80') },
+  )
+  withMap(cgroup, 'members', (map) => {
+    for (const [key] of map.entries()) map.delete(key)
+  })
+  t.match(await whole(states().put(web, empty)), [
+    { expected: '10.180.0.1:8080 that clients of service default/web:http/TCP may keep' },
+    { expected: '10.180.0.2:8080 that clients of service default/web:http/TCP may keep' },
+  ])
+  mode.forget()
+  await apply(cluster)
+  await apply(cluster6)
   const [opened, calls] = [openCgroup(cgroup), openSystemCalls()]
   t.teardown(() => opened.close())
   const detach = (hook: 'sock_ops' | 'sendmsg4' | 'connect4') => {
@@ -392,7 +408,8 @@ t.test('maps are compared with what they should hold', { skip }, async (t) => {
   t.match(await whole(states().put(web, empty)), [{ isWhole: true }], 'its program is missing')
 })
 
-const both = (frontend: string) => `frontend ${frontend} TCP -> 10.180.0.1:8080, 10.180.0.2:8080`
+const both = (frontend: string, seconds = 9) =>
+  `frontend ${frontend} TCP -> 10.180.0.1:8080, 10.180.0.2:8080, the same for ${seconds} s`
 
 t.test('tables grow when a plan no longer fits', { skip }, async (t) => {
   const { client, start } = await createNode(t, 'growth')

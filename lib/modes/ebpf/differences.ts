@@ -5,14 +5,22 @@ import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { hostPort, type IpFamily } from '../../state/ip.js'
 import { ownerText, type Difference } from '../difference.js'
 import { frontendKey, nodeAddressKey, hostOnly } from './frontend-layout.js'
-import { noService, number32, readBackend, readServiceWord } from './layout.js'
+import {
+  memberKey,
+  noService,
+  number32,
+  readBackend,
+  readServiceWord,
+  service,
+  targetId,
+} from './layout.js'
 import { connectPlace, mapNames, programPrefix } from './names.js'
 import { isOfOtherNetwork } from './network-note.js'
 import type { Frontend, SocketPlan } from './plan.js'
 import { socketHooks, type SocketHook } from './programs/programs.js'
 import { entryText, frontendText, leadText } from './render.js'
 
-type Tables = Readonly<Record<'frontends' | 'services' | 'backends', BpfMap>>
+type Tables = Readonly<Record<'frontends' | 'services' | 'backends' | 'members', BpfMap>>
 
 const place = connectPlace
 
@@ -72,7 +80,10 @@ function tablesOf(
   const frontends = named(mapNames.frontends)
   const services = named(mapNames.services)
   const backends = named(mapNames.backends)
-  return frontends && services && backends ? { frontends, services, backends } : undefined
+  const members = named(mapNames.members)
+  return frontends && services && backends && members
+    ? { frontends, services, backends, members }
+    : undefined
 }
 
 function compare(plan: SocketPlan, tables: Tables): readonly Difference[] {
@@ -107,6 +118,13 @@ function compare(plan: SocketPlan, tables: Tables): readonly Difference[] {
     const seen = value === undefined ? undefined : `${expected} of another kind`
     differences.push({ place, expected, found: seen, owner: '' })
   }
+  for (const { id, isRemembered, endpoints, kept } of lists.values()) {
+    for (const endpoint of isRemembered ? [...endpoints, ...kept] : []) {
+      if (tables.members.lookup(memberKey(family, targetId(id), endpoint))) continue
+      const expected = `${endpoint.key} that clients of service ${id} may keep`
+      differences.push({ place, expected, found: undefined, owner: '' })
+    }
+  }
   for (const key of found.keys()) {
     differences.push({ place, expected: undefined, found: `entry ${key}`, owner: '' })
   }
@@ -114,14 +132,15 @@ function compare(plan: SocketPlan, tables: Tables): readonly Difference[] {
 }
 
 function foundText(family: IpFamily, frontend: Frontend, tables: Tables, slot: number): string {
-  const word = tables.services.lookup(number32(slot))?.readBigUInt64LE(0)
-  const found = word === undefined ? noService : readServiceWord(word)
+  const bytes = tables.services.lookup(number32(slot))
+  const found = bytes === undefined ? noService : readServiceWord(bytes.readBigUInt64LE(0))
+  const affinitySeconds = bytes?.readUInt32LE(service.affinitySeconds) ?? 0
   const { first, count, tag } = found
   const endpoints: string[] = []
   for (let index = 0; index < count; index++) {
-    const bytes = tables.backends.lookup(number32(first + index))
-    const backend = bytes && readBackend(family, bytes)
+    const entry = tables.backends.lookup(number32(first + index))
+    const backend = entry && readBackend(family, entry)
     endpoints.push(backend?.tag === tag ? hostPort(backend.ip, backend.port) : 'nothing')
   }
-  return `${frontendText(frontend)} -> ${leadText(found, endpoints)}`
+  return `${frontendText(frontend)} -> ${leadText({ ...found, affinitySeconds }, endpoints)}`
 }

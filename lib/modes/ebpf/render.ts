@@ -51,17 +51,25 @@ export function frontendText(frontend: Frontend): string {
 /** A frontend and the endpoints that it leads to, as the maps hold them. */
 export function entryText(frontend: Frontend, list: TargetList | undefined): string {
   const endpoints = list?.endpoints.slice(0, mostEndpoints).map(({ key }) => key) ?? []
-  const word = { refuses: list?.verdict === 'refuse', draw: list?.draw ?? 'chance' }
+  const { draw, affinitySeconds } = list ?? { draw: 'chance', affinitySeconds: 0 }
+  const word = { refuses: list?.verdict === 'refuse', draw, affinitySeconds }
   return `${frontendText(frontend)} -> ${leadText(word, endpoints)}`
 }
 
 export function leadText(
-  { refuses, draw }: Pick<ServiceWord, 'refuses' | 'draw'>,
+  { refuses, draw, affinitySeconds }: Lead,
   endpoints: readonly string[],
 ): string {
   if (refuses) return 'refused'
-  return endpoints.length === 0 ? 'left to packets' : endpoints.join(', ') + drawTexts[draw]
+  if (endpoints.length === 0) return 'left to packets'
+  return endpoints.join(', ') + drawTexts[draw] + affinityText(affinitySeconds)
 }
+
+interface Lead extends Pick<ServiceWord, 'refuses' | 'draw'> {
+  readonly affinitySeconds: number
+}
+
+const affinityText = (seconds: number) => (seconds > 0 ? `, the same for ${seconds} s` : '')
 
 const drawTexts: Readonly<Record<DrawWord, string>> = {
   chance: '',
@@ -71,7 +79,7 @@ const drawTexts: Readonly<Record<DrawWord, string>> = {
 
 function targetsText(list: TargetList): string {
   const { id, verdict, endpoints, draw, affinitySeconds } = list
-  const affinity = affinitySeconds > 0 ? `, the same for ${affinitySeconds} s` : ''
+  const affinity = affinityText(affinitySeconds)
   switch (verdict) {
     case 'balance':
       return `service ${id}: one of ${endpoints.map(({ key }) => key).join(', ')}${drawTexts[draw]}${affinity}`
