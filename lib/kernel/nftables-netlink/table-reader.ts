@@ -3,7 +3,7 @@ import { formatIp } from '../../state/ip.js'
 import type { NetlinkChannel } from '../netlink/channel.js'
 import { attributesOf, readString } from '../netlink/message-reader.js'
 import { MessageWriter } from '../netlink/message-writer.js'
-import { flags, headerBytes } from '../netlink/protocol.js'
+import { flags } from '../netlink/protocol.js'
 import type { Chain, Element, NftFamily, NftSet, TableRef } from '../nftables/model.js'
 import type {
   ChainsAndSets,
@@ -28,9 +28,16 @@ import {
   tableFlags,
   verdictCodes,
 } from './protocol.js'
+import {
+  chainForm,
+  isSameChain,
+  isSameSet,
+  setForm,
+  zero,
+  type Attributes,
+} from './object-match.js'
 import { anonymousSetsIn, isSameRule } from './rule-match.js'
-import { elementsIn, keyBytes, keyText, targetBytes, writeSet, type ListedElement } from './sets.js'
-import { writeChain } from './transaction-writer.js'
+import { elementsIn, keyBytes, keyText, targetBytes, type ListedElement } from './sets.js'
 import { addressLength } from './values.js'
 
 /** Reads tables by netlink dumps, which do not block the event loop. */
@@ -204,8 +211,6 @@ export class TableReader implements RulesetReader {
   }
 }
 
-type Attributes = ReadonlyMap<number, Buffer>
-
 interface ObjectKind {
   readonly what: string
   readonly message: number
@@ -228,65 +233,9 @@ const setKind: ObjectKind = {
   of: setAttributes.table,
 }
 
-/** Comments are in the user data. They decide nothing, but a full write keeps them. */
-const chainForm = [chainAttributes.hook, chainAttributes.type]
-const wholeChain = [...chainForm, chainAttributes.userData]
-
-function isSameChain(
-  chain: Chain,
-  there: Attributes | undefined,
-  compared: readonly number[] = wholeChain,
-): boolean {
-  if (!there) return true
-  return haveSame(
-    compared,
-    attributesWritten((message) => writeChain(message, chain)),
-    there,
-  )
-}
-
 function policyOf(chain: Attributes): ListedChain['policy'] {
   const policy = chain.get(chainAttributes.policy)
   return policy && (policy.readUInt32BE() === policies.accept ? 'accept' : 'drop')
-}
-
-const setForm = [
-  ...[setAttributes.flags, setAttributes.keyType, setAttributes.keyLength],
-  ...[setAttributes.dataType, setAttributes.timeout],
-]
-const wholeSet = [...setForm, setAttributes.userData]
-
-function isSameSet(
-  family: NftFamily,
-  set: NftSet,
-  there: Attributes | undefined,
-  compared: readonly number[] = wholeSet,
-): boolean {
-  if (!there) return true
-  const has = attributesWritten((message) => writeSet(message, family, set))
-  if (!haveSame(compared, has, there)) return false
-  const size = attributesOf(there.get(setAttributes.description) ?? Buffer.alloc(0)).get(
-    sizeInDescription,
-  )
-  return !size || (set.timeoutSeconds !== undefined && size.readUInt32BE() === sizeByRules)
-}
-
-/** NFTA_SET_DESC_SIZE */
-const sizeInDescription = 1
-/** The kernel gives this size to a set to which rules add elements. Other sets have none. */
-const sizeByRules = 65_535
-
-function attributesWritten(write: (message: MessageWriter) => void): Attributes {
-  return attributesOf(new MessageWriter(512).message(0, 0, write).finish(0), headerBytes)
-}
-
-/** The kernel leaves out flags that are all zero. */
-const zero = Buffer.alloc(4)
-
-function haveSame(attributes: readonly number[], one: Attributes, other: Attributes): boolean {
-  return attributes.every((attribute) =>
-    (one.get(attribute) ?? zero).equals(other.get(attribute) ?? zero),
-  )
 }
 
 function listed(family: NftFamily, set: NftSet, items: readonly ListedElement[]): ListedElements {
