@@ -61,7 +61,7 @@ export async function flowCleaning(
   metrics: Metrics,
 ): Promise<FlowCleaning | undefined> {
   if (config.dryRun || mode.cleansFlows) return undefined
-  const kernel = await openKernel(log)
+  const kernel = await loadConntrack(log)
   if (!kernel) return undefined
   let table: Conntrack | undefined
   // All three share one table, because each table has sockets and their buffers.
@@ -84,7 +84,7 @@ export async function flowCleaning(
 }
 
 /** Undefined where koffi does not load. */
-async function openKernel(
+async function loadConntrack(
   log: Logger,
 ): Promise<typeof import('../kernel/conntrack.js') | undefined> {
   try {

@@ -60,7 +60,7 @@ export async function* nftablesDifferences(
       wanted.add(chain.name)
       const there = listed.get(chain.name)
       if (there?.hasFormOf(chain) === false) {
-        yield* otherForm(chainPlace(chain.name), hookText(chain) ?? 'no hook', key)
+        yield otherForm(chainPlace(chain.name), hookText(chain) ?? 'no hook', key)
       }
       yield* chainDifferences(plan, chain, { deps, there: there?.rules, key })
       if (++compared % stepSize === 0) await deps.pause()
@@ -76,8 +76,9 @@ export async function* nftablesDifferences(
   }
 }
 
-function* otherForm(place: Place, expected: string, key: string): Generator<PartDifference> {
-  yield { place, expected, found: `another form of this ${place.kind}`, owner: ownerText(key), key }
+function otherForm(place: Place, expected: string, key: string): PartDifference {
+  const found = `another form of this ${place.kind}`
+  return { place, expected, found, owner: ownerText(key), key }
 }
 
 function surplusChain([name, { rules }]: readonly [string, ListedChain]): Difference {
@@ -189,7 +190,7 @@ async function* listedSets(
   for (const [key, { sets }] of parts) {
     for (const set of sets) {
       if (forms.get(set.name)?.hasFormOf(set) === false) {
-        yield* otherForm(setPlace(set), setForm(table, set), key)
+        yield otherForm(setPlace(set), setForm(table, set), key)
       }
       // Sets of session affinity are left out: only the kernel knows the clients that it remembers.
       if (set.timeoutSeconds !== undefined) continue
