@@ -90,3 +90,34 @@ t.test('a sync waits for a slow connection table only for a moment', async (t) =
   while (bench.deleted.length === 0) await new Promise((resolve) => setTimeout(resolve, 5))
   t.strictSame(bench.deleted, [stale], 'and it is done all the same')
 })
+
+t.test('nothing waits for ever that comes while a deletion ends', async (t) => {
+  const [first, second] = [
+    flow('10.96.0.10:53', '10.96.0.10:53'),
+    flow('10.96.0.11:53', '10.96.0.11:53'),
+  ]
+  // The second call comes the given number of turns after the table has answered the first one.
+  for (let turns = 0; turns < 10; turns++) {
+    const deleted = new Set<ServiceFlow>()
+    const cleanAgain = async () => {
+      for (let turn = 0; turn < turns; turn++) await undefined
+      await cleaner.clean('IPv4', new Map([[second.destination, new Set([1])]]))
+    }
+    let again: Promise<void> | undefined
+    const cleaner = new UdpFlowCleaner({
+      log: { debug() {}, info() {}, warn() {}, error() {} },
+      meter: { count() {}, gauge() {}, observe() {}, forget() {} },
+      openTable: () =>
+        Promise.resolve({
+          deleteUdp: (_family, isStale) => {
+            for (const one of [first, second]) if (isStale(one)) deleted.add(one)
+            again ??= cleanAgain()
+            return Promise.resolve({ listed: 2, deleted: 0, left: 0 })
+          },
+        }),
+    })
+    await cleaner.clean('IPv4', new Map([[first.destination, new Set([1])]]))
+    await again
+    t.ok(deleted.has(second), `${turns} turns later`)
+  }
+})

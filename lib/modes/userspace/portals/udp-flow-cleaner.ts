@@ -60,7 +60,7 @@ export class UdpFlowCleaner {
   }
 
   #start(): void {
-    this.#running ??= this.#work().finally(() => (this.#running = undefined))
+    if (this.#waiting.size > 0) this.#running ??= this.#work()
   }
 
   async #work(): Promise<void> {
@@ -70,7 +70,12 @@ export class UdpFlowCleaner {
       const isDone = await this.#delete(family, (flow) => isStale(flow, redirections))
       if (!isDone) failed.push([family, redirections])
     }
-    if (failed.length === 0) return
+    // In the same turn as the last look at what waits: a call in between would start nothing.
+    this.#running = undefined
+    if (failed.length > 0) this.#retryLater(failed)
+  }
+
+  #retryLater(failed: readonly (readonly [IpFamily, Redirections])[]): void {
     for (const [family, redirections] of failed) {
       // Redirections that came meanwhile are newer.
       const newer = this.#waiting.get(family) ?? []
