@@ -52,7 +52,7 @@ export class EarlyConnections {
     const waiting = this.#waiting.get(family) ?? new Set()
     this.#waiting.set(family, waiting)
     for (const destination of destinations) waiting.add(destination)
-    this.#running ??= this.#work().finally(() => (this.#running = undefined))
+    this.#running ??= this.#work()
   }
 
   /** Resolves once no deletion is running. */
@@ -62,15 +62,14 @@ export class EarlyConnections {
 
   async #work(): Promise<void> {
     const { now } = this.#options
-    for (;;) {
-      const [next] = this.#waiting
-      if (next === undefined) return
-      const [family, destinations] = next
+    for (const [family, destinations] of this.#waiting) {
       this.#waiting.delete(family)
       const began = now()
       await this.#delete(family, destinations)
       if (this.#waiting.size > 0) await delay((now() - began) / share)
     }
+    // In the same turn as the last look at what waits: a call in between would start nothing.
+    this.#running = undefined
   }
 
   async #delete(family: IpFamily, destinations: ReadonlySet<string>): Promise<void> {

@@ -58,7 +58,7 @@ export class FlowCleaner {
       return
     }
     this.#waiting.set(state.family, state)
-    this.#running ??= this.#work().finally(() => (this.#running = undefined))
+    this.#running ??= this.#work()
   }
 
   #forget(family: IpFamily, keys: readonly string[]): void {
@@ -75,6 +75,8 @@ export class FlowCleaner {
 
   async #work(): Promise<void> {
     for (let next = this.#takeNext(); next; next = this.#takeNext()) await this.#clean(next)
+    // In the same turn as the last look at what waits: a call in between would start nothing.
+    this.#running = undefined
   }
 
   #takeNext(): DesiredState | undefined {

@@ -47,6 +47,34 @@ t.test('clients are freed that connected before their Service came, and no other
   t.same(deleted, [['10.96.0.10:80', '192.0.2.1:30080']])
 })
 
+t.test('clients are freed whose Service comes while a deletion ends', async (t) => {
+  for (let turns = 0; turns < 10; turns++) {
+    const freed = new Set<string>()
+    const nothing = () => undefined
+    const cluster = states('IPv4')
+    const applyLater = async () => {
+      for (let each = 0; each < turns; each++) await Promise.resolve()
+      early.applied(cluster.put(service({ ...web, name: 'late', clusterIp: '10.96.0.11' })).take())
+    }
+    const flows = [flow('10.96.0.10:80'), flow('10.96.0.11:80')]
+    const early = new EarlyConnections({
+      openTable: () => ({
+        deleteUnanswered: (_family, isWanted) => {
+          for (const one of flows.filter(isWanted)) freed.add(one.destination)
+          if (freed.size === 1) void applyLater()
+          return Promise.resolve({ listed: 2, deleted: 1, left: 0 })
+        },
+      }),
+      now: () => 0,
+      log: { debug: nothing, info: nothing, error: nothing, warn: nothing },
+    })
+    early.applied(cluster.put(service(web)).take())
+    await delay(1)
+    await early.idle()
+    t.same([...freed], ['10.96.0.10:80', '10.96.0.11:80'], `${turns} turns later`)
+  }
+})
+
 t.test('the table is read only where a TCP Service got an address or a port', async (t) => {
   const { early, deleted } = tableWith([flow('10.96.0.10:80'), flow('10.96.0.10:81')])
   const cluster = states('IPv4')

@@ -78,6 +78,20 @@ t.test('of the states that arrive during a cleanup only the newest is cleaned', 
   t.equal(cleanings.length, 2)
 })
 
+t.test('a state that arrives while a cleanup ends is cleaned, too', async (t) => {
+  for (let turns = 0; turns < 10; turns++) {
+    const { cleaner, cleanings, pass } = cleanerWith()
+    const cluster = states()
+    cleaner.applied(cluster.put(udp('a')).take())
+    const passed = pass()
+    for (let each = 0; each < turns; each++) await Promise.resolve()
+    cleaner.applied(cluster.put(udp('b')).take())
+    await passed
+    t.equal(cleanings.length, 2, `${turns} turns later`)
+    await pass()
+  }
+})
+
 t.test('a deletion that failed is tried again, with the state that is in force then', async (t) => {
   const retryMs = 20
   const answers = [new Error('EPERM'), new Error('EPERM'), 0]

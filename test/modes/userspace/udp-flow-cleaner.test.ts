@@ -100,7 +100,7 @@ t.test('nothing waits for ever that comes while a deletion ends', async (t) => {
   for (let turns = 0; turns < 10; turns++) {
     const deleted = new Set<ServiceFlow>()
     const cleanAgain = async () => {
-      for (let turn = 0; turn < turns; turn++) await undefined
+      for (let turn = 0; turn < turns; turn++) await Promise.resolve()
       await cleaner.clean('IPv4', new Map([[second.destination, new Set([1])]]))
     }
     let again: Promise<void> | undefined
