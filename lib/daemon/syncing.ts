@@ -60,16 +60,18 @@ export async function flowCleaning(
   mode: Mode,
   metrics: Metrics,
 ): Promise<FlowCleaning | undefined> {
-  if (config.dryRun || mode.cleansFlows) return undefined
+  if (config.dryRun || mode.hasNoRules) return undefined
   const kernel = await loadConntrack(log)
   if (!kernel) return undefined
   let table: Conntrack | undefined
   // All three share one table, because each table has sockets and their buffers.
   const openTable = () => (table ??= new kernel.Conntrack())
   const now = () => performance.now()
+  const early = new EarlyConnections({ openTable, log, now })
+  // Such a mode also ends its connections to endpoints itself.
+  if (mode.staleFlows) return early
   const stale = new FlowCleaner({ openTable, log, meter: metrics, now })
   const departed = new DepartedFlows({ openTable, log })
-  const early = new EarlyConnections({ openTable, log, now })
   return {
     applied(state, late) {
       stale.applied(state, late)

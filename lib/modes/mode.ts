@@ -87,8 +87,13 @@ export interface PlanLine {
 }
 
 export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan> {
-  /** The mode deletes stale UDP flows itself, because they lead to sockets that only it knows. */
-  readonly cleansFlows?: true
+  /**
+   * The mode deletes stale UDP flows itself, because they lead to sockets that only it knows. `idle`
+   * resolves once no deletion is running.
+   */
+  readonly staleFlows?: { idle(): Promise<void> }
+  /** Clients reach sockets of the mode without a rule in the kernel. */
+  readonly hasNoRules?: boolean
   /**
    * Makes the kernel match the plan. The mode keeps what it applied last and writes the difference;
    * it writes everything when the kernel's content is not known: at the start, after a failure and

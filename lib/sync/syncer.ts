@@ -17,7 +17,10 @@ export interface SyncReport {
   readonly failed: readonly ServiceFailure[]
   /** What is in the kernel now. Present when the outcome is `applied`. */
   readonly plan?: FamilyPlan
-  /** Service ports that failed in the sync before, and whose rules are in the kernel only now. */
+  /**
+   * Service ports that failed in the sync before, and whose rules are in the kernel only now: all,
+   * where another program may have removed them.
+   */
   readonly late?: readonly string[]
   /** Present when the outcome is `failed`. */
   readonly error?: string
@@ -42,6 +45,8 @@ export class Syncer {
   readonly #progress = new Map<IpFamily, Progress>()
   /** By family: the service ports that failed in the last sync. */
   readonly #refused = new Map<IpFamily, ReadonlySet<string>>()
+  /** The families whose rules may have been missing since their last sync. */
+  readonly #doubted = new Set<IpFamily>()
 
   constructor(options: SyncerOptions) {
     this.#options = options
@@ -52,6 +57,7 @@ export class Syncer {
    * a sync that runs is not trusted either.
    */
   forget(): void {
+    for (const family of this.#progress.keys()) this.#doubted.add(family)
     this.#progress.clear()
     this.#options.mode.forget()
   }
@@ -75,7 +81,10 @@ export class Syncer {
       progress.hasFailures = applied.failed.length > 0
       const times = { planMs: planned - started, applyMs: systemClock.now() - planned }
       const refused = new Set(applied.failed.map(({ key }) => key))
-      const late = [...(this.#refused.get(family) ?? [])].filter((key) => !refused.has(key))
+      const missing = this.#doubted.delete(family)
+        ? state.services.keys()
+        : (this.#refused.get(family) ?? [])
+      const late = [...missing].filter((key) => !refused.has(key))
       this.#refused.set(family, refused)
       return { family, outcome: 'applied', ...times, plan, late, ...applied }
     } catch (error) {

@@ -80,7 +80,7 @@ class SubjectProcess {
   private constructor(name: string, mode: Mode, settings: CaseSettings) {
     this.#mode = mode
     this.#flows =
-      name === 'reference:keeps-stale-flows' || mode.cleansFlows
+      name === 'reference:keeps-stale-flows' || mode.staleFlows
         ? undefined
         : new FlowCleaner({
             openTable: () => new Conntrack(),
@@ -140,7 +140,7 @@ class SubjectProcess {
     }
     for (const manifest of changes.upserts) this.#sink.upsert(kindOf(manifest), manifest)
     await this.#sync()
-    await this.#flows?.idle()
+    await (this.#mode.staleFlows ?? this.#flows)?.idle()
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -189,8 +189,8 @@ class SubjectProcess {
           detail: report.detail ?? '',
         })
       }
-      this.#flows?.applied(state)
-      if (!this.#mode.cleansFlows) this.#departed.applied(state)
+      this.#flows?.applied(state, report.late)
+      if (!this.#mode.staleFlows) this.#departed.applied(state)
       for (const failure of report.failed) log.warn(failure, 'service port not programmed')
       isComplete &&= report.failed.length === 0
     }

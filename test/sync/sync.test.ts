@@ -7,6 +7,7 @@ import { Tracker, type TrackerSettings } from '../../lib/state/tracker.js'
 import { Syncer } from '../../lib/sync/syncer.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
 import type { Applied, FamilyPlan, Mode } from '../../lib/modes/mode.js'
+import { service, states } from '../support/states.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 
 /** A clock that moves only when a test moves it. */
@@ -385,6 +386,28 @@ t.test('forget() reaches the mode, and during an apply the state is applied agai
   t.equal(calls.length, 2)
   t.equal(seen.forgets, 1)
 })
+
+t.test(
+  'after forget() all service ports are late: their rules may have been missing',
+  async (t) => {
+    let isBroken = false
+    const { mode } = modeWith(() => {
+      if (isBroken) throw new Error('broken')
+      return fine
+    })
+    const syncer = new Syncer({ mode })
+    const cluster = states('IPv4')
+    const one = cluster.put(service({ name: 'web' })).take()
+    t.match(await syncer.sync(one), { late: [] }, 'those of an earlier run stayed')
+    syncer.forget()
+    isBroken = true
+    t.match(await syncer.sync(one), { outcome: 'failed' })
+    isBroken = false
+    t.match(await syncer.sync(one), { late: [...one.services.keys()] })
+    const two = cluster.put(service({ name: 'api' })).take()
+    t.match(await syncer.sync(two), { outcome: 'applied', late: [] })
+  },
+)
 
 t.test('service ports that failed are tried again with the same plan', async (t) => {
   const failed = [{ key: 'a/b/TCP', reason: 'port taken' }]

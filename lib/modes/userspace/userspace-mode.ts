@@ -54,7 +54,8 @@ interface Parts {
 
 /** The live mode: listeners on worker threads, and rules or addresses that lead to them. */
 export class UserspaceMode implements Mode<UserspacePlan> {
-  readonly cleansFlows = true
+  readonly staleFlows: UdpFlowCleaner
+  readonly hasNoRules: boolean
   plan: Mode<UserspacePlan>['plan']
   readonly #direct: ReadonlySet<IpFamily>
   #settings: UserspaceSettings
@@ -63,7 +64,6 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   readonly #means: PortalMeans
   readonly #nodePorts: ReservedNodePorts
   readonly #listeners: Listeners
-  readonly #flows: UdpFlowCleaner
   readonly #families: ReadonlyMap<IpFamily, Family>
   /** Families whose first plan is not yet applied. */
   readonly #starting: Set<IpFamily>
@@ -98,7 +98,8 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#listeners = listeners
     this.#nodePorts = new ReservedNodePorts(listeners.descriptors)
     const flows = new UdpFlowCleaner(context)
-    this.#flows = flows
+    this.staleFlows = flows
+    this.hasNoRules = this.#direct.size === portals.size
     this.#families = new Map(
       [...portals].map(([family, opened]) => {
         const open = async () => opened.iptables ?? openIptables(family, run)
@@ -155,7 +156,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
           .catch((error: unknown) => this.#giveBack(error))
         if (this.#starting.has(plan.family)) {
           const { log } = this.#context
-          const parts = { means: this.#means, flows: this.#flows, run: this.#run, log }
+          const parts = { means: this.#means, flows: this.staleFlows, run: this.#run, log }
           await removeOtherPortals(plan.family, family.portals, parts)
         }
         if (this.#starting.delete(plan.family) && this.#starting.size === 0) await this.#started()
@@ -213,7 +214,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     if (this.#taker?.close() === true) this.#isHandedOver = true
     return this.#turns.take(async () => {
       await this.#removePortals(async (portals, family) => {
-        await this.#flows.forget(family, await portals.remove())
+        await this.staleFlows.forget(family, await portals.remove())
       })
       this.#nodePorts.close()
       await this.#listeners.drain(this.#settings.drainTimeoutMs)

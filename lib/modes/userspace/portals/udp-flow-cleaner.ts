@@ -59,6 +59,11 @@ export class UdpFlowCleaner {
     )
   }
 
+  /** Resolves once no deletion is running. */
+  async idle(): Promise<void> {
+    await this.#running
+  }
+
   #start(): void {
     if (this.#waiting.size > 0) this.#running ??= this.#work()
   }
