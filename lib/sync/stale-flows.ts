@@ -94,6 +94,8 @@ export function mayHaveStaleFlows(
   previous: DesiredState | undefined,
 ): boolean {
   if (!previous) return true
+  // A client may have come to a new address of the node before its rules did.
+  if (state.node.nodePorts.addresses !== previous.node.nodePorts.addresses) return true
   const { added, changed, removed } = state.services.since(previous.services)
   return [...added, ...changed, ...removed].some(([, service]) => service.protocol === 'UDP')
 }

@@ -130,12 +130,18 @@ t.test('places of Services that are followed are those of the newest state', (t)
   t.end()
 })
 
-t.test('E20: only a change of a UDP Service asks for a cleanup', (t) => {
-  const cluster = states().put(dns(one))
-  const first = cluster.take()
-  t.equal(mayHaveStaleFlows(first, undefined), true)
-  const second = cluster.put(service({ name: 'web' })).take()
-  t.equal(mayHaveStaleFlows(second, first), false)
-  t.equal(mayHaveStaleFlows(cluster.put(dns(two)).take(), second), true)
-  t.end()
-})
+t.test(
+  'E20: only a change of a UDP Service or of addresses of the node asks for a cleanup',
+  (t) => {
+    const cluster = states().put(dns(one))
+    const first = cluster.take()
+    t.equal(mayHaveStaleFlows(first, undefined), true)
+    const second = cluster.put(service({ name: 'web' })).take()
+    t.equal(mayHaveStaleFlows(second, first), false)
+    const third = cluster.put(dns(two)).take()
+    t.equal(mayHaveStaleFlows(third, second), true)
+    const nodePorts = { ...third.node.nodePorts, addresses: ['192.0.2.77'] }
+    t.equal(mayHaveStaleFlows({ ...third, node: { ...third.node, nodePorts } }, third), true)
+    t.end()
+  },
+)

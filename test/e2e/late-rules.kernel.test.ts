@@ -1,0 +1,116 @@
+/** Clients that come while a rule is missing. The kernel notes that they are not translated. */
+import t, { type Test } from 'tap'
+import { setTimeout as delay } from 'node:timers/promises'
+import { Daemon } from '../chaos/daemon.js'
+import { rawService, rawSlice, endpoint } from '../state/objects.js'
+import { addressOf, type Place } from '../../lib/lab/world/topology.js'
+import { until } from '../support/until.js'
+import { ask, clusterIp, skip, withProxyWorld, write } from './proxy-world.js'
+
+const nodePort = 30_053
+const service = rawService({
+  spec: {
+    type: 'NodePort',
+    clusterIP: clusterIp,
+    clusterIPs: [clusterIp],
+    ports: [
+      { name: 'http', port: 80, targetPort: 8080 },
+      { name: 'dns', port: 53, targetPort: 8081, protocol: 'UDP', nodePort },
+    ],
+  },
+})
+const slice = rawSlice({
+  endpoints: [endpoint(addressOf('pod-1', 'IPv4'), { node: 'node-1' })],
+  ports: [
+    { name: 'http', port: 8080 },
+    { name: 'dns', port: 8081, protocol: 'UDP' },
+  ],
+})
+
+/** A rule of somebody else, as on most nodes. The kernel tracks connections only while one needs it. */
+const tracking =
+  'add table ip other; add chain ip other before { type filter hook prerouting priority 0; }; ' +
+  'add rule ip other before ct state established accept'
+
+interface Late {
+  readonly flags: readonly string[]
+  /** While the proxy is stopped, after this the clients need other rules than there are. */
+  readonly command: readonly string[]
+  readonly client: Place
+  readonly asks: readonly { protocol: 'TCP' | 'UDP'; host: string; port: number }[]
+}
+
+const served = (t: Test, name: string, { flags, command, client, asks }: Late) =>
+  withProxyWorld(name, async ({ world, folder }) => {
+    const perform = async (argv: readonly string[]) => {
+      const { code, stderr } = await world.exec('node', argv)
+      t.equal(code, 0, stderr)
+    }
+    await perform(['nft', tracking])
+    await write(folder, 'all.yaml', service, slice)
+    const daemon = new Daemon(world, [
+      ...['--hostname-override', 'node-1', '--cluster-cidr', '10.244.0.0/16'],
+      // The rules are read so often, where no news of the kernel tells of a change.
+      ...['--iptables-sync-period', '2s', '--manifests', folder, ...flags],
+    ])
+    daemon.start()
+    try {
+      await until('the first answer', async () => (await ask(world)) === 'pod-1')
+      daemon.signal('SIGSTOP')
+      await perform(command)
+      const agent = world.agent(client)
+      // A UDP client that does not listen to refusals, and keeps its port.
+      const again = { timeoutMs: 500, fromPort: 40_053 }
+      const outcomeOf = async (one: Late['asks'][number]) => {
+        const limit = performance.now() + 20_000
+        for (;;) {
+          const [result] = await agent.flow({
+            ...one,
+            ...(one.protocol === 'UDP' ? again : { timeoutMs: 20_000 }),
+          })
+          if (result?.outcome === 'reply' || performance.now() > limit) return result?.outcome
+          await delay(200)
+        }
+      }
+      const answers = asks.map(outcomeOf)
+      await delay(700)
+      daemon.signal('SIGCONT')
+      const outcomes = await Promise.all(answers)
+      t.strictSame(
+        outcomes,
+        asks.map(() => 'reply'),
+      )
+    } catch (error) {
+      throw new Error(`${String(error)}\n${daemon.output()}`)
+    } finally {
+      await daemon.ended('SIGTERM')
+    }
+  })
+
+const flush = {
+  nftables: ['nft', 'flush', 'table', 'ip', 'kube-proxy'],
+  iptables: ['iptables', '-t', 'nat', '-F'],
+  userspace: ['iptables', '-t', 'nat', '-F'],
+}
+
+for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
+  t.test(`${mode} mode: clients are served after a repair of flushed rules`, { skip }, (t) =>
+    served(t, `flushed-${mode}`, {
+      flags: ['--proxy-mode', mode],
+      command: flush[mode],
+      client: 'client-pod',
+      asks: [
+        { protocol: 'TCP', host: clusterIp, port: 80 },
+        { protocol: 'UDP', host: clusterIp, port: 53 },
+      ],
+    }),
+  )
+  t.test(`${mode} mode: a UDP client is served at a new address of the node`, { skip }, (t) =>
+    served(t, `address-${mode}`, {
+      flags: ['--proxy-mode', mode, '--nodeport-addresses', '192.168.50.0/24'],
+      command: ['ip', 'address', 'add', '192.168.50.77/32', 'dev', 'eth0'],
+      client: 'outside',
+      asks: [{ protocol: 'UDP', host: '192.168.50.77', port: nodePort }],
+    }),
+  )
+}
