@@ -187,6 +187,8 @@ t.test('what somebody changed in the maps is noticed and mended', { skip }, asyn
     ],
     ['backends', (map) => map.update(Buffer.alloc(4), Buffer.alloc(8)), /changed the endpoints of/],
     ['members', (map) => map.delete(firstKey(map)), /changed the endpoints of/],
+    ['members', (map) => map.update(firstKey(map), Buffer.alloc(1)), /changed the endpoints of/],
+    ['members', (map) => map.update(Buffer.alloc(12), Buffer.alloc(1)), /added 1 entries/],
   ]
   for (const [name, change, told] of changes) {
     mode.forget()

@@ -12,6 +12,12 @@ import { configWith } from '../../lib/config/load.js'
 import { addNodeCgroup, removeCgroup } from '../../lib/lab/world/cgroups.js'
 import { cleanupSockets } from '../../lib/modes/ebpf/cleanup.js'
 import { ebpfMode } from '../../lib/modes/ebpf/index.js'
+import {
+  memberKey,
+  memberValues,
+  service as serviceEntry,
+  targetId,
+} from '../../lib/modes/ebpf/layout.js'
 import { probeSockets } from '../../lib/modes/ebpf/probe.js'
 import { whyNotEnding } from '../../lib/modes/ebpf/stale-sockets.js'
 import { cgroupSkip, serveTcp, serveUdp, type Answer } from '../support/cgroup-client.js'
@@ -369,6 +375,7 @@ t.test('maps are compared with what they should hold', { skip }, async (t) => {
   const other = states().put(service({ ...web, endpoints: 1 }), service({ ...empty, port: 81 }))
   const lines = (await whole(other)).map(({ expected, found }) => [expected, found])
   t.same(lines.sort(), [
+    [undefined, '10.180.0.2:8080 that clients of service default/web:http/TCP may keep'],
     [undefined, 'entry 0a60000b00500600'],
     ['frontend 10.96.0.10:80 TCP -> 10.180.0.1:8080, the same for 9 s', both('10.96.0.10:80')],
     ['frontend 10.96.0.11:81 TCP -> refused', undefined],
@@ -386,6 +393,29 @@ t.test('maps are compared with what they should hold', { skip }, async (t) => {
     { expected: '10.180.0.1:8080 that clients of service default/web:http/TCP may keep' },
     { expected: '10.180.0.2:8080 that clients of service default/web:http/TCP may keep' },
   ])
+  withMap(cgroup, 'members', (map) => {
+    const key = (host: number) =>
+      memberKey('IPv4', targetId('default/web:http/TCP'), { ip: `10.180.0.${host}`, port: 8080 })
+    map.update(key(1), Buffer.of(memberValues.keepsClients))
+    map.update(key(2), Buffer.of(memberValues.takesClients))
+    map.update(key(3), Buffer.of(memberValues.takesClients))
+  })
+  const may = (host: number, who: string) =>
+    `10.180.0.${host}:8080 that ${who} of service default/web:http/TCP may keep`
+  t.match(await whole(states().put(web, empty)), [
+    { expected: may(1, 'clients'), found: may(1, 'only open sockets') },
+    { expected: undefined, found: may(3, 'clients') },
+  ])
+  mode.forget()
+  await apply(cluster)
+  withMap(cgroup, 'services', (map) => {
+    for (const [key, value] of map.entries())
+      map.update(key, value.fill(1, serviceEntry.id, serviceEntry.turn))
+  })
+  t.equal(
+    (await whole(states().put(web, empty)))[0]?.found,
+    `${both('10.96.0.10:80')}, as another service`,
+  )
   mode.forget()
   await apply(cluster)
   await apply(cluster6)

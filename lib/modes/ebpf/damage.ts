@@ -1,6 +1,13 @@
 import type { Slice } from '../../async.js'
 import { frontendKey, nodeAddressKey, hostOnly } from './frontend-layout.js'
-import { backendOf, memberKey, serviceIdWord, targetId, writeBackend } from './layout.js'
+import {
+  backendOf,
+  memberKey,
+  rememberedIn,
+  serviceIdWord,
+  targetId,
+  writeBackend,
+} from './layout.js'
 import type { SocketPlan, TargetList } from './plan.js'
 import { frontendText } from './render.js'
 import { leadOf, type FamilyTables } from './tables.js'
@@ -36,7 +43,7 @@ function* looks(
     for (const list of plan()?.parts.get(key)?.targets ?? []) {
       // A sync may have changed the Service since its first list was looked at.
       if (plan()?.parts.get(key)?.targets.includes(list) !== true) break
-      for (const isWell of holds(tables, list, scratch))
+      for (const isWell of holds(tables, list, plan, scratch))
         yield isWell ? undefined : `changed the endpoints of ${list.id} in an eBPF map`
     }
   }
@@ -56,6 +63,8 @@ function* looks(
   }
   const more = tables.frontends.count() - now.frontends.size - now.nodeAddresses.length
   if (more !== 0) yield `added ${more} entries to eBPF map frontends`
+  const extra = tables.members.count() - tables.mostMembers
+  if (extra > 0) yield `added ${extra} entries to eBPF map members`
 }
 
 /** Memory for one entry of `backends`, seen in two ways. */
@@ -68,7 +77,12 @@ interface Scratch {
 const step = 100
 
 /** Whether a list is as it was written, step by step, until the list gets other places. */
-function* holds(tables: FamilyTables, list: TargetList, scratch: Scratch): Generator<boolean> {
+function* holds(
+  tables: FamilyTables,
+  list: TargetList,
+  plan: () => SocketPlan | undefined,
+  scratch: Scratch,
+): Generator<boolean> {
   const { family, services, backends, members } = tables
   const placed = tables.placed(list.id)
   if (placed?.list !== list) {
@@ -86,11 +100,19 @@ function* holds(tables: FamilyTables, list: TargetList, scratch: Scratch): Gener
       return backends.holdsEntry(first + from + index, scratch.words)
     })
   }
-  const remembered = list.isRemembered ? [...list.endpoints, ...list.kept] : []
+  const remembered = [...rememberedIn(list)]
   for (let from = 0; from < remembered.length && isHere(); from += step) {
-    // The value is not compared: it is another list's where two names have one number.
-    yield remembered
-      .slice(from, from + step)
-      .every((endpoint) => members.lookup(memberKey(family, id, endpoint)) !== undefined)
+    yield remembered.slice(from, from + step).every(([endpoint, value]) => {
+      const found = members.lookup(memberKey(family, id, endpoint))?.[0]
+      return found === value || (found !== undefined && isShared(id, plan()))
+    })
   }
+}
+
+/** Where two names have one number, the value may be that of the other list. */
+function isShared(id: number, plan: SocketPlan | undefined): boolean {
+  let lists = 0
+  for (const { targets } of plan?.parts.values() ?? [])
+    for (const list of targets) if (targetId(list.id) === id) lists++
+  return lists > 1
 }

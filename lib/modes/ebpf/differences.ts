@@ -7,16 +7,20 @@ import { ownerText, type Difference } from '../difference.js'
 import { frontendKey, nodeAddressKey, hostOnly } from './frontend-layout.js'
 import {
   memberKey,
+  memberValues,
   noService,
   number32,
   readBackend,
+  readMemberKey,
   readServiceWord,
+  rememberedIn,
   service,
   targetId,
+  type Target,
 } from './layout.js'
 import { connectPlace, mapNames, programPrefix } from './names.js'
 import { isOfOtherNetwork } from './network-note.js'
-import type { Frontend, SocketPlan } from './plan.js'
+import type { Frontend, SocketPlan, TargetList } from './plan.js'
 import { socketHooks, type SocketHook } from './programs/programs.js'
 import { entryText, frontendText, leadText } from './render.js'
 
@@ -118,17 +122,42 @@ function compare(plan: SocketPlan, tables: Tables): readonly Difference[] {
     const seen = value === undefined ? undefined : `${expected} of another kind`
     differences.push({ place, expected, found: seen, owner: '' })
   }
-  for (const { id, isRemembered, endpoints, kept } of lists.values()) {
-    for (const endpoint of isRemembered ? [...endpoints, ...kept] : []) {
-      if (tables.members.lookup(memberKey(family, targetId(id), endpoint))) continue
-      const expected = `${endpoint.key} that clients of service ${id} may keep`
-      differences.push({ place, expected, found: undefined, owner: '' })
-    }
-  }
   for (const key of found.keys()) {
     differences.push({ place, expected: undefined, found: `entry ${key}`, owner: '' })
   }
-  return differences
+  return [...differences, ...compareMembers(family, [...lists.values()], tables)]
+}
+
+function compareMembers(
+  family: IpFamily,
+  lists: readonly TargetList[],
+  { members }: Tables,
+): readonly Difference[] {
+  const found = new Map(members.entries().map(([key, value]) => [key.toString('hex'), value[0]]))
+  const names = new Map(lists.map(({ id }) => [targetId(id), id]))
+  // Two lists may have one number. Then either value may be there.
+  const expected = new Map<string, Map<number | undefined, string>>()
+  for (const list of lists) {
+    for (const [endpoint, value] of rememberedIn(list)) {
+      const key = memberKey(family, targetId(list.id), endpoint).toString('hex')
+      const texts = expected.get(key) ?? new Map<number | undefined, string>()
+      expected.set(key, texts.set(value, memberText(list.id, endpoint, value)))
+    }
+  }
+  return [...new Set([...expected.keys(), ...found.keys()])].flatMap((hex) => {
+    const [texts, value] = [expected.get(hex), found.get(hex)]
+    if (texts?.has(value)) return []
+    const { id, endpoint } = readMemberKey(family, Buffer.from(hex, 'hex'))
+    const name = names.get(id) ?? `number ${id}`
+    const seen = value === undefined ? undefined : memberText(name, endpoint, value)
+    const [text] = texts?.values() ?? []
+    return [{ place, expected: text, found: seen, owner: '' }]
+  })
+}
+
+function memberText(list: string, { ip, port }: Target, value: number): string {
+  const who = value === memberValues.takesClients ? 'clients' : 'only open sockets'
+  return `${hostPort(ip, port)} that ${who} of service ${list} may keep`
 }
 
 function foundText(family: IpFamily, frontend: Frontend, tables: Tables, slot: number): string {
@@ -142,5 +171,7 @@ function foundText(family: IpFamily, frontend: Frontend, tables: Tables, slot: n
     const backend = entry && readBackend(family, entry)
     endpoints.push(backend?.tag === tag ? hostPort(backend.ip, backend.port) : 'nothing')
   }
-  return `${frontendText(frontend)} -> ${leadText({ ...found, affinitySeconds }, endpoints)}`
+  const isOwn = bytes?.readUInt32LE(service.id) === targetId(frontend.targets)
+  const text = `${frontendText(frontend)} -> ${leadText({ ...found, affinitySeconds }, endpoints)}`
+  return isOwn ? text : `${text}, as another service`
 }

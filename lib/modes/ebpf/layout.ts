@@ -130,6 +130,25 @@ export function memberKey(family: IpFamily, id: number, { ip, port }: Target): B
   return key
 }
 
+export function readMemberKey(family: IpFamily, key: Buffer) {
+  const { id, address, port } = memberKeyOf(family)
+  const endpoint = { ip: addressText(family, key, address), port: key.readUInt16BE(port) }
+  return { id: key.readUInt32LE(id), endpoint }
+}
+
+/** The endpoints of a list that `members` holds, each once, with their values. */
+export function rememberedIn(list: {
+  readonly isRemembered: boolean
+  readonly endpoints: readonly Target[]
+  readonly kept: readonly Target[]
+}): ReadonlyMap<Target, number> {
+  const all = new Map<Target, number>()
+  if (!list.isRemembered) return all
+  for (const each of list.endpoints) all.set(each, memberValues.takesClients)
+  for (const each of list.kept) all.set(each, memberValues.keepsClients)
+  return all
+}
+
 /** Key and value of `affinity`: which endpoint the clients of one network namespace have. */
 export const affinityKey = { cookie: 0, id: 8, family: 12, bytes: 16 } as const
 export const affinityValue = { usedAt: 0, address: 8, port: 24, bytes: 32 } as const

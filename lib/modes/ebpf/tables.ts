@@ -7,17 +7,16 @@ import {
   backendOf,
   memberKey,
   memberKeyOf,
-  memberValues,
   mostBackends,
   mostEndpoints,
   noService,
   number32,
+  rememberedIn,
   serviceIdWord,
   serviceWord,
   serviceWords,
   targetId,
   writeBackend,
-  type Target,
 } from './layout.js'
 import {
   frontendKey,
@@ -88,6 +87,7 @@ export class FamilyTables {
   readonly #backendWords: BigInt64Array
   #tag = 0
   #hasLost = false
+  #mostMembers = 0
 
   constructor(calls: SystemCalls, family: IpFamily, sizes: TableSizes, now: () => number) {
     this.family = family
@@ -173,6 +173,11 @@ export class FamilyTables {
     return this.#placed.get(id)
   }
 
+  /** How many entries the map `members` has at most. Lists with one number share entries. */
+  get mostMembers(): number {
+    return this.#mostMembers
+  }
+
   /** What the map `frontends` has for a key. */
   leadsTo(key: Buffer): number | undefined {
     return this.frontends.lookup(key)?.readUInt32LE(0)
@@ -211,6 +216,7 @@ export class FamilyTables {
     this.services.store(slot, 1, serviceIdWord(targetId(list.id), list.affinitySeconds))
     this.services.store(slot, 0, leadOf(list, { first, count, tag }))
     this.#placed.set(list.id, { list, slot, first, count, tag })
+    this.#mostMembers += rememberedIn(list).size
     if (before) this.#leave(before, list)
     return count + 1
   }
@@ -218,6 +224,7 @@ export class FamilyTables {
   /** Frees what a list had before and no longer has. */
   #leave(before: Placed, now: TargetList | undefined): void {
     if (before.count > 0) this.#blocks.giveBack(before.first, before.count)
+    this.#mostMembers -= rememberedIn(before.list).size
     const stays = new Set(now ? this.#membersOf(now).map(([key]) => key.toString('hex')) : [])
     const lost = this.#membersOf(before.list)
       .map(([key]) => key)
@@ -237,14 +244,11 @@ export class FamilyTables {
   }
 
   #membersOf(list: TargetList): readonly (readonly [key: Buffer, value: Uint8Array])[] {
-    if (!list.isRemembered) return []
     const id = targetId(list.id)
-    const entry = (value: number) => (endpoint: Target) =>
-      [memberKey(this.family, id, endpoint), Uint8Array.of(value)] as const
-    return [
-      ...list.endpoints.map(entry(memberValues.takesClients)),
-      ...list.kept.map(entry(memberValues.keepsClients)),
-    ]
+    return Array.from(rememberedIn(list), ([endpoint, value]) => [
+      memberKey(this.family, id, endpoint),
+      Uint8Array.of(value),
+    ])
   }
 
   #writeFrontends(plan: SocketPlan, previous: SocketPlan | undefined): number {
