@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { once } from 'node:events'
 import { spawn, spawnSync } from 'node:child_process'
 import { tmpdir } from 'node:os'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
 import { configWith } from '../../lib/config/load.js'
@@ -346,6 +347,28 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
         t.match(node.save(), '10.96.0.20', 'a Service that worked is not taken away')
       },
     )
+
+    await onNode('rules that stay refused are logged once, not at every retry', async (t, node) => {
+      const mode = await node.create({ 'iptables.syncPeriod': 1 })
+      const cluster = states().put(web(2))
+      const sync = new Sync(mode, cluster)
+      await sync.once()
+      const works = node.tamper
+      const complaints = () =>
+        node.logged.filter(({ level }) => level === 'warn' || level === 'error')
+      const retry = async (failed: object) => {
+        await sleep(2)
+        t.match(await sync.once(), failed)
+      }
+      for (const times of [1, 2]) {
+        node.tamper = (stdin) => stdin.replaceAll('-m recent', '-m nosuch')
+        cluster.put({ ...sticky, affinitySeconds: 60 + times })
+        for (let i = 0; i < 3; i++) await retry({ failed: [{ key: 'default/sticky:http/TCP' }] })
+        t.equal(complaints().length, times)
+        node.tamper = works
+        await retry({ failed: [] })
+      }
+    })
 
     await onNode(
       'the Service of a rule with a match that this kernel lacks is named, and the others work',

@@ -67,6 +67,8 @@ export class FamilyRules {
   /** Refused Services by key. They are tried again when their rules change or after some time. */
   readonly #refused = new Map<string, Refusal>()
   #refusedAt = 0
+  /** Whether the last apply left Services out. */
+  #leavesOut = false
   readonly #known = new Known<InForce>()
   readonly #counter = new RuleCounter()
   #fullSyncs = 0
@@ -117,6 +119,7 @@ export class FamilyRules {
       const now = { fixed: plan.fixed, services, usesLocalnet: plan.usesLocalnet }
       if (applied.full) this.#fullSyncs++
       const failed = [...this.#refused.values()].map(({ failure }) => failure)
+      this.#leavesOut = failed.length > 0
       return {
         now,
         result: { ...applied, failed, written: rules, total: this.#counter.count(now) },
@@ -134,7 +137,8 @@ export class FamilyRules {
       return { full: false, services, ...(await this.#restore([batch])) }
     } catch (error) {
       if (!isRefusal(error)) throw error
-      this.#log.warn(
+      // What stays refused is said once, not at every retry.
+      this.#log[this.#leavesOut ? 'debug' : 'warn'](
         { family: plan.family, line: error.lineText, reason: error.message },
         'a change of rules was refused; writing all of them',
       )
@@ -203,13 +207,8 @@ export class FamilyRules {
       firstSuspect: ownerOf(services, error),
     })
     this.#refusedAt = performance.now()
-    for (const { rules, failure } of failed) {
-      this.#refused.set(failure.key, { rules, failure })
-      this.#log.error(
-        { service: failure.key, reason: failure.reason },
-        'the kernel refuses the rules of a Service',
-      )
-    }
+    // Who gets the result names the Services once, and not at every retry.
+    for (const refusal of failed) this.#refused.set(refusal.failure.key, refusal)
     return failed.length > 0
   }
 
