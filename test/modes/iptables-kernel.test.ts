@@ -38,6 +38,7 @@ class TestNode {
   readonly logged: Logged[] = []
   readonly resyncs: string[] = []
   readonly gauges = new Map<string, number>()
+  readonly counts = new Map<string, number>()
   /** The words before each program, for example to remove rights. */
   prefix: readonly string[] = []
   /** Changes the text of a restore on its way to the kernel. */
@@ -55,7 +56,7 @@ class TestNode {
     return {
       log: { debug: log('debug'), info: log('info'), warn: log('warn'), error: log('error') },
       meter: {
-        count: () => undefined,
+        count: (name) => void this.counts.set(name, (this.counts.get(name) ?? 0) + 1),
         gauge: (name, labels, value) => {
           this.gauges.set(`${name} ${labels.table ?? ''} ${labels.ip_family ?? ''}`, value)
         },
@@ -326,6 +327,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
         const sync = new Sync(mode, cluster)
         const first = await sync.once()
         t.match(first.failed, [{ key: 'default/sticky:http/TCP', reason: /nosuch/ }])
+        t.same([...node.counts], [['sync_proxy_rules_iptables_restore_failures_total', 1]])
         t.match(node.save(), /-A KUBE-SERVICES -d 10.96.0.10\/32/)
         t.notMatch(node.save(), '10.96.0.20')
 

@@ -47,14 +47,18 @@ interface Written {
   readonly objects: number
   readonly rules: RuleCounts
   readonly services: PersistentMap<ServiceRules>
+  /** Whether the kernel refused a part before. */
+  readonly refused: boolean
 }
 
 /** What an apply did, with the numbers by table that the metrics need. */
-interface AppliedRules extends Applied {
+export interface AppliedRules extends Applied {
   /** How many rules were written. */
   readonly written: RuleCounts
   /** How many rules there are now. */
   readonly total: RuleCounts
+  /** Whether the kernel refused something before Services were left out; `changes`: differences. */
+  readonly refused: { readonly changes: boolean; readonly any: boolean }
 }
 
 /** Writes the plans of one family, and knows what the kernel then holds. */
@@ -114,15 +118,21 @@ export class FamilyRules {
     // Only a full sync writes the rule that protects 127.0.0.1.
     const isGuarded = known?.usesLocalnet === true || !plan.usesLocalnet
     try {
-      const changes = known && isGuarded ? await this.#applyChanges(plan, known) : undefined
-      const { services, rules, ...applied } = changes ?? (await this.#applyFully(plan, known))
+      const old = isGuarded ? known : undefined
+      const changes = old && (await this.#applyChanges(plan, old))
+      const written = changes ?? (await this.#applyFully(plan, known))
+      const { services, rules, refused, ...applied } = written
+      const changesRefused = old !== undefined && !changes
       const now = { fixed: plan.fixed, services, usesLocalnet: plan.usesLocalnet }
       if (applied.full) this.#fullSyncs++
       const failed = [...this.#refused.values()].map(({ failure }) => failure)
       this.#leavesOut = failed.length > 0
       return {
         now,
-        result: { ...applied, failed, written: rules, total: this.#counter.count(now) },
+        result: {
+          ...{ ...applied, failed, written: rules, total: this.#counter.count(now) },
+          refused: { changes: changesRefused, any: refused || changesRefused },
+        },
       }
     } catch (error) {
       throw kernelError(error, `program iptables rules for ${plan.family}`)
@@ -134,7 +144,7 @@ export class FamilyRules {
     const services = this.#acceptable(plan, known)
     try {
       const batch = changeBatch({ fixed: plan.fixed, services }, known)
-      return { full: false, services, ...(await this.#restore([batch])) }
+      return { full: false, services, refused: false, ...(await this.#restore([batch])) }
     } catch (error) {
       if (!isRefusal(error)) throw error
       // What stays refused is said once, not at every retry.
@@ -168,7 +178,8 @@ export class FamilyRules {
         rulesPerTransaction: rulesPerTransaction[this.#iptables.capabilities.backend],
       })
       try {
-        return { full: true, services, ...(await this.#restore(batches)) }
+        const refused = searches > 0
+        return { full: true, services, refused, ...(await this.#restore(batches)) }
       } catch (error) {
         const busy = busyChain(error)
         if (busy !== undefined && !undeletable.has(busy)) {

@@ -13,6 +13,7 @@ import { PacketCounters } from './packet-counters.js'
 import { probeFamily } from './probe.js'
 import { watchRules } from './watch.js'
 import { withoutLog } from '../refusal-log.js'
+import type { AppliedRules } from './apply.js'
 import type { Applied, Mode, ModeContext, ModeDefinition } from '../mode.js'
 import type { Config } from '../../config/config.js'
 import type { DesiredState } from '../../state/desired-state.js'
@@ -109,10 +110,11 @@ class IptablesMode implements Mode<IptablesPlan> {
   async apply(plan: IptablesPlan): Promise<Applied> {
     const rules = this.#opened.families.get(plan.family)
     if (!rules) return { full: false, bytes: 0, objects: 0, failed: [] }
-    const { written, total, ...applied } = await rules.apply(plan)
+    const { written, total, refused, ...applied } = await rules.apply(plan)
     // The rule that protects 127.0.0.1 is in the kernel now, so the address may become routable.
     if (plan.usesLocalnet) await this.#setLocalnet()
     this.#measure(plan.family, written, total)
+    this.#countRefusals(plan.family, refused)
     return applied
   }
 
@@ -151,6 +153,14 @@ class IptablesMode implements Mode<IptablesPlan> {
         'could not set route_localnet',
       )
     }
+  }
+
+  /** In kube-proxy such a sync fails. Its alerts shall hear of this, although others are served. */
+  #countRefusals(family: IpFamily, { changes, any }: AppliedRules['refused']): void {
+    const { meter } = this.#context
+    const labels = { ip_family: family }
+    if (any) meter.count('sync_proxy_rules_iptables_restore_failures_total', labels)
+    if (changes) meter.count('sync_proxy_rules_iptables_partial_restore_failures_total', labels)
   }
 
   /** IT51: the numbers come from our own count, not from the kernel. */
