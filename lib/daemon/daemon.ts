@@ -177,6 +177,7 @@ async function observe(
         ? logEvents(log)
         : new ApiEvents({
             post: (path, body, signal) => client.create(path, body, signal),
+            uidOf: (path, name, signal) => client.uidOf(path, name, signal),
             ...{ nodeName, log, meter: metrics },
           }),
   })

@@ -47,6 +47,8 @@ interface ApiEventsOptions {
    * the server may take it later.
    */
   readonly post: (path: string, body: object, signal: AbortSignal) => Promise<string | undefined>
+  /** The uid of the object with this name in the list at this path, if there is one. */
+  readonly uidOf?: (path: string, name: string, signal: AbortSignal) => Promise<string | undefined>
   readonly nodeName: string
   readonly log: Log
   readonly meter: Pick<Meter, 'count'>
@@ -103,7 +105,10 @@ export class ApiEvents implements EventRecorder {
   #isFull = false
 
   constructor(options: ApiEventsOptions) {
-    const defaults = { now: () => performance.now(), sleep: pause, burst: 25, perMinute: 12 }
+    const defaults = {
+      uidOf: () => Promise.resolve(undefined),
+      ...{ now: () => performance.now(), sleep: pause, burst: 25, perMinute: 12 },
+    }
     this.#options = { ...defaults, ...options }
     this.#tokens = this.#options.burst
     this.#refilledAt = this.#options.now()
@@ -157,7 +162,7 @@ export class ApiEvents implements EventRecorder {
       if (tries > 0) await sleep(backoff.next(longestRetryMs), signal)
       if (signal.aborted) return
       try {
-        error = await post(path, body, signal)
+        error = await post(path, await this.#withUid(body, signal), signal)
         break
       } catch (failure) {
         error = messageOf(failure)
@@ -167,6 +172,20 @@ export class ApiEvents implements EventRecorder {
     const { namespace = '', name } = body.regarding
     log.debug({ event: body.reason, namespace, name, error }, 'Event not sent')
     meter.count('events_left_out_total', {})
+  }
+
+  /** `kubectl describe` shows only Events with the uid of the object. No watch keeps these. */
+  async #withUid(body: EventBody, signal: AbortSignal): Promise<EventBody> {
+    const { kind, apiVersion, name, namespace, uid } = body.regarding
+    if (uid !== undefined) return body
+    const group = apiVersion === 'v1' ? '/api/v1' : `/apis/${apiVersion}`
+    const inNamespace =
+      namespace === undefined
+        ? ''
+        : `namespaces/${encodeURIComponent(Buffer.from(namespace).toString())}/`
+    const path = `${group}/${inNamespace}${kind.toLowerCase()}s`
+    const found = await this.#options.uidOf(path, name, signal)
+    return found === undefined ? body : { ...body, regarding: { ...body.regarding, uid: found } }
   }
 
   #leaveOut({ reason, regarding: { namespace, name } }: ProxyEvent): void {

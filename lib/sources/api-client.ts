@@ -6,6 +6,7 @@ import { messageOf, SourceError } from '../errors.js'
 import type { Headers } from './impersonation.js'
 import { explainEnd, limitSilence, limitTotal, Silence, type SilenceLimits } from './silence.js'
 import { errorText, readJson } from './answer-body.js'
+import { asArray, asObject, asString } from '../state/json.js'
 import { parseRetryAfter, passingStatuses } from './backoff.js'
 
 /** The headers and TLS options that a request needs besides its URL. */
@@ -68,6 +69,9 @@ export const longestSignOfLifeMs = 15_000
  * again after a second. Node gives up after 250 ms, which is less than some ways are long.
  */
 export const longestAttemptMs = 2000
+
+/** Other objects wait for one that is sent, so an answer that trickles in is given up as well. */
+const briefly = { headTimeoutMs: 10_000, idleTimeoutMs: 10_000, totalTimeoutMs: 10_000 }
 
 /** Codes of a certificate that no trusted authority has signed. */
 const untrustedServer =
@@ -134,9 +138,7 @@ export class ApiClient {
    * the server may take it later.
    */
   async create(path: string, body: object, signal: AbortSignal): Promise<string | undefined> {
-    // Other objects wait for this one, so an answer that trickles in is given up as well.
-    const limits = { headTimeoutMs: 10_000, idleTimeoutMs: 10_000, totalTimeoutMs: 10_000 }
-    const answer = await this.send({ method: 'POST', path, body, ...limits }, signal)
+    const answer = await this.send({ method: 'POST', path, body, ...briefly }, signal)
     if (answer.ok) {
       // The body is read to its end, so that the next request can use the connection.
       await readJson(answer.body)
@@ -149,6 +151,15 @@ export class ApiClient {
     // The next request reads the credentials again.
     if (status === unauthorized || passingStatuses.has(status)) throw new SourceError(refusal)
     return refusal
+  }
+
+  /** The uid of the object with this name in a list; undefined when the list has none to tell. */
+  async uidOf(path: string, name: string, signal: AbortSignal): Promise<string | undefined> {
+    const query = { fieldSelector: `metadata.name=${name}`, limit: '1' }
+    const answer = await this.send({ path, query, ...briefly }, signal)
+    if (!answer.ok) return undefined
+    const [item] = asArray(asObject(await readJson(answer.body))?.['items']) ?? []
+    return asString(asObject(asObject(item)?.['metadata'])?.['uid'])
   }
 
   /** The time of the server's last sign of life; undefined when it gives none. */

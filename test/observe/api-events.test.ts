@@ -36,12 +36,17 @@ void t.test('EV01 EV06: events reach the API in the group events.k8s.io', async 
   const client = new ApiClient(access, 'test')
   const events = new ApiEvents({
     post: (path, body, signal) => client.create(path, body, signal),
+    uidOf: (path, name, signal) => client.uidOf(path, name, signal),
     ...{ nodeName: 'node-1', log: recorder().log, meter: { count: () => undefined } },
   })
   const sending = events.run(controller.signal)
   t.teardown(async () => {
     controller.abort()
     await sending
+  })
+  const { metadata } = api.put({
+    ...{ apiVersion: 'v1', kind: 'Service', metadata: { namespace: 'kube-system', name: 'dns' } },
+    spec: { clusterIP: '10.96.0.10', ports: [{ port: 53 }] },
   })
   events.record(starting)
   events.record({
@@ -64,6 +69,7 @@ void t.test('EV01 EV06: events reach the API in the group events.k8s.io', async 
     reportingInstance: 'kube-proxy-node-1',
   })
   t.match(service, { metadata: { namespace: 'kube-system' }, involvedObject: { name: 'dns' } })
+  t.equal(textAt(service, 'involvedObject', 'uid'), metadata.uid, 'kubectl describe asks for it')
   // A cut inside a character would leave a replacement for it, and in front of the last 3 bytes
   // there is room for 102 repetitions and one letter.
   t.equal(textAt(service, 'message'), `${'xä€😀'.repeat(102)}x…`)
