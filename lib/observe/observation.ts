@@ -92,6 +92,8 @@ export class Observation {
         )
         this.#warnAbout('Service', { namespace, name }, 'FailedToStartServiceHealthcheck', note)
       },
+      recovered: ({ namespace, name, port }) =>
+        options.log.info({ namespace, service: name, port }, 'health-check node port is open now'),
     })
   }
 

@@ -94,7 +94,11 @@ async function serveAt(
     {
       ...{ ...address, handler, clients, failHard, retryMs },
       sleep: pause,
-      listening: () => log.debug({ address: addressText }, `${what} server listens`),
+      listening: () => {
+        // Whoever read of the failure learns its end. The next one is news again.
+        log[told === '' ? 'debug' : 'info']({ address: addressText }, `${what} server listens`)
+        told = ''
+      },
       failed: (message) => {
         const line = `${what} server cannot start, will retry`
         if (message === told) {

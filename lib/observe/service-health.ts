@@ -12,6 +12,8 @@ interface ServiceHealthOptions {
   readonly isHealthy: () => boolean
   /** A port could not be opened. Called once for each reason (H13). */
   readonly failed: (target: HealthCheck, message: string) => void
+  /** A port that could not be opened is open now. */
+  readonly recovered?: (target: HealthCheck) => void
   readonly clients?: ClientConnections
   readonly retryMs: number
   /** Resolves after `ms`, or at once at the signal or when the bell rings; never rejects. */
@@ -117,7 +119,8 @@ export class ServiceHealth {
       // The port stays open after an error of one client.
       server.on('error', () => undefined)
       this.#open.set(key, { id, address, family, port, server })
-      this.#failures.delete(key)
+      const target = this.#targets.get(id)
+      if (this.#failures.delete(key) && target) this.#options.recovered?.(target)
       return true
     } catch (error) {
       const message = messageOf(error)

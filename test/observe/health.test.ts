@@ -20,6 +20,7 @@ import { runServers } from '../../lib/observe/servers.js'
 import { ServiceHealth, serviceAnswer } from '../../lib/observe/service-health.js'
 import { freePort } from '../support/free-port.js'
 import { plainNode } from '../state/objects.js'
+import { untilTrue } from '../support/until.js'
 
 function healthAt(start: number, options: { expectsNode?: boolean } = {}) {
   const clock = { now: start }
@@ -306,6 +307,7 @@ t.test(
     const blocker = createServer().listen(two, '127.0.0.1')
     await new Promise((resolve) => blocker.once('listening', resolve))
     const failures: string[] = []
+    const recovered: string[] = []
     let tick: () => void = () => undefined
     let healthy = true
     let slept: () => void = () => undefined
@@ -313,6 +315,7 @@ t.test(
       isHealthy: () => healthy,
       retryMs: 5000,
       failed: ({ name }, message) => failures.push(`${name}: ${message}`),
+      recovered: ({ name }) => recovered.push(name),
       sleep: (_ms, signal, bell) =>
         new Promise((resolve) => {
           tick = resolve
@@ -349,6 +352,7 @@ t.test(
     await third
     t.match(await get(two, '/'), { headers: { 'x-load-balancing-endpoint-weight': '3' } })
     t.match(await get(one, '/'), { status: 503, body: /"name": "c"/ }, 'a port changes hands')
+    t.same(recovered, ['b'], 'only a port that had failed is told when it is open')
     t.match(failures[1], /^x: .*1000000000/, 'an absurd port fails like a taken one')
     servers.set(new Map([target('c', three, 1)]), ['127.0.0.1'])
     while (
@@ -418,11 +422,12 @@ t.test('H11: both IP families share one port, and unchanged ports stay open', as
 t.test('H14, EV02, EV03: both servers start as configured, or are switched off', async (t) => {
   const events: ProxyEvent[] = []
   const port = await freePort()
+  const lines: string[] = []
   const log = createLogger({
     format: 'json',
     verbosity: 0,
     isTerminal: false,
-    write: () => undefined,
+    write: (line) => void lines.push(line),
   })
   const { health } = healthAt(Date.now())
   const metrics = new Metrics({ mode: 'iptables', process: false })
@@ -503,8 +508,17 @@ t.test('H14, EV02, EV03: both servers start as configured, or are switched off',
     ],
     'EV02, EV03',
   )
+  // The port becomes free, and is tried again.
+  const later = new AbortController()
+  const soft = configWith({ healthzBindAddress: `127.0.0.1:${port}`, metricsBindAddress: '' })
+  lines.length = 0
+  const waiting = runServers(at(soft), later.signal)
+  await untilTrue(() => lines.some((line) => line.includes('health server cannot start')))
   stop.abort()
   await running
+  await untilTrue(() => lines.some((line) => line.includes('health server listens')))
+  later.abort()
+  await waiting
 })
 
 t.test('H10: metrics listen on loopback by default, and health on all addresses', async (t) => {
