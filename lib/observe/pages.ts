@@ -4,6 +4,7 @@ import type { Meter } from '../modes/mode.js'
 import { json, text, type HttpHandler, type HttpReply, type HttpRequest } from './http.js'
 import type { Health, HealthAnswer } from './healthz.js'
 import type { StatusLine } from './mode-status.js'
+import { printable } from '../state/names.js'
 
 /** The answers of the health server (H01-H06). They hold few details, as the port is public. */
 export function healthPages(health: Health, meter: Meter, slis: Slis): HttpHandler {
@@ -82,9 +83,14 @@ function answerOrAdvice(answer: () => unknown): HttpReply {
   }
 }
 
-/** As other Kubernetes components write it: `[+]` works, `[-]` does not. */
+/**
+ * As other Kubernetes components write it: `[+]` works, `[-]` does not. A text may come from another
+ * program, and is read on terminals.
+ */
 function verboseText(lines: readonly StatusLine[]): string {
-  const marked = lines.map(({ name, isGood, text }) => `[${isGood ? '+' : '-'}]${name}: ${text}\n`)
+  const marked = lines.map(
+    ({ name, isGood, text }) => `[${isGood ? '+' : '-'}]${name}: ${printable(text)}\n`,
+  )
   return `${marked.join('')}healthz check passed\n`
 }
 

@@ -15,6 +15,7 @@ import { runHttpServer, type HttpHandler } from './http.js'
 import type { Logger } from './logger.js'
 import type { Metrics } from './metrics.js'
 import type { ModeStatus, StatusLine } from './mode-status.js'
+import { printable } from '../state/names.js'
 import { healthPages, metricsPages, Slis } from './pages.js'
 
 export interface ServersOptions {
@@ -181,7 +182,7 @@ function statuszText(options: ServersOptions): string {
     `Version: ${version}`,
     `Node.js version: ${process.version}`,
     ...statusLines(options).map(
-      ({ name, text }) => `${name[0]?.toUpperCase()}${name.slice(1)}: ${text}`,
+      ({ name, text }) => `${name[0]?.toUpperCase()}${name.slice(1)}: ${printable(text)}`,
     ),
   ]
   return `kube-proxy statusz\n\n${lines.join('\n')}\n`

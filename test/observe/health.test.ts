@@ -168,7 +168,7 @@ t.test('H07, H08: the metrics server has its pages', async (t) => {
     configz: () => ({ 'kubeproxy.config.k8s.io': { mode: '' } }),
     status: () => [
       { name: 'mode', isGood: true, text: 'nftables' },
-      { name: 'IPv6 syncs', isGood: false, text: '3 syncs, 1 failed' },
+      { name: 'IPv6 syncs', isGood: false, text: '3 syncs, 1 failed: \u001b[31m\n[+]x' },
     ],
     flagz: undefined,
     failingEndpoints: () => [],
@@ -189,7 +189,10 @@ t.test('H07, H08: the metrics server has its pages', async (t) => {
   t.same(JSON.parse((await server.get('/configz')).body), pages.configz())
   t.equal(
     (await server.get('/healthz?verbose')).body,
-    '[+]mode: nftables\n[-]IPv6 syncs: 3 syncs, 1 failed\nhealthz check passed\n',
+    '[+]mode: nftables\n' +
+      String.raw`[-]IPv6 syncs: 3 syncs, 1 failed: \u001b[31m\n[+]x` +
+      '\nhealthz check passed\n',
+    'a text stays on its line, without control characters',
   )
   t.same(JSON.parse((await server.get('/')).body), {
     paths: [
