@@ -41,6 +41,10 @@ export function objectObserver({ log, meter, observation, now }: ObjectObserverO
       if (isNew(message)) log.warn({ reason: message }, text)
       else log.debug({ reason: message }, text)
     },
+    recovered: (path: string) => {
+      const text = 'source of objects works again'
+      log[isNew(`${text} ${path}`) ? 'info' : 'debug']({ path }, text)
+    },
   }
 }
 
@@ -78,5 +82,6 @@ export function loggedSink(sink: ObjectSink, log: Log): ObjectSink {
     },
     synced: (kind) => sink.synced(kind),
     failed: (message) => sink.failed(message),
+    recovered: (path) => sink.recovered?.(path),
   }
 }

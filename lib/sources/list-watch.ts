@@ -71,6 +71,8 @@ export class ListWatch {
   #isExpired = false
   /** The time when all objects had come. */
   #completeAt = 0
+  /** Whether a failure was told since the last event of a watch. */
+  #hasFailed = false
 
   constructor(selection: Selection, deps: ListWatchDeps, sink: ObjectSink) {
     this.#selection = selection
@@ -206,6 +208,8 @@ export class ListWatch {
         this.#refusals = 0
         this.#backoff.reset()
         isEmpty = false
+        if (this.#hasFailed) this.#sink.recovered?.(this.#selection.path)
+        this.#hasFailed = false
       }
     } finally {
       const now = this.#deps.now()
@@ -274,6 +278,7 @@ export class ListWatch {
   }
 
   #fail(error: unknown): void {
+    this.#hasFailed = true
     const text = messageOf(error)
     const what = error instanceof SourceError ? text : `follow ${this.#selection.path}: ${text}`
     const server = this.#deps.client.movedTo()

@@ -49,6 +49,7 @@ export class PodNames {
       },
       synced: (kind) => sink.synced(kind),
       failed: (message) => sink.failed(message),
+      recovered: (path) => sink.recovered?.(path),
     }
   }
 

@@ -15,4 +15,6 @@ export interface ObjectSink {
   synced(kind: ObjectKind): void
   /** Something failed, and the source will retry it. The message is for the log. */
   failed(message: string): void
+  /** The objects at this path, of which a failure was told, are followed again. */
+  recovered?(path: string): void
 }

@@ -21,6 +21,7 @@ interface SinkListener {
   /** The object of this node came, changed or went. */
   nodeChanged(node: NodeObject | undefined): void
   failed(message: string): void
+  recovered?(path: string): void
 }
 
 interface Named {
@@ -116,6 +117,10 @@ export class TrackerSink implements ObjectSink {
 
   failed(message: string): void {
     this.#listener.failed(message)
+  }
+
+  recovered(path: string): void {
+    this.#listener.recovered?.(path)
   }
 
   #use<T extends Named>(kind: ObjectKind, parsed: Parsed<T>, accept: (value: T) => void): void {

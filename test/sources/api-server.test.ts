@@ -22,6 +22,7 @@ class Recorder implements ObjectSink {
   readonly present = new Map<string, unknown>()
   readonly log: string[] = []
   readonly failures: string[] = []
+  readonly recoveries: string[] = []
   /** Names whose delivery fails, as a bug in the sink would. */
   readonly poison = new Set<string>()
 
@@ -43,6 +44,10 @@ class Recorder implements ObjectSink {
 
   failed(message: string): void {
     this.failures.push(message)
+  }
+
+  recovered(path: string): void {
+    this.recoveries.push(path)
   }
 
   names(kind: ObjectKind): readonly string[] {
@@ -294,6 +299,10 @@ void t.test('a failed list is tried again, whatever the failure', async (t) => {
       t.strictSame(sink.names('Service'), ['a'])
       if (isSlow) t.ok(sink.failures.length >= 3)
       else t.equal(sink.failures.length, 3)
+      api.put(service('b'))
+      await untilTrue(() => sink.names('Service').includes('b'))
+      if (isSlow) t.ok(sink.recoveries.includes('/api/v1/services'))
+      else t.strictSame(sink.recoveries, ['/api/v1/services'], 'the end of the failures is told')
     })
   }
 })
