@@ -47,8 +47,15 @@ export class Attachment {
   put(hook: SocketHook, program: number): void {
     const { calls } = this.#deps
     this.#note.addTo(program)
-    const link = this.#replace(hook, program) ?? this.#create(hook, program)
-    this.#attached.set(hook, { link, programId: programInfo(calls, program).id })
+    // The folder may have been removed and made anew. The kernel detaches its programs some time later.
+    const cgroup = openCgroup(this.#deps.cgroup.path)
+    try {
+      this.#cgroupId = cgroup.id
+      const link = this.#replace(hook, program) ?? this.#create(hook, program, cgroup.fd)
+      this.#attached.set(hook, { link, programId: programInfo(calls, program).id })
+    } finally {
+      cgroup.close()
+    }
   }
 
   /**
@@ -118,18 +125,11 @@ export class Attachment {
     return undefined
   }
 
-  #create(hook: SocketHook, program: number): number {
+  #create(hook: SocketHook, program: number, cgroup: number): number {
     const { calls, pins } = this.#deps
-    // The folder may have been removed and made anew, which detached the programs.
-    const cgroup = openCgroup(this.#deps.cgroup.path)
-    try {
-      const link = createLink(calls, { hook, program, cgroup: cgroup.fd })
-      this.#cgroupId = cgroup.id
-      pins?.keep(linkName(hook), link)
-      return link
-    } finally {
-      cgroup.close()
-    }
+    const link = createLink(calls, { hook, program, cgroup })
+    pins?.keep(linkName(hook), link)
+    return link
   }
 
   #isHere({ cgroupId }: LinkInfo): boolean {
