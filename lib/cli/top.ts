@@ -4,6 +4,7 @@ import { pause } from '../async.js'
 import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
 import { countsConnections } from '../config/config.js'
+import { parseDuration } from '../config/duration.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { daemonNumbers } from '../inspect/top/daemon-numbers.js'
 import {
@@ -35,16 +36,16 @@ export function addTopCommand(program: Command): void {
       .description('show Services by connections, bytes and errors, updated every few seconds'),
   )
     .option('--once', 'show the numbers once and end')
-    .option('--interval <seconds>', 'time between two updates', '2')
+    .option('--interval <duration>', 'time between two updates', '2s')
   addOutputOptions(command, ', printed once').addHelpText('after', usage).action(top)
 }
 
 async function top(flags: TopFlags): Promise<void> {
-  const seconds = Number(flags.interval)
-  if (!(seconds >= 0.1)) {
-    throw new ConfigError(
-      `--interval: ${JSON.stringify(flags.interval)} is not 0.1 seconds or more`,
-    )
+  // A number without a unit means seconds.
+  const intervalMs = parseDuration(flags.interval) ?? Number(flags.interval) * 1000
+  if (!(intervalMs >= 100)) {
+    const given = JSON.stringify(flags.interval)
+    throw new ConfigError(`--interval: ${given} is not 100ms or more, such as 500ms or 2s`)
   }
   const isOnce = flags.once === true || flags.output !== undefined || !process.stdout.isTTY
   const first = await look(flags)
@@ -60,7 +61,7 @@ async function top(flags: TopFlags): Promise<void> {
     )
     return
   }
-  await follow(flags, first, seconds * 1000)
+  await follow(flags, first, intervalMs)
 }
 
 interface NodeLook extends Look {

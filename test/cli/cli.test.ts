@@ -84,6 +84,16 @@ t.test('output that cannot be written is a failure with one line', async (t) => 
   await ended('sh', ...cut, '--help')
 })
 
+t.test('top takes an interval as a duration, or in seconds', async (t) => {
+  const top = (interval: string) =>
+    kubeProxy('top', '--daemon', '127.0.0.1:1', '--interval', interval)
+  for (const interval of ['50ms', '0', 'soon']) {
+    t.match(await top(interval), { code: 2, stderr: /--interval: ".*" is not 100ms or more/ })
+  }
+  for (const interval of ['1.5s', '0.5'])
+    t.match(await top(interval), { stderr: /no proxy answers/ })
+})
+
 t.test('without a proxy flows prints no empty table, and advises no flag of others', async (t) => {
   const { code, stdout, stderr } = await kubeProxy('flows', '--daemon', '127.0.0.1:1')
   t.same({ code, stdout }, { code: 2, stdout: '' })
