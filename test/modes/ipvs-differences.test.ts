@@ -80,18 +80,22 @@ t.test(
     const [[first = '', real] = []] = server.reals
     if (!real) throw new Error('no real server')
     const reals = new Map(server.reals)
-    reals.set(first, { ...real, weight: 7 })
+    reals.set(first, { ...real, weight: 7, altered: '-g' })
     reals.set('10.9.9.9:80', { ip: '10.9.9.9', port: 80, weight: 1 })
     // A server that drains needs no repair.
     reals.set('10.9.9.8:80', { ip: '10.9.9.8', port: 80, weight: 0 })
-    kernel.planned.set(at, { ...server, server: { ...server.server, scheduler: 'lc' }, reals })
+    kernel.planned.set(at, {
+      ...server,
+      server: { ...server.server, scheduler: 'lc', altered: '-o' },
+      reals,
+    })
     kernel.addresses.delete('10.96.0.10')
     kernel.sets.get('KUBE-CLUSTER-IP')?.members.add('10.9.9.9,tcp:80')
     const owner = 'default/web:http'
     t.same(await compare(), [
       'ipset KUBE-CLUSTER-IP |  | 10.9.9.9,tcp:80 | ',
-      `virtual server ${at} | -A -t 10.96.0.10:80 -s rr | -A -t 10.96.0.10:80 -s lc | ${owner}`,
-      `virtual server ${at} | -r ${first} -m -w 1 | -r ${first} -m -w 7 | ${owner}`,
+      `virtual server ${at} | -A -t 10.96.0.10:80 -s rr | -A -t 10.96.0.10:80 -s lc -o | ${owner}`,
+      `virtual server ${at} | -r ${first} -m -w 1 | -r ${first} -g -w 7 | ${owner}`,
       `virtual server ${at} |  | -r 10.9.9.9:80 -m -w 1 | ${owner}`,
       `device kube-ipvs0 | 10.96.0.10 |  | ${owner}`,
     ])

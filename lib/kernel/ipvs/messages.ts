@@ -18,7 +18,12 @@ export interface ServerAddress {
   readonly port: number
 }
 
-export interface VirtualServer extends ServerAddress {
+/** What this program never sets, and another one has set: options of ipvsadm, only in listings. */
+interface Altered {
+  readonly altered?: string
+}
+
+export interface VirtualServer extends ServerAddress, Altered {
   readonly scheduler: string
   /** Two bits that some schedulers read: `mh` takes them for the fallback and the port. */
   readonly schedulerFlags: number
@@ -26,7 +31,7 @@ export interface VirtualServer extends ServerAddress {
   readonly persistenceSeconds: number
 }
 
-export interface RealServer {
+export interface RealServer extends Altered {
   readonly ip: string
   readonly port: number
   readonly weight: number
@@ -80,6 +85,7 @@ const serviceAttribute = {
   timeout: 8,
   netmask: 9,
   stats: 10,
+  persistenceEngine: 11,
   stats64: 12,
 } as const
 
@@ -100,10 +106,15 @@ const destinationAttribute = {
 const statsAttribute = { connections: 1, inPackets: 2, outPackets: 3, inBytes: 4, outBytes: 5 }
 
 const persistentFlag = 0x1
-/** The bits that we set; the kernel keeps the others. */
-const flagsMask = persistentFlag | schedulerFlag.fallback | schedulerFlag.port
+const wholeAddress = { IPv4: 0xffff_ffff, IPv6: 128 } as const
+const onePacketFlag = 0x4
+/** The bits that we set or clear; the kernel keeps the others. */
+const flagsMask = persistentFlag | onePacketFlag | schedulerFlag.fallback | schedulerFlag.port
 /** Address translation, the only kind of forwarding here. */
 const masquerade = 0
+/** The kinds of forwarding as ipvsadm names them; the second is that of the kernel's own address. */
+const forwardingOptions = ['-m', '-m', '-i', '-g'] as const
+const forwardingMask = 0x7
 
 export const ipvsHeader = (command: number): Uint8Array => genericHeader(command, 1)
 
@@ -133,7 +144,7 @@ export function writeServer(writer: MessageWriter, server: VirtualServer): void 
     .bytes(serviceAttribute.flags, flags)
     .u32(serviceAttribute.timeout, server.persistenceSeconds)
     // Affinity goes by single clients: all bits of the address count.
-    .u32(serviceAttribute.netmask, server.family === 'IPv4' ? 0xffff_ffff : 128)
+    .u32(serviceAttribute.netmask, wholeAddress[server.family])
 }
 
 export function writeRealServer(writer: MessageWriter, real: RealServer, family: IpFamily): void {
@@ -176,6 +187,7 @@ export function parseServer(payload: Buffer): ListedServer | undefined {
     scheduler: readString(scheduler),
     schedulerFlags: flags & (schedulerFlag.fallback | schedulerFlag.port),
     persistenceSeconds: flags & persistentFlag ? u32(read.get(serviceAttribute.timeout)) : 0,
+    ...alteredServer(family, flags, read),
     stats: parseStats(read.get(serviceAttribute.stats64), read.get(serviceAttribute.stats)),
   }
 }
@@ -194,10 +206,45 @@ export function parseRealServer(family: IpFamily, payload: Buffer): ListedRealSe
     ip: addressText(family, address),
     port: port.readUInt16BE(0),
     weight: u32(read.get(destinationAttribute.weight)),
+    ...alteredRealServer(read),
     activeConnections: u32(read.get(destinationAttribute.active)),
     inactiveConnections: u32(read.get(destinationAttribute.inactive)),
     stats: parseStats(read.get(destinationAttribute.stats64), read.get(destinationAttribute.stats)),
   }
+}
+
+function alteredServer(
+  family: IpFamily,
+  flags: number,
+  read: ReadonlyMap<number, Buffer>,
+): Altered {
+  const mask = read.get(serviceAttribute.netmask)
+  const engine = read.get(serviceAttribute.persistenceEngine)
+  return alteredTo([
+    flags & onePacketFlag ? '-o' : '',
+    mask && u32(mask) !== wholeAddress[family]
+      ? `-M ${family === 'IPv4' ? addressText(family, mask) : u32(mask)}`
+      : '',
+    engine ? `--pe ${readString(engine)}` : '',
+  ])
+}
+
+function alteredRealServer(read: ReadonlyMap<number, Buffer>): Altered {
+  const forwarding = u32(read.get(destinationAttribute.forwarding)) & forwardingMask
+  const upper = u32(read.get(destinationAttribute.upperThreshold))
+  const lower = u32(read.get(destinationAttribute.lowerThreshold))
+  const option = forwardingOptions[forwarding] ?? `forwarding ${forwarding}`
+  const isOwn = option === '-m' && upper === 0 && lower === 0
+  return alteredTo([
+    isOwn ? '' : option,
+    upper > 0 ? `-x ${upper}` : '',
+    lower > 0 ? `-y ${lower}` : '',
+  ])
+}
+
+function alteredTo(options: readonly string[]): Altered {
+  const altered = options.filter((option) => option !== '').join(' ')
+  return altered === '' ? {} : { altered }
 }
 
 /** Kernels before 4.1 count connections and packets in 32 bits, which wrap. */

@@ -2,6 +2,7 @@ import type { RealServer, ServerAddress, VirtualServer } from '../../kernel/ipvs
 import type { IpvsPlan } from './plan.js'
 import {
   addressId,
+  isSameReal,
   isSameServer,
   resourceId,
   serverId,
@@ -121,7 +122,7 @@ export function changeReals(
   for (const [key, real] of reals) {
     const before = previous.get(key)
     if (!before) changes.addReals.push({ server, key, real })
-    else if (before.weight !== real.weight) changes.setReals.push({ server, key, real })
+    else if (!isSameReal(real, before)) changes.setReals.push({ server, key, real })
   }
   for (const [key, real] of previous) {
     if (!reals.has(key)) changes.removeReals.push({ server, key, real })

@@ -75,11 +75,11 @@ async function resourceDifferences(
   }
   for (const { server, key, real } of changes.setReals) {
     const there = (await view.reals(server)).get(key)
-    const found = realItem(key, there?.weight)
+    const found = realItem(key, there?.weight, there?.altered)
     tell(serverPlace(server), serverOwner(server), realItem(key, real.weight), found)
   }
   for (const { server, real } of changes.removeReals) {
-    const found = realItem(hostPort(real.ip, real.port), real.weight)
+    const found = realItem(hostPort(real.ip, real.port), real.weight, real.altered)
     tell(serverPlace(server), serverOwner(server), undefined, found)
   }
   for (const server of changes.removeServers)
@@ -101,12 +101,13 @@ export function serverPlace(server: ServerAddress): Place {
 
 /** A virtual server without its real servers, as ipvsadm takes it. */
 export function serverItem(server: VirtualServer): string {
-  return `-A ${addressOf(server)} ${optionsOf(server)}`
+  const altered = server.altered === undefined ? '' : ` ${server.altered}`
+  return `-A ${addressOf(server)} ${optionsOf(server)}${altered}`
 }
 
 /** A real server of a virtual server, as ipvsadm takes it. */
-export function realItem(key: string, weight: number | undefined): string {
-  return `-r ${key} -m -w ${weight ?? '?'}`
+export function realItem(key: string, weight: number | undefined, options = '-m'): string {
+  return `-r ${key} ${options} -w ${weight ?? '?'}`
 }
 
 function ruleDifferences({ chains }: IpvsPlan, tables: readonly SavedTable[]): Difference[] {

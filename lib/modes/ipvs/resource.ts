@@ -63,14 +63,19 @@ export function isSameResource(a: Resource, b: Resource): boolean {
   if (a === b) return true
   if (a.kind !== 'server' || b.kind !== 'server') return a.kind === b.kind
   if (!isSameServer(a.server, b.server) || a.reals.size !== b.reals.size) return false
-  for (const [key, { weight }] of a.reals) if (b.reals.get(key)?.weight !== weight) return false
+  for (const [key, real] of a.reals) if (!isSameReal(real, b.reals.get(key))) return false
   return true
+}
+
+export function isSameReal(a: RealServer, b: RealServer | undefined): boolean {
+  return a.weight === b?.weight && a.altered === b.altered
 }
 
 export function isSameServer(a: VirtualServer, b: VirtualServer): boolean {
   return (
     a.scheduler === b.scheduler &&
     a.schedulerFlags === b.schedulerFlags &&
-    a.persistenceSeconds === b.persistenceSeconds
+    a.persistenceSeconds === b.persistenceSeconds &&
+    a.altered === b.altered
   )
 }

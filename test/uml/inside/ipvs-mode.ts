@@ -4,6 +4,9 @@ import { once } from 'node:events'
 import t from 'tap'
 import { configWith } from '../../../lib/config/load.js'
 import { IpSets, IpSetBatch } from '../../../lib/kernel/ipset.js'
+import { Ipvs } from '../../../lib/kernel/ipvs.js'
+import { openChannel } from '../../../lib/kernel/netlink/channel.js'
+import { protocols } from '../../../lib/kernel/netlink/protocol.js'
 import { mode } from '../../../lib/modes/ipvs/index.js'
 import { probeDefaults, probeIpvs } from '../../../lib/modes/ipvs/probe.js'
 import { ipvsBehaviour } from '../../support/ipvs-behaviour.js'
@@ -92,6 +95,37 @@ await t.test(
     sh('ipvsadm -C; ipset destroy')
   },
 )
+
+await t.test('what another program set at virtual and real servers is taken back', async (t) => {
+  const running = await create()
+  t.teardown(() => running.close())
+  // ipvsadm routes only where both ports are the same, and the kernel not to itself.
+  const where = { clusterIp: '10.96.0.53', port: 8080, endpoints: ['10.180.0.9'] }
+  const dns = service({ name: 'dns', protocol: 'UDP', ...where })
+  const planned = running.plan(states().put(web, dns).take())
+  await running.apply(planned)
+  const before = table()
+  const ipvs = Ipvs.open(openChannel(protocols.generic))
+  t.teardown(() => ipvs.close())
+  const altered = async () => {
+    const servers = await ipvs.listServers('IPv4')
+    const reals = await Promise.all(servers.map((server) => ipvs.listRealServers(server)))
+    return [...servers, ...reals.flat()].flatMap((each) => each.altered ?? [])
+  }
+  t.strictSame(await altered(), [])
+  sh(`
+    set -e
+    ipvsadm -e -u 10.96.0.53:8080 -r 10.180.0.9:8080 -g -w 1
+    ipvsadm -e -t 10.96.0.10:80 -r 10.180.0.2:8080 -m -w 1 -x 20 -y 5
+    ipvsadm -E -u 10.96.0.53:8080 -s rr -o
+    ipvsadm -E -t 192.0.2.1:30080 -s rr -p 60 -M 255.255.255.0`)
+  t.same((await altered()).sort(), ['-M 255.255.255.0', '-g', '-m -x 20 -y 5', '-o'])
+  running.forget()
+  t.match(await running.apply(planned), { failed: [] })
+  t.strictSame(await altered(), [])
+  t.strictSame(table(), before)
+  await mode.cleanup(context)
+})
 
 await t.test('IP26, IP28: a real connection drains across a restart', async (t) => {
   let running = await create()
