@@ -95,6 +95,48 @@ export class ForeignCommits {
   }
 }
 
+/**
+ * Pauses between two looks at rules. If nothing was committed in a whole pause, the first foreign
+ * commit ends the next one early. So a node on which others write all the time is not looked at more
+ * often.
+ */
+export class LookPauses {
+  readonly #foreign: Pick<ForeignCommits, 'mark'>
+  readonly #askMs: number
+  #isQuiet = true
+
+  constructor(foreign: Pick<ForeignCommits, 'mark'>, askMs = 500) {
+    this.#foreign = foreign
+    this.#askMs = askMs
+  }
+
+  /** Resolves after `ms`, earlier at such a commit, or at once at the signal. */
+  async pause(ms: number, signal: AbortSignal): Promise<void> {
+    const end = performance.now() + ms
+    let mark = this.#mark()
+    let wasQuiet = true
+    for (let left = ms; left > 0 && !signal.aborted; left = end - performance.now()) {
+      await pause(Math.min(this.#askMs, left), signal)
+      const now = this.#mark()
+      if (now === undefined || now === mark) continue
+      // Our own writes may have run at the beginning.
+      if (mark !== undefined) wasQuiet = false
+      mark = now
+      if (!wasQuiet && this.#isQuiet) break
+    }
+    this.#isQuiet = wasQuiet
+  }
+
+  /** Undefined also while the kernel does not tell: the look itself says why. */
+  #mark(): number | undefined {
+    try {
+      return this.#foreign.mark
+    } catch {
+      return undefined
+    }
+  }
+}
+
 /** Programs of others may be slower, or begin a moment after our write. */
 const roomToRead = 1.5
 const pauseEveryMs = 10_000

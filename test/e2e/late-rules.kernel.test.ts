@@ -50,8 +50,7 @@ const served = (t: Test, name: string, { flags, command, client, asks }: Late) =
     await write(folder, 'all.yaml', service, slice)
     const daemon = new Daemon(world, [
       ...['--hostname-override', 'node-1', '--cluster-cidr', '10.244.0.0/16'],
-      // The rules are read so often, where no news of the kernel tells of a change.
-      ...['--iptables-sync-period', '2s', '--manifests', folder, ...flags],
+      ...['--manifests', folder, ...flags],
     ])
     daemon.start()
     try {

@@ -1,7 +1,7 @@
 import { mock } from 'node:test'
 import t from 'tap'
 import { Reported } from '../../lib/modes/reported-differences.js'
-import { ForeignCommits } from '../../lib/modes/foreign-commits.js'
+import { ForeignCommits, LookPauses } from '../../lib/modes/foreign-commits.js'
 
 /** Both families write. The second one commits, and the first one looks before this is counted. */
 t.test('no number is given until an own commit is counted', async (t) => {
@@ -153,6 +153,38 @@ t.test('a counter that cannot be read for a while is read again later', async (t
   await write()
   t.equal(commits.mark, before)
 })
+
+t.test(
+  'a foreign commit ends a pause early, but not where others write all the time',
+  async (t) => {
+    let [mark, readsToCommit]: [number | undefined, number] = [1, 0]
+    const foreign = {
+      get mark() {
+        if (mark !== undefined && --readsToCommit === 0) mark++
+        return mark
+      },
+    }
+    const pauses = new LookPauses(foreign, 1)
+    const isEarly = async (ms: number, commits = false) => {
+      // A pause reads at its beginning, and after each millisecond.
+      readsToCommit = commits ? 2 : 0
+      const began = performance.now()
+      await pauses.pause(ms, new AbortController().signal)
+      return performance.now() - began < ms
+    }
+    t.equal(await isEarly(20), false, 'nothing happens')
+    t.equal(await isEarly(600_000, true), true)
+    t.equal(await isEarly(20, true), false, 'the next one comes at once')
+    t.equal(await isEarly(20, true), false, 'and after a pause with a commit')
+    t.equal(await isEarly(20), false)
+    t.equal(await isEarly(600_000, true), true, 'after a whole quiet pause')
+    mark = undefined
+    t.equal(await isEarly(20, true), false, 'without a count')
+    const ended = new AbortController()
+    setTimeout(() => ended.abort(), 5)
+    await pauses.pause(600_000, ended.signal)
+  },
+)
 
 t.test('a change that another program repeats is repaired each time', (t) => {
   const nothing = () => undefined

@@ -1,4 +1,3 @@
-import { pause } from '../../async.js'
 import { Complaints } from '../complaints.js'
 import { chains } from './names.js'
 import { isIptablesError, type Table } from '../../kernel/iptables.js'
@@ -6,7 +5,7 @@ import { messageOf } from '../../errors.js'
 import { Verification } from './verify.js'
 import { ownTables } from './full-sync.js'
 import type { FamilyRules } from './apply.js'
-import type { ForeignCommits } from '../foreign-commits.js'
+import { LookPauses, type ForeignCommits } from '../foreign-commits.js'
 import { Reported, type ChainDifference } from '../reported-differences.js'
 import type { Log } from '../mode.js'
 
@@ -41,12 +40,13 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
   const { rules, foreign, log, changed } = options
   const reported = new Reported(log)
   const complaints = new Complaints(log)
+  const pauses = new LookPauses(foreign)
   /** The mark and number of full syncs when all rules were last found right. */
   let verified: string | undefined
   let reading = looksPerReading
   for (let look = 1; ; look++) {
     // Looks come a little early, so that the repair also happens within the period.
-    await pause((options.periodMs() * 0.9) / looksPerReading, signal)
+    await pauses.pause((options.periodMs() * 0.9) / looksPerReading, signal)
     if (signal.aborted) return
     if (!rules.isKnown) continue
     try {

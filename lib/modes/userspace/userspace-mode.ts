@@ -1,4 +1,4 @@
-import { pause, Turns } from '../../async.js'
+import { Turns } from '../../async.js'
 import { ConfigError, messageOf, type KernelError } from '../../errors.js'
 import type { Config } from '../../config/config.js'
 import { kernelError } from '../../kernel/command.js'
@@ -6,7 +6,7 @@ import type { Run } from '../../kernel/iptables.js'
 import { farewellsSent } from '../../kernel/sockets/listening.js'
 import { type IpFamily } from '../../state/ip.js'
 import { Complaints } from '../complaints.js'
-import type { ForeignCommits } from '../foreign-commits.js'
+import { LookPauses, type ForeignCommits } from '../foreign-commits.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, Mode, ModeContext } from '../mode.js'
 import { FamilyApplier } from './apply.js'
@@ -62,6 +62,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   readonly #context: ModeContext
   readonly #run: Run | undefined
   readonly #means: PortalMeans
+  readonly #foreign: ForeignCommits
   readonly #nodePorts: ReservedNodePorts
   readonly #listeners: Listeners
   readonly #families: ReadonlyMap<IpFamily, Family>
@@ -87,6 +88,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   ) {
     this.#run = run
     this.#means = means
+    this.#foreign = foreign
     this.#taker = taker
     this.#settings = settings
     this.#context = context
@@ -194,10 +196,11 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       if (this.#taker?.isWaiting === true) this.#isHandedOver = this.#taker.close()
     }
     signal.addEventListener('abort', giveUp, { once: true })
+    const pauses = new LookPauses(this.#foreign)
     for (let wasIntact = true; ;) {
       const checkMs = Math.min(this.#settings.syncPeriodMs, longestCheckMs)
       // The second look shows whether the repair has helped.
-      await pause(wasIntact ? checkMs : Math.min(checkMs, checkAgainMs), signal)
+      await pauses.pause(wasIntact ? checkMs : Math.min(checkMs, checkAgainMs), signal)
       if (signal.aborted) return
       wasIntact = await this.#check()
     }
