@@ -96,8 +96,8 @@ export class ForeignCommits {
 }
 
 /**
- * Pauses between two looks at rules. If nothing was committed in a whole pause, the first foreign
- * commit ends the next one early. So a node on which others write all the time is not looked at more
+ * Pauses between two looks at rules. If nothing was committed in a whole pause, foreign commits end
+ * the next one early. So a node on which others write all the time is not looked at more
  * often.
  */
 export class LookPauses {
@@ -118,11 +118,11 @@ export class LookPauses {
     for (let left = ms; left > 0 && !signal.aborted; left = end - performance.now()) {
       await pause(Math.min(this.#askMs, left), signal)
       const now = this.#mark()
-      if (now === undefined || now === mark) continue
+      // Another program may make its change in several steps.
+      if (now === mark && !wasQuiet && this.#isQuiet) break
       // Our own writes may have run at the beginning.
-      if (mark !== undefined) wasQuiet = false
-      mark = now
-      if (!wasQuiet && this.#isQuiet) break
+      if (now !== undefined && mark !== undefined && now !== mark) wasQuiet = false
+      mark = now ?? mark
     }
     this.#isQuiet = wasQuiet
   }

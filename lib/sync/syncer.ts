@@ -81,9 +81,9 @@ export class Syncer {
       progress.hasFailures = applied.failed.length > 0
       const times = { planMs: planned - started, applyMs: systemClock.now() - planned }
       const refused = new Set(applied.failed.map(({ key }) => key))
-      const missing = this.#doubted.delete(family)
-        ? state.services.keys()
-        : (this.#refused.get(family) ?? [])
+      // The mode also writes everything where it finds that its rules are gone.
+      const isDoubted = this.#doubted.delete(family) || (before !== undefined && applied.full)
+      const missing = isDoubted ? state.services.keys() : (this.#refused.get(family) ?? [])
       const late = [...missing].filter((key) => !refused.has(key))
       this.#refused.set(family, refused)
       return { family, outcome: 'applied', ...times, plan, late, ...applied }

@@ -409,6 +409,20 @@ t.test(
   },
 )
 
+t.test('all service ports are late where the mode found that its rules were gone', async (t) => {
+  let full = true
+  const { mode } = modeWith(() => ({ ...fine, full }))
+  const syncer = new Syncer({ mode })
+  const cluster = states('IPv4')
+  const next = (name: string) => syncer.sync(cluster.put(service({ name })).take())
+  t.match(await next('web'), { late: [] }, 'the first sync writes everything')
+  full = false
+  t.match(await next('api'), { late: [] })
+  full = true
+  const { late } = await next('dns')
+  t.equal(late?.length, 3)
+})
+
 t.test('service ports that failed are tried again with the same plan', async (t) => {
   const failed = [{ key: 'a/b/TCP', reason: 'port taken' }]
   const { mode, calls } = modeWith(() => ({ ...fine, failed: calls.length === 1 ? failed : [] }))

@@ -81,8 +81,8 @@ export class FamilyApplier {
 
     if (!this.#portals.listensDirectly) await this.#closeUnused(services, gone)
     this.#failed = new Set(failures.keys())
-    const { bytes, objects } = written
-    return { full, bytes, objects, failed: [...failures.values()] }
+    const { bytes, objects, isRepair = false } = written
+    return { full: full || isRepair, bytes, objects, failed: [...failures.values()] }
   }
 
   /** The services to bring up to date, and the keys of those that were removed. */

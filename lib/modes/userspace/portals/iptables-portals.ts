@@ -123,13 +123,14 @@ export class IptablesPortals implements Portals {
     if (!this.#hasSubChains && this.#count + growth >= subChainsFrom) {
       return { ...(await this.#replaceAll(new Map([...this.#written, ...rules]))), changed }
     }
-    let written: Omit<WriteOutcome, 'changed'>
+    let written: Pick<WriteOutcome, 'bytes' | 'objects'>
     try {
       written = await this.#restore(batch)
     } catch (error) {
       // Another program may have removed rules that this change deletes. A full write needs none.
       this.#log?.info({ error: messageOf(error) }, 'a change of rules failed; all are written anew')
-      return { ...(await this.#replaceAll(new Map([...this.#written, ...rules]))), changed }
+      const all = await this.#replaceAll(new Map([...this.#written, ...rules]))
+      return { ...all, isRepair: true }
     }
     for (const [key, after] of rules) {
       if (after.length > 0) this.#written.set(key, after)

@@ -34,4 +34,6 @@ export interface WriteOutcome {
   readonly objects: number
   /** Keys of the services whose rules differ now. */
   readonly changed: readonly string[]
+  /** Everything was written, because rules of before were gone. */
+  readonly isRepair?: true
 }
