@@ -31,7 +31,8 @@ export class DaemonRequests {
   #hasBegun = false
   /** When the newest repairs were, or are due. */
   #repairs: readonly number[] = []
-  #isDisputed = false
+  /** When the log last told of the dispute that lasts; undefined: there is none. */
+  #disputeToldAt: number | undefined
   #repair: NodeJS.Timeout | undefined
   /** The context that the mode gets. */
   readonly modeContext: ModeContext
@@ -46,8 +47,10 @@ export class DaemonRequests {
         if (byOthers) observation.changedByOthers(reason)
         // Another part of the same change, or one more change until the repair.
         if (byOthers && this.#isFullRequested) return
-        log.warn({ reason }, byOthers ? 'rules were changed' : 'everything is written anew')
         const waitMs = byOthers ? this.#waitOfRepair(reason) : 0
+        const isTold = byOthers && this.#disputeToldAt !== undefined
+        const text = byOthers ? 'rules were changed' : 'everything is written anew'
+        log[isTold ? 'debug' : 'warn']({ reason }, text)
         this.writeAnew()
         // R01: the first request of others comes when all objects are known. Rules of an earlier
         // run stay until then, whatever is done to them.
@@ -93,8 +96,11 @@ export class DaemonRequests {
     const isDispute = this.#repairs.length === repairsOfDispute && at - first < disputeMs
     const due = isDispute ? Math.max(at, (this.#repairs.at(-1) ?? at) + disputedRepairMs) : at
     this.#repairs = [...this.#repairs, due].slice(-repairsOfDispute)
-    if (isDispute && !this.#isDisputed) log.warn({ reason }, disputeText)
-    this.#isDisputed = isDispute
+    if (!isDispute) this.#disputeToldAt = undefined
+    else if (at - (this.#disputeToldAt ?? -Infinity) >= disputeMs) {
+      log.warn({ reason }, disputeText)
+      this.#disputeToldAt = at
+    }
     return due - at
   }
 

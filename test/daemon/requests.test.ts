@@ -62,6 +62,7 @@ t.test('repairs of what another program does again and again become rare', async
   const texts = seen.warnings.filter((text) => text.includes('look for a second kube-proxy'))
   t.equal(texts.length, 1, 'and the log says what to do')
   t.equal(seen.changes, 12, 'all changes are counted')
+  t.equal(seen.warnings.length, 11, 'the lines of single changes end with that')
 
   await pass(1_000)
   t.notOk(changeAndLook())
@@ -73,4 +74,12 @@ t.test('repairs of what another program does again and again become rare', async
   t.ok(changeAndLook(), 'rare changes are repaired at once')
   await pass(600_000)
   for (let repairs = 0; repairs < 10; repairs++) t.ok(changeAndLook(), 'so are those of tomorrow')
+
+  seen.warnings.length = 0
+  for (let minutes = 0; minutes < 21; minutes += 1 / 6) {
+    change()
+    await pass(10_000)
+    requests.takeFull()
+  }
+  t.equal(seen.warnings.length, 3, 'a dispute that lasts is told once in ten minutes')
 })
