@@ -132,6 +132,47 @@ export async function together(
   for (const result of results) if (result.status === 'rejected') throw result.reason
 }
 
+/**
+ * Works on what waits, one after the other. A value that waits is replaced by a later one of its key.
+ * The work must not reject.
+ */
+export class Backlog<K, V> {
+  readonly #work: (key: K, value: V) => Promise<void>
+  readonly #waiting = new Map<K, V>()
+  #running: Promise<void> | undefined
+
+  constructor(work: (key: K, value: V) => Promise<void>) {
+    this.#work = work
+  }
+
+  get isEmpty(): boolean {
+    return this.#waiting.size === 0
+  }
+
+  get(key: K): V | undefined {
+    return this.#waiting.get(key)
+  }
+
+  put(key: K, value: V): void {
+    this.#waiting.set(key, value)
+    this.#running ??= this.#run()
+  }
+
+  /** Resolves when nothing waits and nothing is under way. */
+  async idle(): Promise<void> {
+    await this.#running
+  }
+
+  async #run(): Promise<void> {
+    for (const [key, value] of this.#waiting) {
+      this.#waiting.delete(key)
+      await this.#work(key, value)
+    }
+    // In the same turn as the last look at what waits: a put in between would start nothing.
+    this.#running = undefined
+  }
+}
+
 /** Runs work one after the other: each begins when the one before has ended or failed. */
 export class Turns {
   #last: Promise<unknown> = Promise.resolve()

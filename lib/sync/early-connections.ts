@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { Backlog } from '../async.js'
 import { messageOf } from '../errors.js'
 import { destinationsOf } from './stale-flows.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
@@ -34,12 +35,17 @@ export class EarlyConnections {
   readonly #options: EarlyConnectionsOptions
   readonly #states = new Map<IpFamily, DesiredState>()
   /** By family: addresses and ports whose entries are to be deleted. */
-  readonly #waiting = new Map<IpFamily, Set<string>>()
+  readonly #waiting: Backlog<IpFamily, ReadonlySet<string>>
   #table: UnansweredFlowTable | undefined
-  #running: Promise<void> | undefined
 
   constructor(options: EarlyConnectionsOptions) {
     this.#options = options
+    const { now } = options
+    this.#waiting = new Backlog(async (family, destinations) => {
+      const began = now()
+      await this.#delete(family, destinations)
+      if (!this.#waiting.isEmpty) await delay((now() - began) / share)
+    })
   }
 
   /** The rules of this state are in the kernel now; until now none of the ports in `late` were. */
@@ -49,27 +55,13 @@ export class EarlyConnections {
     this.#states.set(family, state)
     const destinations = newDestinations(state, before, late)
     if (destinations.length === 0) return
-    const waiting = this.#waiting.get(family) ?? new Set()
-    this.#waiting.set(family, waiting)
-    for (const destination of destinations) waiting.add(destination)
-    this.#running ??= this.#work()
+    const waiting = this.#waiting.get(family) ?? []
+    this.#waiting.put(family, new Set([...waiting, ...destinations]))
   }
 
   /** Resolves once no deletion is running. */
-  async idle(): Promise<void> {
-    await this.#running
-  }
-
-  async #work(): Promise<void> {
-    const { now } = this.#options
-    for (const [family, destinations] of this.#waiting) {
-      this.#waiting.delete(family)
-      const began = now()
-      await this.#delete(family, destinations)
-      if (this.#waiting.size > 0) await delay((now() - began) / share)
-    }
-    // In the same turn as the last look at what waits: a call in between would start nothing.
-    this.#running = undefined
+  idle(): Promise<void> {
+    return this.#waiting.idle()
   }
 
   async #delete(family: IpFamily, destinations: ReadonlySet<string>): Promise<void> {

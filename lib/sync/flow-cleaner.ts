@@ -1,3 +1,4 @@
+import { Backlog } from '../async.js'
 import { messageOf } from '../errors.js'
 import { mayHaveStaleFlows, staleFlowTest, UdpFrontends } from './stale-flows.js'
 import type { DesiredState } from '../state/desired-state.js'
@@ -32,13 +33,12 @@ export class FlowCleaner {
   #table: FlowTable | undefined
   /** By family: the last state whose rules are in the kernel and whose stale flows are deleted. */
   readonly #cleaned = new Map<IpFamily, DesiredState>()
-  readonly #waiting = new Map<IpFamily, DesiredState>()
+  readonly #waiting = new Backlog<IpFamily, DesiredState>((_family, state) => this.#clean(state))
   readonly #frontends = new Map<IpFamily, UdpFrontends>()
   /** By family: the state whose rules are in the kernel. */
   readonly #applied = new Map<IpFamily, DesiredState>()
   /** By family: why the last deletion failed. */
   readonly #failures = new Map<IpFamily, string>()
-  #running: Promise<void> | undefined
   #retry: NodeJS.Timeout | undefined
 
   constructor(options: FlowCleanerOptions) {
@@ -53,12 +53,11 @@ export class FlowCleaner {
     this.#applied.set(state.family, state)
     this.#forget(state.family, late)
     const before = this.#waiting.get(state.family) ?? this.#cleaned.get(state.family)
-    if (!mayHaveStaleFlows(state, before) && !this.#waiting.has(state.family)) {
+    if (!mayHaveStaleFlows(state, before) && !this.#waiting.get(state.family)) {
       this.#cleaned.set(state.family, state)
       return
     }
-    this.#waiting.set(state.family, state)
-    this.#running ??= this.#work()
+    this.#waiting.put(state.family, state)
   }
 
   #forget(family: IpFamily, keys: readonly string[]): void {
@@ -69,20 +68,8 @@ export class FlowCleaner {
   }
 
   /** Resolves once no deletion is running. */
-  async idle(): Promise<void> {
-    await this.#running
-  }
-
-  async #work(): Promise<void> {
-    for (let next = this.#takeNext(); next; next = this.#takeNext()) await this.#clean(next)
-    // In the same turn as the last look at what waits: a call in between would start nothing.
-    this.#running = undefined
-  }
-
-  #takeNext(): DesiredState | undefined {
-    const [state] = this.#waiting.values()
-    if (state) this.#waiting.delete(state.family)
-    return state
+  idle(): Promise<void> {
+    return this.#waiting.idle()
   }
 
   async #clean(state: DesiredState): Promise<void> {
@@ -97,7 +84,7 @@ export class FlowCleaner {
       const test = staleFlowTest(state, this.#cleaned.get(family), frontends)
       const { deleted, left } = await this.#table.deleteUdp(family, test)
       if (left === 0) this.#cleaned.set(family, state)
-      else if (!this.#waiting.has(family)) this.#waiting.set(family, state)
+      else if (!this.#waiting.get(family)) this.#waiting.put(family, state)
       meter.count('conntrack_reconciler_deleted_entries_total', labels, deleted)
       if (deleted > 0) log.info({ family, deleted, left }, 'deleted stale UDP flows')
       this.#failures.delete(family)

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Backlog } from '../../../async.js'
 import { messageOf } from '../../../errors.js'
 import type { Conntrack, ServiceFlow } from '../../../kernel/conntrack.js'
 import type { IpFamily } from '../../../state/ip.js'
@@ -25,10 +26,11 @@ const defaultRetryMs = 10_000
 export class UdpFlowCleaner {
   readonly #deps: UdpFlowCleanerDeps
   #table: Promise<Pick<Conntrack, 'deleteUdp'>> | undefined
-  readonly #waiting = new Map<IpFamily, Redirections>()
+  readonly #waiting = new Backlog<IpFamily, Redirections>((...each) => this.#work(...each))
+  /** By family: what could not be deleted. */
+  readonly #failed = new Map<IpFamily, Redirections>()
   /** By family: why the last deletion failed. */
   readonly #failures = new Map<IpFamily, string>()
-  #running: Promise<void> | undefined
   #retry: NodeJS.Timeout | undefined
 
   constructor(deps: UdpFlowCleanerDeps) {
@@ -38,11 +40,11 @@ export class UdpFlowCleaner {
   /** Resolves when all flows are deleted, or after a short time; then the deletion goes on. */
   async clean(family: IpFamily, redirections: Redirections): Promise<void> {
     if (redirections.size === 0) return
-    this.#waiting.set(family, new Map([...(this.#waiting.get(family) ?? []), ...redirections]))
-    this.#start()
+    this.#put(family, redirections)
+    this.#putFailed()
     const waited = new AbortController()
     const patience = sleep(patienceMs, undefined, { signal: waited.signal, ref: false })
-    await Promise.race([this.#running, patience.catch(() => undefined)])
+    await Promise.race([this.idle(), patience.catch(() => undefined)])
     waited.abort()
   }
 
@@ -51,7 +53,7 @@ export class UdpFlowCleaner {
    * client that keeps its socket would otherwise be refused as long as it sends.
    */
   async forget(family: IpFamily, proxyPorts: ReadonlySet<number>): Promise<void> {
-    await this.#running
+    await this.idle()
     if (proxyPorts.size === 0) return
     await this.#delete(
       family,
@@ -60,35 +62,28 @@ export class UdpFlowCleaner {
   }
 
   /** Resolves once no deletion is running. */
-  async idle(): Promise<void> {
-    await this.#running
+  idle(): Promise<void> {
+    return this.#waiting.idle()
   }
 
-  #start(): void {
-    if (this.#waiting.size > 0) this.#running ??= this.#work()
+  /** What failed is tried again, too. What came later is newer. */
+  #put(family: IpFamily, redirections: Redirections): void {
+    const failed = this.#failed.get(family) ?? []
+    this.#failed.delete(family)
+    const waiting = this.#waiting.get(family) ?? []
+    this.#waiting.put(family, new Map([...failed, ...waiting, ...redirections]))
   }
 
-  async #work(): Promise<void> {
-    const failed: (readonly [IpFamily, Redirections])[] = []
-    for (const [family, redirections] of this.#waiting) {
-      this.#waiting.delete(family)
-      const isDone = await this.#delete(family, (flow) => isStale(flow, redirections))
-      if (!isDone) failed.push([family, redirections])
-    }
-    // In the same turn as the last look at what waits: a call in between would start nothing.
-    this.#running = undefined
-    if (failed.length > 0) this.#retryLater(failed)
+  #putFailed(): void {
+    for (const family of this.#failed.keys()) this.#put(family, new Map())
   }
 
-  #retryLater(failed: readonly (readonly [IpFamily, Redirections])[]): void {
-    for (const [family, redirections] of failed) {
-      // Redirections that came meanwhile are newer.
-      const newer = this.#waiting.get(family) ?? []
-      this.#waiting.set(family, new Map([...redirections, ...newer]))
-    }
+  async #work(family: IpFamily, redirections: Redirections): Promise<void> {
+    if (await this.#delete(family, (flow) => isStale(flow, redirections))) return
+    this.#failed.set(family, new Map([...(this.#failed.get(family) ?? []), ...redirections]))
     this.#retry ??= setTimeout(() => {
       this.#retry = undefined
-      this.#start()
+      this.#putFailed()
     }, this.#deps.retryMs ?? defaultRetryMs).unref()
   }
 
