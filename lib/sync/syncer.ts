@@ -45,8 +45,6 @@ export class Syncer {
   readonly #progress = new Map<IpFamily, Progress>()
   /** By family: the service ports that failed in the last sync. */
   readonly #refused = new Map<IpFamily, ReadonlySet<string>>()
-  /** The families whose rules may have been missing since their last sync. */
-  readonly #doubted = new Set<IpFamily>()
 
   constructor(options: SyncerOptions) {
     this.#options = options
@@ -57,7 +55,6 @@ export class Syncer {
    * a sync that runs is not trusted either.
    */
   forget(): void {
-    for (const family of this.#progress.keys()) this.#doubted.add(family)
     this.#progress.clear()
     this.#options.mode.forget()
   }
@@ -81,9 +78,10 @@ export class Syncer {
       progress.hasFailures = applied.failed.length > 0
       const times = { planMs: planned - started, applyMs: systemClock.now() - planned }
       const refused = new Set(applied.failed.map(({ key }) => key))
-      // The mode also writes everything where it finds that its rules are gone.
-      const isDoubted = this.#doubted.delete(family) || (before !== undefined && applied.full)
-      const missing = isDoubted ? state.services.keys() : (this.#refused.get(family) ?? [])
+      const refusedBefore = this.#refused.get(family)
+      // After its first sync, a mode writes everything only where rules may have been missing.
+      const isRepair = refusedBefore !== undefined && applied.full
+      const missing = isRepair ? state.services.keys() : (refusedBefore ?? [])
       const late = [...missing].filter((key) => !refused.has(key))
       this.#refused.set(family, refused)
       return { family, outcome: 'applied', ...times, plan, late, ...applied }

@@ -390,10 +390,10 @@ t.test('forget() reaches the mode, and during an apply the state is applied agai
 t.test(
   'after forget() all service ports are late: their rules may have been missing',
   async (t) => {
-    let isBroken = false
+    let [isBroken, full] = [false, true]
     const { mode } = modeWith(() => {
       if (isBroken) throw new Error('broken')
-      return fine
+      return { ...fine, full }
     })
     const syncer = new Syncer({ mode })
     const cluster = states('IPv4')
@@ -404,6 +404,7 @@ t.test(
     t.match(await syncer.sync(one), { outcome: 'failed' })
     isBroken = false
     t.match(await syncer.sync(one), { late: [...one.services.keys()] })
+    full = false
     const two = cluster.put(service({ name: 'api' })).take()
     t.match(await syncer.sync(two), { outcome: 'applied', late: [] })
   },
