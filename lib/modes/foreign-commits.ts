@@ -97,8 +97,7 @@ export class ForeignCommits {
 
 /**
  * Pauses between two looks at rules. If nothing was committed in a whole pause, foreign commits end
- * the next one early. So a node on which others write all the time is not looked at more
- * often.
+ * the next one early. So a node on which others write all the time is not looked at more often.
  */
 export class LookPauses {
   readonly #foreign: Pick<ForeignCommits, 'mark'>

@@ -152,9 +152,8 @@ export class ApiEvents implements EventRecorder {
 
   async #send(body: EventBody, signal: AbortSignal): Promise<void> {
     const { post, log, meter, sleep } = this.#options
-    // The namespace of a malformed object may contain half a character, which cannot be encoded.
-    const inPath = encodeURIComponent(Buffer.from(body.metadata.namespace).toString())
-    const path = `/apis/events.k8s.io/v1/namespaces/${inPath}/events`
+    const path = `/apis/events.k8s.io/v1/${inNamespace(body.metadata.namespace)}events`
+    let named = body
     const backoff = new Backoff(longestRetryMs, Math.random)
     let error: string | undefined
     for (let tries = 0; tries < mostTries; tries++) {
@@ -162,7 +161,8 @@ export class ApiEvents implements EventRecorder {
       if (tries > 0) await sleep(backoff.next(longestRetryMs), signal)
       if (signal.aborted) return
       try {
-        error = await post(path, await this.#withUid(body, signal), signal)
+        named = await this.#withUid(named, signal)
+        error = await post(path, named, signal)
         break
       } catch (failure) {
         error = messageOf(failure)
@@ -179,11 +179,7 @@ export class ApiEvents implements EventRecorder {
     const { kind, apiVersion, name, namespace, uid } = body.regarding
     if (uid !== undefined) return body
     const group = apiVersion === 'v1' ? '/api/v1' : `/apis/${apiVersion}`
-    const inNamespace =
-      namespace === undefined
-        ? ''
-        : `namespaces/${encodeURIComponent(Buffer.from(namespace).toString())}/`
-    const path = `${group}/${inNamespace}${kind.toLowerCase()}s`
+    const path = `${group}/${inNamespace(namespace)}${kind.toLowerCase()}s`
     const found = await this.#options.uidOf(path, name, signal)
     return found === undefined ? body : { ...body, regarding: { ...body.regarding, uid: found } }
   }
@@ -235,4 +231,10 @@ function shortened(note: string): string {
   if (Buffer.byteLength(note) <= longestNote) return note
   const room = new Uint8Array(longestNote - Buffer.byteLength('…'))
   return `${note.slice(0, new TextEncoder().encodeInto(note, room).read)}…`
+}
+
+/** The namespace of a malformed object may contain half a character, which cannot be encoded. */
+function inNamespace(namespace: string | undefined): string {
+  if (namespace === undefined) return ''
+  return `namespaces/${encodeURIComponent(Buffer.from(namespace).toString())}/`
 }

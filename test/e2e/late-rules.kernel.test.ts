@@ -2,23 +2,23 @@
 import t, { type Test } from 'tap'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Daemon } from '../chaos/daemon.js'
-import { rawService, rawSlice, endpoint } from '../state/objects.js'
+import { rawSlice, endpoint } from '../state/objects.js'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { until } from '../support/until.js'
-import { ask, clusterIp, skip, withProxyWorld, write } from './proxy-world.js'
+import { ask, clusterIp, service, skip, withProxyWorld, write } from './proxy-world.js'
 
 const nodePort = 30_053
-const service = rawService({
+const withNodePort = {
+  ...service,
   spec: {
+    ...service.spec,
     type: 'NodePort',
-    clusterIP: clusterIp,
-    clusterIPs: [clusterIp],
     ports: [
       { name: 'http', port: 80, targetPort: 8080 },
       { name: 'dns', port: 53, targetPort: 8081, protocol: 'UDP', nodePort },
     ],
   },
-})
+}
 const slice = rawSlice({
   endpoints: [endpoint(addressOf('pod-1', 'IPv4'), { node: 'node-1' })],
   ports: [
@@ -47,7 +47,7 @@ const served = (t: Test, name: string, { flags, command, client, asks }: Late) =
       t.equal(code, 0, stderr)
     }
     await perform(['nft', tracking])
-    await write(folder, 'all.yaml', service, slice)
+    await write(folder, 'all.yaml', withNodePort, slice)
     const daemon = new Daemon(world, [
       ...['--hostname-override', 'node-1', '--cluster-cidr', '10.244.0.0/16'],
       ...['--manifests', folder, ...flags],

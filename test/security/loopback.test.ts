@@ -3,30 +3,21 @@ import t from 'tap'
 import { runProxy } from '../support/program.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
 import type { World } from '../../lib/lab/world/world.js'
-import { rawService } from '../state/objects.js'
-import {
-  ask,
-  clusterIp,
-  skip,
-  sliceOf,
-  stopping,
-  withProxyWorld,
-  write,
-} from '../e2e/proxy-world.js'
+import { ask, service, skip, sliceOf, stopping, withProxyWorld, write } from '../e2e/proxy-world.js'
 import { until } from '../support/until.js'
 
 const routeLocalnet = '/proc/sys/net/ipv4/conf/all/route_localnet'
 const port = 7777
 
 // Iptables mode needs a route to loopback only for node ports.
-const withNodePort = rawService({
+const withNodePort = {
+  ...service,
   spec: {
+    ...service.spec,
     type: 'NodePort',
-    clusterIP: clusterIp,
-    clusterIPs: [clusterIp],
     ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort: 30_080 }],
   },
-})
+}
 
 const inShell = (world: World, place: 'node' | 'outside', script: string) =>
   world.exec(place, ['sh', '-ec', script])

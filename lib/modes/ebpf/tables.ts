@@ -224,11 +224,10 @@ export class FamilyTables {
   /** Frees what a list had before and no longer has. */
   #leave(before: Placed, now: TargetList | undefined): void {
     if (before.count > 0) this.#blocks.giveBack(before.first, before.count)
-    this.#mostMembers -= rememberedIn(before.list).size
+    const members = this.#membersOf(before.list)
+    this.#mostMembers -= members.length
     const stays = new Set(now ? this.#membersOf(now).map(([key]) => key.toString('hex')) : [])
-    const lost = this.#membersOf(before.list)
-      .map(([key]) => key)
-      .filter((key) => !stays.has(key.toString('hex')))
+    const lost = members.map(([key]) => key).filter((key) => !stays.has(key.toString('hex')))
     if (lost.length > 0) this.#hasLost = true
     this.members.deleteAll(lost)
   }

@@ -71,8 +71,6 @@ export class FamilyRules {
   /** Refused Services by key. They are tried again when their rules change or after some time. */
   readonly #refused = new Map<string, Refusal>()
   #refusedAt = 0
-  /** Whether the last apply left Services out. */
-  #leavesOut = false
   readonly #known = new Known<InForce>()
   readonly #counter = new RuleCounter()
   #fullSyncs = 0
@@ -113,20 +111,20 @@ export class FamilyRules {
   }
 
   async #apply(plan: IptablesPlan, known: InForce | undefined) {
+    const leftOut = this.#refused.size > 0
     const isTimeToRetry = !known || performance.now() - this.#refusedAt >= this.#retryMs()
     if (isTimeToRetry) this.#refused.clear()
     // Only a full sync writes the rule that protects 127.0.0.1.
     const isGuarded = known?.usesLocalnet === true || !plan.usesLocalnet
     try {
       const old = isGuarded ? known : undefined
-      const changes = old && (await this.#applyChanges(plan, old))
+      const changes = old && (await this.#applyChanges(plan, old, leftOut))
       const written = changes ?? (await this.#applyFully(plan, known))
       const { services, rules, refused, ...applied } = written
       const changesRefused = old !== undefined && !changes
       const now = { fixed: plan.fixed, services, usesLocalnet: plan.usesLocalnet }
       if (applied.full) this.#fullSyncs++
       const failed = [...this.#refused.values()].map(({ failure }) => failure)
-      this.#leavesOut = failed.length > 0
       return {
         now,
         result: {
@@ -140,7 +138,11 @@ export class FamilyRules {
   }
 
   /** Undefined if the kernel refused a rule. Then some parts may be written and others not. */
-  async #applyChanges(plan: IptablesPlan, known: Content): Promise<Written | undefined> {
+  async #applyChanges(
+    plan: IptablesPlan,
+    known: Content,
+    leftOut: boolean,
+  ): Promise<Written | undefined> {
     const services = this.#acceptable(plan, known)
     try {
       const batch = changeBatch({ fixed: plan.fixed, services }, known)
@@ -148,7 +150,7 @@ export class FamilyRules {
     } catch (error) {
       if (!isRefusal(error)) throw error
       // What stays refused is said once, not at every retry.
-      this.#log[this.#leavesOut ? 'debug' : 'warn'](
+      this.#log[leftOut ? 'debug' : 'warn'](
         { family: plan.family, line: error.lineText, reason: error.message },
         'a change of rules was refused; writing all of them',
       )
