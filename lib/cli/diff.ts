@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { ConfigError, KernelError, messageOf, SourceError } from '../errors.js'
 import { differencesJson, differencesText, type FamilyDifferences } from '../inspect/diff-text.js'
@@ -5,6 +6,9 @@ import { calledAs } from './process.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
 import { addNodeOptions, seeNode, type NodeFlags } from './seen-node.js'
 import { modeLoaders } from '../modes/registry.js'
+import { placeId } from '../kernel/place.js'
+import type { ModeName } from '../config/config.js'
+import type { Difference } from '../modes/difference.js'
 import type { ModeDefinition } from '../modes/mode.js'
 
 /** Adds `kube-proxy diff`, which compares what the kernel holds with what it should hold. */
@@ -20,18 +24,44 @@ export function addDiffCommand(program: Command): void {
     .action(diff)
 }
 
+/**
+ * A proxy needs a moment to write a change. In a cluster where Services change all the time, each
+ * look would find differences, so one counts only if a second look finds it, too.
+ */
+const secondLookAfterMs = 1000
+
 async function diff(flags: NodeFlags & OutputFlags): Promise<void> {
+  let looked = await look(flags)
+  tellWarnings(looked.warnings)
+  const found = countOf(looked.families)
+  if (found > 0) {
+    await delay(secondLookAfterMs)
+    looked = lasting(looked, await look(flags))
+    const gone = found - countOf(looked.families)
+    if (gone > 0) process.stderr.write(`${gone} of ${found} differences were gone a second later\n`)
+  }
+  const { mode, families } = looked
+  process.stdout.write(
+    printed(flags, {
+      data: differencesJson(mode, families),
+      text: differencesText(mode, families),
+    }),
+  )
+  if (countOf(families) > 0) process.exitCode = 1
+}
+
+interface Look {
+  readonly mode: ModeName
+  readonly families: readonly FamilyDifferences[]
+  readonly warnings: readonly string[]
+}
+
+/** Reads the objects, then the kernel. */
+async function look(flags: NodeFlags): Promise<Look> {
   const seen = await seeNode(flags).catch((error: unknown) => {
     throw error instanceof SourceError ? new ConfigError(error.message, { cause: error }) : error
   })
   const { mode, config, states, warnings } = seen
-  // They are about what Services ask for, not about the kernel, so all of them would hide the rest.
-  if (warnings.length > 0) {
-    const count = warnings.length === 1 ? '1 warning' : `${warnings.length} warnings`
-    process.stderr.write(
-      `${count} about objects; \`${calledAs()} explain SERVICE\` shows those of one\n`,
-    )
-  }
   const definition: ModeDefinition = await modeLoaders[mode]()
   const families: FamilyDifferences[] = []
   for (const state of states) {
@@ -43,14 +73,37 @@ async function diff(flags: NodeFlags & OutputFlags): Promise<void> {
       throw unreadable(error, mode)
     }
   }
-  process.stdout.write(
-    printed(flags, {
-      data: differencesJson(mode, families),
-      text: differencesText(mode, families),
-    }),
-  )
-  if (families.some(({ differences }) => differences.length > 0)) process.exitCode = 1
+  return { mode, families, warnings }
 }
+
+/** They are about what Services ask for, not about the kernel, so all of them would hide the rest. */
+function tellWarnings({ length }: readonly string[]): void {
+  if (length === 0) return
+  const count = length === 1 ? '1 warning' : `${length} warnings`
+  process.stderr.write(
+    `${count} about objects; \`${calledAs()} explain SERVICE\` shows those of one\n`,
+  )
+}
+
+/** What the second look found, without what the first did not. */
+function lasting(first: Look, second: Look): Look {
+  const known = new Set(
+    first.families.flatMap(({ family, differences }) =>
+      differences.map((each) => `${family} ${differenceId(each)}`),
+    ),
+  )
+  const families = second.families.map(({ differences, ...rest }) => ({
+    ...rest,
+    differences: differences.filter((each) => known.has(`${rest.family} ${differenceId(each)}`)),
+  }))
+  return { ...second, families }
+}
+
+const differenceId = ({ place, expected, found }: Difference) =>
+  JSON.stringify([placeId(place), expected, found])
+
+const countOf = (families: readonly FamilyDifferences[]) =>
+  families.reduce((total, { differences }) => total + differences.length, 0)
 
 /** Exit code 1 means a difference, so a failed comparison is a ConfigError, which exits with 2. */
 function unreadable(error: unknown, mode: string): ConfigError {

@@ -1,5 +1,7 @@
 import t, { type Test } from 'tap'
 import { execFileSync } from 'node:child_process'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { runCommand } from '../../lib/kernel/command.js'
 import { addressMark } from '../../lib/modes/userspace/names.js'
@@ -242,6 +244,39 @@ t.test('diff counts what is wrong with objects, and names the differences', { sk
   const { code, stderr } = await kubeProxy('diff', '--mode', 'nftables', '--manifests', one)
   t.equal(code, 1)
   t.match(stderr, /^\d warnings about objects; `kube-proxy explain SERVICE` shows those of one\n$/)
+})
+
+t.test('diff names only what a second look finds, too', { skip }, async (t) => {
+  const daemon = await startDaemon(t, 'nftables')
+  await daemon.end('SIGKILL')
+  const element = (verb: string, set: string, of: string) =>
+    run('nft', verb, 'element', 'ip', 'kube-proxy', set, `{ ${of} }`)
+  // Each look begins with this question to the running proxy.
+  let looks = 0
+  const proxy = createServer((_, answer) => {
+    if (++looks === 2) element('delete', 'cluster-ips', '10.9.9.9')
+    answer.end('[]')
+  })
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => proxy.close())
+  const { port } = proxy.address() as AddressInfo
+  const ask = () =>
+    kubeProxy('diff', '--mode', 'nftables', ...sourceFlags, '--daemon', `127.0.0.1:${port}`)
+
+  element('add', 'cluster-ips', '10.9.9.9')
+  const gone = await ask()
+  t.equal(gone.code, 0)
+  t.match(gone.stdout, /^IPv4.*: the kernel holds what it should\.$/m)
+  t.match(gone.stderr, /^1 of 1 differences were gone a second later$/m)
+
+  looks = 0
+  element('add', 'cluster-ips', '10.9.9.9')
+  element('delete', 'service-ips', '10.96.0.10 . tcp . 80')
+  const left = await ask()
+  t.equal(left.code, 1)
+  t.match(left.stdout, /: 1 difference\.\n\nmap service-ips/)
+  t.match(left.stderr, /^1 of 2 differences were gone a second later$/m)
+  await kubeProxy('cleanup')
 })
 
 t.test('diff ends with exit code 2 and advice if it cannot compare', { skip }, async (t) => {
