@@ -4,11 +4,10 @@ import { ConfigError, KernelError, messageOf, SourceError } from '../errors.js'
 import { differencesJson, differencesText, type FamilyDifferences } from '../inspect/diff-text.js'
 import { calledAs } from './process.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
-import { addNodeOptions, seeNode, type NodeFlags } from './seen-node.js'
+import { addNodeOptions, secondLookAfterMs, seeNode, type NodeFlags } from './seen-node.js'
 import { modeLoaders } from '../modes/registry.js'
-import { placeId } from '../kernel/place.js'
 import type { ModeName } from '../config/config.js'
-import type { Difference } from '../modes/difference.js'
+import { lastingDifferences } from '../modes/difference.js'
 import type { ModeDefinition } from '../modes/mode.js'
 
 /** Adds `kube-proxy diff`, which compares what the kernel holds with what it should hold. */
@@ -23,12 +22,6 @@ export function addDiffCommand(program: Command): void {
     )
     .action(diff)
 }
-
-/**
- * A proxy needs a moment to write a change. In a cluster where Services change all the time, each
- * look would find differences, so one counts only if a second look finds it, too.
- */
-const secondLookAfterMs = 1000
 
 async function diff(flags: NodeFlags & OutputFlags): Promise<void> {
   let looked = await look(flags)
@@ -87,20 +80,13 @@ function tellWarnings({ length }: readonly string[]): void {
 
 /** What the second look found, without what the first did not. */
 function lasting(first: Look, second: Look): Look {
-  const known = new Set(
-    first.families.flatMap(({ family, differences }) =>
-      differences.map((each) => `${family} ${differenceId(each)}`),
-    ),
-  )
+  const before = new Map(first.families.map(({ family, differences }) => [family, differences]))
   const families = second.families.map(({ differences, ...rest }) => ({
     ...rest,
-    differences: differences.filter((each) => known.has(`${rest.family} ${differenceId(each)}`)),
+    differences: lastingDifferences(before.get(rest.family) ?? [], differences),
   }))
   return { ...second, families }
 }
-
-const differenceId = ({ place, expected, found }: Difference) =>
-  JSON.stringify([placeId(place), expected, found])
 
 const countOf = (families: readonly FamilyDifferences[]) =>
   families.reduce((total, { differences }) => total + differences.length, 0)

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { Option, type Command } from 'commander'
 import { annotate, LiveCheck } from '../inspect/explain/live.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
@@ -11,9 +12,16 @@ import { modeMeant } from '../modes/systems.js'
 import { modeLoaders } from '../modes/registry.js'
 import { readConfiguration } from './configuration.js'
 import { readManifestStates } from './node-states.js'
-import { addNodeOptions, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
+import {
+  addNodeOptions,
+  secondLookAfterMs,
+  seeNode,
+  type NodeFlags,
+  type SeenNode,
+} from './seen-node.js'
 import { understand, type Question } from '../inspect/explain/question.js'
 import { ipFamilies } from '../state/ip.js'
+import { lastingDifferences, type Difference } from '../modes/difference.js'
 import type { ModeDefinition } from '../modes/mode.js'
 import { printable, protocols } from '../state/names.js'
 
@@ -49,9 +57,19 @@ export function addExplainCommand(program: Command): void {
 async function explain(target: string, flags: ExplainFlags): Promise<void> {
   const isPretended =
     flags.manifests !== undefined && flags.config === undefined && flags.live !== true
-  const seen = isPretended ? await pretendNode(flags, flags.manifests) : await seeNode(flags)
-  await explainSeen(target, flags, seen, !isPretended && flags.live !== false)
+  const see = () => (isPretended ? pretendNode(flags, flags.manifests) : seeNode(flags))
+  const asksKernel = !isPretended && flags.live !== false
+  let answer = await answerTo(target, flags, await see(), asksKernel)
+  if (differs(answer.explanation)) {
+    await delay(secondLookAfterMs)
+    answer = await answerTo(target, flags, await see(), asksKernel, answer.differences)
+  }
+  print(answer, flags)
 }
+
+/** Whether the kernel has anything else on this way than it should. */
+const differs = ({ ways }: Explanation) =>
+  ways.some(({ hops }) => hops.some(({ notes }) => notes !== undefined))
 
 /** The question, and the format of the answer. */
 interface ExplainQuestion extends OutputFlags {
@@ -59,17 +77,41 @@ interface ExplainQuestion extends OutputFlags {
   readonly protocol?: string
 }
 
+interface Answer {
+  readonly seen: SeenNode
+  readonly question: Question
+  readonly explanation: Explanation
+  /** Those of the whole node; empty if the kernel was not asked. */
+  readonly differences: readonly Difference[]
+}
+
+/** Explains a plan without asking the kernel. */
 export async function explainSeen(
   target: string,
   flags: ExplainQuestion,
   seen: SeenNode,
-  asksKernel: boolean,
 ): Promise<void> {
+  print(await answerTo(target, flags, seen, false), flags)
+}
+
+async function answerTo(
+  target: string,
+  flags: ExplainQuestion,
+  seen: SeenNode,
+  asksKernel: boolean,
+  before?: readonly Difference[],
+): Promise<Answer> {
   const protocol = protocols.find((name) => name === flags.protocol)
   const question = understand({ target, from: flags.from, protocol }, seen.states)
+  if (typeof question === 'string') {
+    warn(question, seen, flags)
+    throw new ConfigError(question)
+  }
+  return { seen, question, ...(await explained(question, seen, asksKernel, before)) }
+}
+
+function print({ seen, question, explanation }: Answer, flags: OutputFlags): void {
   warn(question, seen, flags)
-  if (typeof question === 'string') throw new ConfigError(question)
-  const explanation = await explained(question, seen, asksKernel)
   process.stdout.write(
     printed(flags, {
       data: forPrograms(question, explanation),
@@ -94,25 +136,28 @@ async function explained(
   question: Question,
   seen: SeenNode,
   asksKernel: boolean,
-): Promise<Explanation> {
+  before: readonly Difference[] | undefined,
+): Promise<Pick<Answer, 'explanation' | 'differences'>> {
   const { mode, config: wanted } = seen
   const { state, packet } = question
   const definition: ModeDefinition | undefined = asksKernel ? await modeLoaders[mode]() : undefined
   const config = (await definition?.settle?.(wanted, state.family)) ?? wanted
   const asked = explainQuestion(question, { ...seen, config })
-  if (!definition) return asked
+  if (!definition) return { explanation: asked, differences: [] }
   const bridges = bridgesHere()
   const planned = { ...asked, ways: await onBridgesHere(asked.ways, bridges) }
   try {
-    const check = new LiveCheck(await definition.differences(state, config))
+    const differences = await definition.differences(state, config)
+    const check = new LiveCheck(before ? lastingDifferences(before, differences) : differences)
     const lacks = check.lacks.bind(check)
     const found = explainPacket(mode, state, config, packet, lacks)
     const live = await onBridgesHere(found, bridges)
-    return { ...planned, ways: annotate(planned.ways, check), live }
+    return { explanation: { ...planned, ways: annotate(planned.ways, check), live }, differences }
   } catch (error) {
     // This is no failure, because the plan can be explained without the kernel.
     const isDenied = error instanceof KernelError && error.kind === 'denied'
-    return { ...planned, notAsked: `${messageOf(error)}${isDenied ? '; run it as root' : ''}` }
+    const notAsked = `${messageOf(error)}${isDenied ? '; run it as root' : ''}`
+    return { explanation: { ...planned, notAsked }, differences: [] }
   }
 }
 

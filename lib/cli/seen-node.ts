@@ -36,6 +36,12 @@ export interface SeenNode extends NodeStates {
   readonly nodeName: string
 }
 
+/**
+ * A proxy needs a moment to write a change. In a cluster where Services change all the time, each
+ * look would find differences, so one counts only if a second look finds it, too.
+ */
+export const secondLookAfterMs = 1000
+
 export const defaultDaemon = '127.0.0.1:10249'
 
 const modeHelp =

@@ -1,4 +1,4 @@
-import type { Place } from '../kernel/place.js'
+import { placeId, type Place } from '../kernel/place.js'
 import { compareChain, type ChainWish, type SavedTable } from '../kernel/iptables.js'
 
 /** One thing in the kernel that is not as it should be, in the words of the kernel's own tools. */
@@ -15,6 +15,17 @@ export interface Difference {
   readonly item?: string
   /** The place itself is missing, and everything in it. */
   readonly isWhole?: true
+}
+
+/** What a second look found, without what the first did not find. */
+export function lastingDifferences(
+  first: readonly Difference[],
+  second: readonly Difference[],
+): readonly Difference[] {
+  const idOf = ({ place, expected, found }: Difference) =>
+    JSON.stringify([placeId(place), expected, found])
+  const known = new Set(first.map(idOf))
+  return second.filter((each) => known.has(idOf(each)))
 }
 
 /** The difference that the place itself is missing. */

@@ -246,22 +246,23 @@ t.test('diff counts what is wrong with objects, and names the differences', { sk
   t.match(stderr, /^\d warnings about objects; `kube-proxy explain SERVICE` shows those of one\n$/)
 })
 
-t.test('diff names only what a second look finds, too', { skip }, async (t) => {
+t.test('diff and explain name only what a second look finds, too', { skip }, async (t) => {
   const daemon = await startDaemon(t, 'nftables')
   await daemon.end('SIGKILL')
   const element = (verb: string, set: string, of: string) =>
     run('nft', verb, 'element', 'ip', 'kube-proxy', set, `{ ${of} }`)
   // Each look begins with this question to the running proxy.
   let looks = 0
+  let mend = () => element('delete', 'cluster-ips', '10.9.9.9')
   const proxy = createServer((_, answer) => {
-    if (++looks === 2) element('delete', 'cluster-ips', '10.9.9.9')
+    if (++looks === 2) mend()
     answer.end('[]')
   })
   await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
   t.teardown(() => proxy.close())
   const { port } = proxy.address() as AddressInfo
-  const ask = () =>
-    kubeProxy('diff', '--mode', 'nftables', ...sourceFlags, '--daemon', `127.0.0.1:${port}`)
+  const about = ['--mode', 'nftables', ...sourceFlags, '--daemon', `127.0.0.1:${port}`]
+  const ask = () => kubeProxy('diff', ...about)
 
   element('add', 'cluster-ips', '10.9.9.9')
   const gone = await ask()
@@ -276,6 +277,13 @@ t.test('diff names only what a second look finds, too', { skip }, async (t) => {
   t.equal(left.code, 1)
   t.match(left.stdout, /: 1 difference\.\n\nmap service-ips/)
   t.match(left.stderr, /^1 of 2 differences were gone a second later$/m)
+
+  looks = 0
+  const web = '10.96.0.10 . tcp . 80'
+  mend = () => element('add', 'service-ips', `${web} : goto service-SUSTUHLJ-default/web/tcp/http`)
+  const told = await kubeProxy('explain', 'web', '--live', ...about)
+  t.equal(looks, 2)
+  t.match(told.stdout, /The kernel has every rule and element of this way\./)
   await kubeProxy('cleanup')
 })
 

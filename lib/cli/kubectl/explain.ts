@@ -53,5 +53,5 @@ async function explain(text: string, flags: ExplainFlags): Promise<void> {
     `This is the plan of ${proxy.name}${why}. ${onNode(proxy, asked, 'whether its kernel agrees')}\n`,
   )
   const question = { from, ...outputOf(flags) }
-  await explainSeen(target, protocol ? { ...question, protocol } : question, seen, false)
+  await explainSeen(target, protocol ? { ...question, protocol } : question, seen)
 }

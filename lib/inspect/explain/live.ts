@@ -4,7 +4,6 @@ import type { Hop, Way } from './packet.js'
 
 /** The items of a plan that the kernel lacks, and the items that only the kernel has. */
 export class LiveCheck {
-  readonly isClean: boolean
   /** A difference of a whole table: nothing in it has an effect. */
   readonly #table: Difference | undefined
   /** Places that are missing with all of their content. */
@@ -14,7 +13,6 @@ export class LiveCheck {
   readonly #extra = new Map<string, string[]>()
 
   constructor(differences: readonly Difference[]) {
-    this.isClean = differences.length === 0
     this.#table = differences.find(({ place }) => place.kind === 'table')
     for (const { place, expected, item: text = expected, found, isWhole } of differences) {
       if (isWhole) this.#missingPlaces.add(placeId(place))
