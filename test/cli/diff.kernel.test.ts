@@ -81,6 +81,11 @@ t.test(
     )
     t.match(told.stdout, /With the rules that it has now:\n100\.0 % refused/)
     t.match(told.stdout, /!! NOT OURS: the kernel has here too: ip daddr 1\.2\.3\.4 drop/)
+    for (const last of [5, 6, 7, 8])
+      run('nft', 'add', 'rule', 'ip', 'kube-proxy', 'services', `ip daddr 1.2.3.${last} drop`)
+    const many = (await kubeProxy(...explain)).stdout
+    t.match(many, /(?: +!! NOT OURS: the kernel has here too: .* drop\n){3} +!! NOT OURS: 2 more\n/)
+    t.equal(many.match(/1\.2\.3\.4 drop/g)?.length, 1, 'not at each rule of the chain')
     run('nft', 'add', 'table', 'ip', 'kube-proxy', '{ flags dormant; }')
     const off = await kubeProxy('diff', '--mode', 'nftables', ...sourceFlags)
     t.match(off.stdout, /table ip kube-proxy\n {2}\+ flags dormant\n/)

@@ -37,23 +37,32 @@ export class LiveCheck {
   }
 
   /** Notes about a hop; empty when the kernel has the same as the plan. */
-  notes({ path, item }: Hop): readonly string[] {
+  notes({ item, path }: Hop, isFirstAtPlace: boolean): readonly string[] {
     const place = path.at(-1)
-    const extra = place ? this.#extra.get(placeId(place)) : undefined
+    const extra = isFirstAtPlace && place ? (this.#extra.get(placeId(place)) ?? []) : []
+    const more = extra.length - extraShown
     return [
       ...(item && this.lacks(item) ? [this.#lack] : []),
-      ...(extra ?? []).map((text) => `NOT OURS: the kernel has here too: ${text}`),
+      ...extra.slice(0, extraShown).map((text) => `NOT OURS: the kernel has here too: ${text}`),
+      ...(more > 0 ? [`NOT OURS: ${more} more`] : []),
     ]
   }
 }
 
+/** Somebody may have left thousands, which would hide the way. `diff` shows all. */
+const extraShown = 3
+
 /** Every hop with notes about the kernel. */
 export function annotate(ways: readonly Way[], live: LiveCheck): readonly Way[] {
-  return ways.map((way) => ({
-    ...way,
-    hops: way.hops.map((hop) => {
-      const notes = live.notes(hop)
+  return ways.map((way) => {
+    const places = new Set<string>()
+    const hops = way.hops.map((hop) => {
+      const place = hop.path.at(-1)
+      const before = places.size
+      if (place) places.add(placeId(place))
+      const notes = live.notes(hop, places.size > before)
       return notes.length === 0 ? hop : { ...hop, notes }
-    }),
-  }))
+    })
+    return { ...way, hops }
+  })
 }
