@@ -168,7 +168,12 @@ export const defaultResources: readonly ResourceKind[] = [
     ...counts,
     columns: endpointSliceColumns,
   }),
-  resource('v1', 'Node', 'nodes no', { ...cluster, ...hasStatus, columns: nodeColumns }),
+  resource('v1', 'Node', 'nodes no', {
+    ...cluster,
+    ...hasStatus,
+    keepsFirstStatus: true,
+    columns: nodeColumns,
+  }),
   resource(networking, 'ServiceCIDR', 'servicecidrs', {
     ...cluster,
     ...hasStatus,

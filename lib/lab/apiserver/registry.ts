@@ -86,7 +86,10 @@ export class Registry {
     this.#requireNamespace(kind, metadata.namespace)
     if (name !== '' && this.find(kind, metadata.namespace, name)) throw alreadyExists(kind, name)
     if (kind.caution !== undefined) options.warn?.(`${kind.kind} ${name} ${kind.caution}`)
-    const keepsStatus = options.keepStatus === true || !kind.subresources.includes('status')
+    const keepsStatus =
+      options.keepStatus === true ||
+      kind.keepsFirstStatus === true ||
+      !kind.subresources.includes('status')
     const object: KubeObject = {
       ...parsed,
       metadata: {

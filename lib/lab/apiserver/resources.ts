@@ -21,6 +21,8 @@ export interface ResourceKind {
   readonly shortNames: readonly string[]
   readonly namespaced: boolean
   readonly subresources: readonly ('status' | 'scale')[]
+  /** A client that creates one may set its status, as the kubelet does with that of its node. */
+  readonly keepsFirstStatus?: boolean
   /** metadata.generation grows with each change outside of status. */
   readonly countsGenerations: boolean
   readonly nameRule: NameRule

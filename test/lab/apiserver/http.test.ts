@@ -269,6 +269,14 @@ void t.test('writes: conflicts and wrong writes are refused; dry runs store noth
     'neither a dry run nor a change of nothing is written',
   )
 
+  const node = (address: string) => ({
+    metadata: { name: 'n' },
+    status: { addresses: [{ type: 'InternalIP', address }] },
+  })
+  await call('POST', '/api/v1/nodes', node('192.0.2.1'))
+  await call('PUT', '/api/v1/nodes/n', node('192.0.2.2'))
+  t.match((await get('/api/v1/nodes/n')).body, node('192.0.2.1'), 'a node comes with its addresses')
+
   t.match(await call('PUT', path, { ...body, metadata: { name: 'b' } }), { status: 400 })
   t.match(await call('POST', services, { kind: 'Pod' }), { status: 400 })
   t.match(await call('POST', services, '{'), { status: 400 })
