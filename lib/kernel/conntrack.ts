@@ -18,7 +18,7 @@ import { attributesOf } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import { flags, protocols } from './netlink/protocol.js'
 
-/** One flow of UDP or TCP that the kernel tracks: which Service it went to, and who answers. */
+/** One flow that the kernel tracks: which Service it went to, and who answers. */
 export interface ServiceFlow {
   readonly family: IpFamily
   /** The address that the client sent to, as `ip:port` or `[ip]:port`. */
@@ -123,13 +123,17 @@ export class Conntrack {
     return this.#delete(family, { protocol: protocolNumbers.TCP, isStale })
   }
 
-  /** Like `deleteTcp`, for attempts to connect that nobody has answered. */
+  /** Like `deleteTcp`, for attempts to connect that nobody has answered, over TCP or SCTP. */
   deleteUnanswered(
     family: IpFamily,
+    protocol: 'TCP' | 'SCTP',
     isStale: (flow: ServiceFlow) => boolean,
   ): Promise<FlowCleanup> {
-    const { TCP: protocol } = protocolNumbers
-    return this.#delete(family, { protocol, isUnanswered: true, isStale })
+    return this.#delete(family, {
+      protocol: protocolNumbers[protocol],
+      isUnanswered: true,
+      isStale,
+    })
   }
 
   async #delete(family: IpFamily, deletion: Deletion): Promise<FlowCleanup> {

@@ -9,8 +9,15 @@ import type { Log } from '../modes/mode.js'
 
 /** The part of kernel/conntrack.ts that is used here. */
 interface UnansweredFlowTable {
-  deleteUnanswered(family: IpFamily, isWanted: (flow: ServiceFlow) => boolean): Promise<FlowCleanup>
+  deleteUnanswered(
+    family: IpFamily,
+    protocol: (typeof connecting)[number],
+    isWanted: (flow: ServiceFlow) => boolean,
+  ): Promise<FlowCleanup>
 }
+
+/** The protocols whose clients connect before they send anything. */
+const connecting = ['TCP', 'SCTP'] as const
 
 interface EarlyConnectionsOptions {
   /** Called when the table is first needed. */
@@ -24,7 +31,7 @@ interface EarlyConnectionsOptions {
 const share = 0.1
 
 /**
- * Frees TCP clients that began to connect before the rules of their Service existed. The kernel has
+ * Frees TCP and SCTP clients that began to connect before the rules of their Service existed. The kernel has
  * an entry that their connection is not translated, so every repetition of the first packet goes
  * the same wrong way. IPVS translates the packet in spite of the entry, and the connection works
  * until the entry expires after 120 s. Then the kernel takes the connection for a new one,
@@ -34,7 +41,7 @@ const share = 0.1
 export class EarlyConnections {
   readonly #options: EarlyConnectionsOptions
   readonly #states = new Map<IpFamily, DesiredState>()
-  /** By family: addresses and ports whose entries are to be deleted. */
+  /** By family: what is to be deleted, each as `protocol ip:port`. */
   readonly #waiting: Backlog<IpFamily, ReadonlySet<string>>
   #table: UnansweredFlowTable | undefined
 
@@ -68,12 +75,17 @@ export class EarlyConnections {
     const { log, openTable } = this.#options
     try {
       this.#table ??= openTable()
-      const { deleted } = await this.#table.deleteUnanswered(
-        family,
-        ({ destination, answeredBy }) =>
-          answeredBy === destination && destinations.has(destination),
-      )
-      if (deleted > 0) log.info({ family, deleted }, 'freed clients that connected too early')
+      for (const protocol of connecting) {
+        if (![...destinations].some((each) => each.startsWith(protocol))) continue
+        const { deleted } = await this.#table.deleteUnanswered(
+          family,
+          protocol,
+          ({ destination, answeredBy }) =>
+            answeredBy === destination && destinations.has(`${protocol} ${destination}`),
+        )
+        const fields = { family, protocol, deleted }
+        if (deleted > 0) log.info(fields, 'freed clients that connected too early')
+      }
     } catch (error) {
       const fields = { family, error: messageOf(error) }
       log.warn(fields, 'clients that connected before the rules were written must connect again')
@@ -81,7 +93,7 @@ export class EarlyConnections {
   }
 }
 
-/** Every `ip:port` that reaches a TCP service port now, and did not before. */
+/** Every `protocol ip:port` that reaches a service port now, and did not before. */
 function newDestinations(
   state: DesiredState,
   before: DesiredState | undefined,
@@ -89,10 +101,12 @@ function newDestinations(
 ): string[] {
   const found: string[] = []
   const add = (service: DesiredService, was?: DesiredService) => {
-    if (service.protocol !== 'TCP') return
+    const { protocol } = service
+    if (protocol === 'UDP') return
     const old = was && before ? destinationsOf(was, before.node.nodePorts.addresses) : []
     const all = destinationsOf(service, state.node.nodePorts.addresses)
-    found.push(...all.filter((destination) => !old.includes(destination)))
+    const fresh = all.filter((destination) => !old.includes(destination))
+    found.push(...fresh.map((destination) => `${protocol} ${destination}`))
   }
   if (!before) for (const service of state.services.values()) add(service)
   else {

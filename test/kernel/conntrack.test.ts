@@ -165,12 +165,33 @@ t.test(
     let deleted = 0
     while (seen.length === 0) {
       await delay(20)
-      deleted += (await conntrack.deleteUnanswered('IPv4', isMine)).deleted
+      deleted += (await conntrack.deleteUnanswered('IPv4', 'TCP', isMine)).deleted
     }
     t.same([...new Set(seen)], ['10.96.0.99:9003 <- 10.96.0.99:9003'])
     t.equal(deleted, seen.length)
     const left: string[] = []
     await conntrack.deleteTcp('IPv4', (flow) => left.push(text(flow)) < 0)
     t.ok(left.includes('10.180.0.1:9001 <- 10.180.0.1:9001'), left.join(', '))
+  },
+)
+
+t.test(
+  'unanswered attempts to connect over SCTP are deleted alone, too',
+  { skip: reason ?? programSkip('conntrack') },
+  async (t) => {
+    const conntrack = new Conntrack()
+    t.teardown(() => conntrack.close())
+    // The kernel needs no SCTP for this: an attempt is an entry of the table.
+    const attempt = `-I -p sctp -s 10.180.0.1 -d 10.96.0.99 --sport 40000 --dport 9004
+      --reply-src 10.96.0.99 --reply-dst 10.180.0.1 --reply-port-src 9004 --reply-port-dst 40000
+      --state COOKIE_WAIT --orig-vtag 1 --reply-vtag 0 -t 60`
+    const answered = attempt.replaceAll('9004', '9005') + ' --status SEEN_REPLY'
+    for (const each of [attempt, answered]) {
+      execFileSync('conntrack', each.split(/\s+/), { stdio: 'ignore' })
+    }
+    const seen: string[] = []
+    const isMine = (flow: ServiceFlow) => seen.push(text(flow)) > 0
+    t.equal((await conntrack.deleteUnanswered('IPv4', 'SCTP', isMine)).deleted, 1)
+    t.same(seen, ['10.96.0.99:9004 <- 10.96.0.99:9004'])
   },
 )

@@ -18,11 +18,12 @@ function tableWith(flows: readonly ServiceFlow[]) {
   const nothing = () => undefined
   const early = new EarlyConnections({
     openTable: () => ({
-      deleteUnanswered: async (_family, isWanted) => {
+      deleteUnanswered: async (_family, protocol, isWanted) => {
         await delay(1)
         if (failure) throw failure
         const gone = flows.filter(isWanted)
-        deleted.push(gone.map(({ destination }) => destination))
+        const prefix = protocol === 'TCP' ? '' : `${protocol} `
+        deleted.push(gone.map(({ destination }) => prefix + destination))
         return { listed: gone.length, deleted: gone.length, left: 0 }
       },
     }),
@@ -47,6 +48,15 @@ t.test('clients are freed that connected before their Service came, and no other
   t.same(deleted, [['10.96.0.10:80', '192.0.2.1:30080']])
 })
 
+t.test('SCTP clients are freed as TCP clients are, each of their own Service', async (t) => {
+  const { early, deleted } = tableWith([flow('10.96.0.10:80'), flow('10.96.0.11:90')])
+  const cluster = states('IPv4').put(service(web))
+  cluster.put(service({ name: 'cell', protocol: 'SCTP', clusterIp: '10.96.0.11', port: 90 }))
+  early.applied(cluster.take())
+  await early.idle()
+  t.same(deleted, [['10.96.0.10:80'], ['SCTP 10.96.0.11:90']])
+})
+
 t.test('clients are freed whose Service comes while a deletion ends', async (t) => {
   for (let turns = 0; turns < 10; turns++) {
     const freed = new Set<string>()
@@ -59,7 +69,7 @@ t.test('clients are freed whose Service comes while a deletion ends', async (t) 
     const flows = [flow('10.96.0.10:80'), flow('10.96.0.11:80')]
     const early = new EarlyConnections({
       openTable: () => ({
-        deleteUnanswered: (_family, isWanted) => {
+        deleteUnanswered: (_family, _protocol, isWanted) => {
           for (const one of flows.filter(isWanted)) freed.add(one.destination)
           if (freed.size === 1) void applyLater()
           return Promise.resolve({ listed: 2, deleted: 1, left: 0 })
@@ -75,26 +85,29 @@ t.test('clients are freed whose Service comes while a deletion ends', async (t) 
   }
 })
 
-t.test('the table is read only where a TCP Service got an address or a port', async (t) => {
-  const { early, deleted } = tableWith([flow('10.96.0.10:80'), flow('10.96.0.10:81')])
-  const cluster = states('IPv4')
-  const apply = async (spec: Parameters<typeof service>[0]) => {
-    early.applied(cluster.put(service(spec)).take())
+t.test(
+  'the table is read only where a Service that is not UDP got an address or a port',
+  async (t) => {
+    const { early, deleted } = tableWith([flow('10.96.0.10:80'), flow('10.96.0.10:81')])
+    const cluster = states('IPv4')
+    const apply = async (spec: Parameters<typeof service>[0]) => {
+      early.applied(cluster.put(service(spec)).take())
+      await early.idle()
+      return deleted.splice(0)
+    }
+    t.same(await apply(web), [['10.96.0.10:80']])
+    t.same(await apply({ ...web, endpoints: 1 }), [], 'other endpoints')
+    t.same(await apply({ ...web, port: 81 }), [['10.96.0.10:81']], 'only what is new')
+    t.same(await apply({ name: 'dns', protocol: 'UDP', clusterIp: '10.96.0.53' }), [])
+    early.applied(cluster.take(), [
+      'default/web:http/TCP',
+      'default/dns:http/UDP',
+      'default/gone:/TCP',
+    ])
     await early.idle()
-    return deleted.splice(0)
-  }
-  t.same(await apply(web), [['10.96.0.10:80']])
-  t.same(await apply({ ...web, endpoints: 1 }), [], 'other endpoints')
-  t.same(await apply({ ...web, port: 81 }), [['10.96.0.10:81']], 'only what is new')
-  t.same(await apply({ name: 'dns', protocol: 'UDP', clusterIp: '10.96.0.53' }), [])
-  early.applied(cluster.take(), [
-    'default/web:http/TCP',
-    'default/dns:http/UDP',
-    'default/gone:/TCP',
-  ])
-  await early.idle()
-  t.same(deleted, [['10.96.0.10:81']], 'rules that were refused until now')
-})
+    t.same(deleted, [['10.96.0.10:81']], 'rules that were refused until now')
+  },
+)
 
 t.test(
   'states that come meanwhile wait together; a failure is told, and ends nothing',
