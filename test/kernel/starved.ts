@@ -60,6 +60,7 @@ const end = new AbortController()
 await new Promise<void>((resolve) => {
   const monitor = new NftMonitor({
     tables: [],
+    mark: 'ours',
     onForeign: () => undefined,
     start: (): ChildProcess => {
       const child = spawn('true', { stdio: ['ignore', 'pipe', 'ignore'] })
@@ -69,7 +70,7 @@ await new Promise<void>((resolve) => {
       })
       return child
     },
-    times: { tickMs: 10, restartMs: 20 },
+    restartMs: 20,
   })
   void starved(async () => {
     void monitor.run(end.signal)

@@ -1,29 +1,24 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { pause } from '../../async.js'
-import type { TableRef } from './model.js'
+import type { Command, TableRef } from './model.js'
+import type { RulesetWriter } from './nft.js'
 import { programEnvironment } from '../iptables/command.js'
 
-interface MonitorTimes {
-  /** The time between two looks at the counts. */
-  readonly tickMs: number
-  /** The time until a program that ended is started again. */
-  readonly restartMs: number
-}
-
-const usualTimes: MonitorTimes = { tickMs: 500, restartMs: 5_000 }
-/** After this many looks, missing events of our last transaction are given up. */
-const lostTicks = 60
+/** The time until a program that ended is started again. */
+const usualRestartMs = 5_000
 
 /** Starts `nft monitor`. Tests pass a function that enters a namespace first. */
 type StartMonitor = () => ChildProcess
 
 interface MonitorOptions {
   readonly tables: readonly TableRef[]
+  /** The name of a chain that nobody else uses. It makes our transactions known. */
+  readonly mark: string
   /** Somebody else's transaction touched one of the tables. */
   readonly onForeign: () => void
   readonly start?: StartMonitor
-  readonly times?: MonitorTimes
+  readonly restartMs?: number
 }
 
 const startMonitor: StartMonitor = () =>
@@ -34,45 +29,43 @@ const startMonitor: StartMonitor = () =>
 
 /**
  * Tells foreign transactions from our own where netlink cannot be used. `nft monitor` prints the
- * changes and the end of every transaction. Each of our transactions accounts for one of the
- * printed ones. The others are foreign, once none of ours is under way.
+ * changes and the end of every transaction, but not who wrote it. So each of ours adds and deletes
+ * an empty chain, which is never there afterwards. Counting would not do: while we write often, an
+ * event of ours is always missing, and one that is lost would hide one of others.
  */
 export class NftMonitor {
   readonly #options: MonitorOptions
-  readonly #times: MonitorTimes
+  readonly #restartMs: number
   readonly #mentions: readonly string[]
   #touched = false
-  #seen = 0
-  #own = 0
-  #inFlight = 0
+  #isOurs = false
 
   constructor(options: MonitorOptions) {
     this.#options = options
-    this.#times = options.times ?? usualTimes
+    this.#restartMs = options.restartMs ?? usualRestartMs
     this.#mentions = options.tables.map(({ family, name }) => ` ${family} ${name}`)
   }
 
-  /** Runs a transaction of ours and recognises its events as our own. */
-  async around<T>(commit: () => Promise<T>): Promise<T> {
-    this.#inFlight++
-    try {
-      const result = await commit()
-      this.#own++
-      return result
-    } finally {
-      this.#inFlight--
+  /** Makes the transactions of a writer known as ours. */
+  guarded(writer: RulesetWriter): RulesetWriter {
+    const chain = { name: this.#options.mark, rules: [] }
+    const mark: readonly Command[] = [
+      { do: 'add-chain', chain },
+      { do: 'delete-chain', chain },
+    ]
+    return {
+      name: writer.name,
+      commit: ({ table, commands }) => writer.commit({ table, commands: [...commands, ...mark] }),
+      check: (transaction) => writer.check(transaction),
     }
   }
 
+  /** Listens until the signal. */
   async run(signal: AbortSignal): Promise<void> {
-    await Promise.all([this.#judge(signal), this.#listen(signal)])
-  }
-
-  async #listen(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const child = this.#start()
       if (!child) {
-        await pause(this.#times.restartMs, signal)
+        await pause(this.#restartMs, signal)
         continue
       }
       const stop = () => child.kill()
@@ -86,7 +79,7 @@ export class NftMonitor {
       }
       await ended
       signal.removeEventListener('abort', stop)
-      await pause(this.#times.restartMs, signal)
+      await pause(this.#restartMs, signal)
     }
   }
 
@@ -101,30 +94,13 @@ export class NftMonitor {
 
   #read(line: string): void {
     if (!line.startsWith('# new generation')) {
-      this.#touched ||= this.#mentions.some((text) => isAbout(line, text))
+      if (!this.#mentions.some((text) => isAbout(line, text))) return
+      this.#touched = true
+      this.#isOurs ||= line.startsWith('add chain ') && line.includes(` ${this.#options.mark}`)
       return
     }
-    if (this.#touched) this.#seen++
-    this.#touched = false
-  }
-
-  async #judge(signal: AbortSignal): Promise<void> {
-    let before = ''
-    let calmTicks = 0
-    for (;;) {
-      await pause(this.#times.tickMs, signal)
-      if (signal.aborted) return
-      // An event may come before or after the end of our transaction, so the numbers count only
-      // when they are the same in two looks.
-      const now = `${this.#seen} ${this.#own}`
-      calmTicks = now === before && this.#inFlight === 0 ? calmTicks + 1 : 0
-      before = now
-      if (calmTicks === 0) continue
-      if (this.#seen > this.#own) this.#options.onForeign()
-      // The program takes a while to print a large transaction. Then missing events are lost.
-      else if (this.#seen < this.#own && calmTicks < lostTicks) continue
-      this.#seen = this.#own = calmTicks = 0
-    }
+    if (this.#touched && !this.#isOurs) this.#options.onForeign()
+    this.#touched = this.#isOurs = false
   }
 }
 

@@ -57,7 +57,12 @@ export class Guard implements Watcher {
   }
 
   guarded(writer: RulesetWriter): RulesetWriter {
-    return guardedBy(this.#watch, writer)
+    return {
+      name: writer.name,
+      commit: (transaction) =>
+        this.#watch.around(() => writer.commit(transaction), transaction.commands.length),
+      check: (transaction) => writer.check(transaction),
+    }
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -106,18 +111,6 @@ export class Guard implements Watcher {
       await this.verify()
       await pause(pauseOfCost * (performance.now() - began), signal)
     }
-  }
-}
-
-export function guardedBy(
-  watch: Pick<CommitWatch, 'around'>,
-  writer: RulesetWriter,
-): RulesetWriter {
-  return {
-    name: writer.name,
-    commit: (transaction) =>
-      watch.around(() => writer.commit(transaction), transaction.commands.length),
-    check: (transaction) => writer.check(transaction),
   }
 }
 

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { setImmediate } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { KernelError, messageOf } from '../../errors.js'
@@ -13,7 +14,7 @@ import type { Mode, ModeContext, ModeDefinition } from '../mode.js'
 import { Admission } from './admission.js'
 import { NftablesApplier } from './apply.js'
 import { nftablesDifferences } from './differences.js'
-import { Guard, guardedBy, reportForeign, type GuardDeps, type Watcher } from './guard.js'
+import { Guard, reportForeign, type GuardDeps, type Watcher } from './guard.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
@@ -180,14 +181,11 @@ function guardOf(
 
 /** Without netlink the program nft reports what others do. Kernel and plan are not compared. */
 function monitored(tables: readonly TableName[], context: ModeContext): Watcher {
-  const monitor = new NftMonitor({
+  return new NftMonitor({
     tables,
+    mark: `written-by-${randomUUID()}`,
     onForeign: () => reportForeign(context, 'somebody else'),
   })
-  return {
-    guarded: (writer) => guardedBy(monitor, writer),
-    run: (signal) => monitor.run(signal),
-  }
 }
 
 function localhostPorts(
