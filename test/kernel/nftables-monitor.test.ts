@@ -30,11 +30,12 @@ class Program extends EventEmitter {
 
 async function watching(during: (played: Played) => Promise<void>): Promise<void> {
   const programs: Program[] = []
-  const told = { foreign: 0 }
+  const told = { foreign: 0, missed: 0 }
   const monitor = new NftMonitor({
     tables: [{ family: 'ip', name: 'kube-proxy' }],
     mark: 'mark-1',
     onForeign: () => told.foreign++,
+    onMissed: () => told.missed++,
     start: () => {
       const program = new Program()
       programs.push(program)
@@ -66,7 +67,7 @@ async function watching(during: (played: Played) => Promise<void>): Promise<void
 interface Played {
   readonly monitor: NftMonitor
   readonly programs: readonly Program[]
-  readonly told: { foreign: number }
+  readonly told: { foreign: number; missed: number }
   readonly prints: (...lines: readonly string[]) => void
   readonly ticks: (count: number) => Promise<void>
 }
@@ -127,5 +128,21 @@ void t.test('NF29: a monitor program that ends is started again', async (t) => {
     prints(changed)
     await ticks(5)
     t.equal(told.foreign, 1)
+  })
+})
+
+void t.test('NF29: what happened while no program listened is told as missed', async (t) => {
+  await watching(async ({ programs, told, ticks }) => {
+    await ticks(8)
+    t.equal(told.missed, 0, 'the first program comes before the first sync')
+    programs[0]?.emit('close')
+    await ticks(3)
+    t.equal(programs.length, 2)
+    programs[1]?.emit('close')
+    await ticks(3)
+    t.equal(programs.length, 3)
+    t.equal(told.missed, 0, 'who ends at once has not listened')
+    await ticks(8)
+    t.equal(told.missed, 1, 'once')
   })
 })

@@ -62,6 +62,7 @@ await new Promise<void>((resolve) => {
     tables: [],
     mark: 'ours',
     onForeign: () => undefined,
+    onMissed: () => undefined,
     start: (): ChildProcess => {
       const child = spawn('true', { stdio: ['ignore', 'pipe', 'ignore'] })
       child.once('exit', () => {

@@ -756,6 +756,7 @@ void t.test(
       tables: [{ family: 'ip', name: 'kube-proxy' }],
       mark: 'written-by-us',
       onForeign: () => foreign++,
+      onMissed: () => undefined,
       start: () => inside(netns, () => spawn('nft', ['monitor'], { stdio: ['ignore', 'pipe', 2] })),
     })
     const writer = monitor.guarded(new Nft(inNetns(netns)))

@@ -5,7 +5,7 @@ import type { Command, TableRef } from './model.js'
 import type { RulesetWriter } from './nft.js'
 import { programEnvironment } from '../iptables/command.js'
 
-/** The time until a program that ended is started again. */
+/** The time until a program that ended is started again, and then until it surely listens. */
 const usualRestartMs = 5_000
 
 /** Starts `nft monitor`. Tests pass a function that enters a namespace first. */
@@ -17,6 +17,8 @@ interface MonitorOptions {
   readonly mark: string
   /** Somebody else's transaction touched one of the tables. */
   readonly onForeign: () => void
+  /** The program had ended and listens again. Nobody told what happened meanwhile. */
+  readonly onMissed: () => void
   readonly start?: StartMonitor
   readonly restartMs?: number
 }
@@ -62,7 +64,7 @@ export class NftMonitor {
 
   /** Listens until the signal. */
   async run(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
+    for (let starts = 0; !signal.aborted; starts++) {
       const child = this.#start()
       if (!child) {
         await pause(this.#restartMs, signal)
@@ -77,7 +79,10 @@ export class NftMonitor {
       if (child.stdout) {
         createInterface({ input: child.stdout }).on('line', (line) => this.#read(line))
       }
+      // Who ends before that may always end so, and each report costs a full sync.
+      const listens = starts > 0 ? setTimeout(this.#options.onMissed, this.#restartMs) : undefined
       await ended
+      clearTimeout(listens)
       signal.removeEventListener('abort', stop)
       await pause(this.#restartMs, signal)
     }

@@ -179,12 +179,15 @@ function guardOf(
   })
 }
 
+const monitorEnded = 'the program `nft monitor` had ended, so changes by others may be unknown'
+
 /** Without netlink the program nft reports what others do. Kernel and plan are not compared. */
 function monitored(tables: readonly TableName[], context: ModeContext): Watcher {
   return new NftMonitor({
     tables,
     mark: `written-by-${randomUUID()}`,
     onForeign: () => reportForeign(context, 'somebody else'),
+    onMissed: () => context.resync(monitorEnded, { byOthers: false }),
   })
 }
 
