@@ -87,7 +87,10 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     (inner) => freeStartMemory({ allApplied: allApplied.signal }, inner),
     ...unlessDry(setup, [
       ...[observation, checks, traffic, counting, dashboard].map(partOf),
-      (inner) => runLeftoverCleanup(setup, requests.modeContext, allApplied.signal, inner),
+      async (inner) => {
+        await runLeftoverCleanup(setup, requests.modeContext, allApplied.signal, inner)
+        flows?.again()
+      },
     ]),
   ])
   log.info({}, 'stopping')

@@ -16,6 +16,7 @@ import { TrackerSink } from '../sources/tracker-sink.js'
 import type { ChosenMode } from '../modes/choose.js'
 import type { Config } from '../config/config.js'
 import type { DesiredState } from '../state/desired-state.js'
+import type { IpFamily } from '../state/ip.js'
 import type { DaemonRequests } from './daemon-requests.js'
 import type { Logger } from '../observe/logger.js'
 import type { Metrics } from '../observe/metrics.js'
@@ -50,6 +51,8 @@ export async function syncLoop({ config, deps, chosen }: Setup): Promise<SyncLoo
 /** Cleans the kernel's table of connections after the syncs. */
 interface FlowCleaning {
   applied(state: DesiredState, late: readonly string[]): void
+  /** Until now, rules of another mode may have taken clients that came after the last cleaning. */
+  again(): void
   /** Resolves once no deletion is running. */
   idle(): Promise<void>
 }
@@ -69,17 +72,23 @@ export async function flowCleaning(
   const now = () => performance.now()
   const early = new EarlyConnections({ openTable, log, now })
   // Such a mode also ends its connections to endpoints itself.
-  if (mode.staleFlows) return early
-  const stale = new FlowCleaner({ openTable, log, meter: metrics, now })
-  const departed = new DepartedFlows({ openTable, log })
+  const isByMode = mode.staleFlows !== undefined
+  const stale = isByMode ? undefined : new FlowCleaner({ openTable, log, meter: metrics, now })
+  const departed = isByMode ? undefined : new DepartedFlows({ openTable, log })
+  const states = new Map<IpFamily, DesiredState>()
+  const applied = (state: DesiredState, late: readonly string[]) => {
+    states.set(state.family, state)
+    stale?.applied(state, late)
+    departed?.applied(state)
+    early.applied(state, late)
+  }
   return {
-    applied(state, late) {
-      stale.applied(state, late)
-      departed.applied(state)
-      early.applied(state, late)
+    applied,
+    again() {
+      for (const state of states.values()) applied(state, [...state.services.keys()])
     },
     idle: async () => {
-      await stale.idle()
+      await stale?.idle()
       await early.idle()
     },
   }

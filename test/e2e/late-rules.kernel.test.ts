@@ -113,3 +113,37 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
     }),
   )
 }
+
+/** Its rules stay behind, and come before those of iptables mode, whose table they found. */
+t.test('a UDP client is not left with an endpoint of the mode before', { skip }, (t) =>
+  withProxyWorld('mode-before', async ({ world, folder }) => {
+    const run = (...argv: readonly string[]) => world.exec('node', argv)
+    await run('nft', tracking)
+    await run('iptables', '-t', 'nat', '-A', 'PREROUTING', '-p', 'tcp', '--dport', '1')
+    const left = { ...slice, endpoints: [endpoint('10.244.1.99', { node: 'node-1' })] }
+    await write(folder, 'all.yaml', withNodePort, left)
+    const flags = ['--hostname-override', 'node-1', '--cluster-cidr', '10.244.0.0/16']
+    const daemon = new Daemon(world, [...flags, '--manifests', folder])
+    const hasRules = async () =>
+      (await run('nft', 'list', 'map', 'ip', 'kube-proxy', 'service-ips')).code === 0
+    try {
+      daemon.start('--proxy-mode', 'nftables')
+      await until('the old rules', hasRules)
+      await daemon.ended('SIGTERM')
+      await write(folder, 'all.yaml', withNodePort, slice)
+      daemon.start('--proxy-mode', 'iptables')
+      const limit = performance.now() + 20_000
+      const request = { protocol: 'UDP', host: clusterIp, port: 53, fromPort: 40_054 } as const
+      let reply: string | undefined
+      // It never stops sending, so the kernel's entry for it never expires.
+      while (await hasRules()) await world.agent('client-pod').flow({ ...request, timeoutMs: 2 })
+      while (reply !== 'reply' && performance.now() < limit) {
+        const [result] = await world.agent('client-pod').flow({ ...request, timeoutMs: 200 })
+        reply = result?.outcome
+      }
+      t.equal(reply, 'reply', daemon.output())
+    } finally {
+      await daemon.ended('SIGTERM')
+    }
+  }),
+)
