@@ -103,7 +103,10 @@ function newDestinations(
   const add = (service: DesiredService, was?: DesiredService) => {
     const { protocol } = service
     if (protocol === 'UDP') return
-    const old = was && before ? destinationsOf(was, before.node.nodePorts.addresses) : []
+    // Without an endpoint not every client is refused: in iptables mode the node's own packets to an
+    // external address leave the node.
+    const led = was && was.reachableEndpoints.length > 0
+    const old = led && before ? destinationsOf(was, before.node.nodePorts.addresses) : []
     const all = destinationsOf(service, state.node.nodePorts.addresses)
     const fresh = all.filter((destination) => !old.includes(destination))
     found.push(...fresh.map((destination) => `${protocol} ${destination}`))

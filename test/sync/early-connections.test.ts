@@ -86,7 +86,7 @@ t.test('clients are freed whose Service comes while a deletion ends', async (t) 
 })
 
 t.test(
-  'the table is read only where a Service that is not UDP got an address or a port',
+  'the table is read only where a Service that is not UDP got an address, a port or its first endpoint',
   async (t) => {
     const { early, deleted } = tableWith([flow('10.96.0.10:80'), flow('10.96.0.10:81')])
     const cluster = states('IPv4')
@@ -97,6 +97,8 @@ t.test(
     }
     t.same(await apply(web), [['10.96.0.10:80']])
     t.same(await apply({ ...web, endpoints: 1 }), [], 'other endpoints')
+    t.same(await apply({ ...web, endpoints: 0 }), [], 'no endpoints')
+    t.same(await apply({ ...web, endpoints: 1 }), [['10.96.0.10:80']], 'its first endpoint')
     t.same(await apply({ ...web, port: 81 }), [['10.96.0.10:81']], 'only what is new')
     t.same(await apply({ name: 'dns', protocol: 'UDP', clusterIp: '10.96.0.53' }), [])
     early.applied(cluster.take(), [
