@@ -89,7 +89,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
       ...[observation, checks, traffic, counting, dashboard].map(partOf),
       async (inner) => {
         await runLeftoverCleanup(setup, requests.modeContext, allApplied.signal, inner)
-        flows?.again()
+        if (!inner.aborted) flows?.again()
       },
     ]),
   ])

@@ -85,6 +85,7 @@ export async function flowCleaning(
   return {
     applied,
     again() {
+      mode.staleFlows?.again()
       for (const state of states.values()) applied(state, [...state.services.keys()])
     },
     idle: async () => {

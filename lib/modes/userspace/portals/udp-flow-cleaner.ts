@@ -26,6 +26,8 @@ const defaultRetryMs = 10_000
 export class UdpFlowCleaner {
   readonly #deps: UdpFlowCleanerDeps
   #table: Promise<Pick<Conntrack, 'deleteUdp'>> | undefined
+  /** By family: all since the start, until `again`. */
+  #sinceStart: Map<IpFamily, Redirections> | undefined = new Map()
   readonly #waiting = new Backlog<IpFamily, Redirections>((...each) => this.#work(...each))
   /** By family: what could not be deleted. */
   readonly #failed = new Map<IpFamily, Redirections>()
@@ -40,12 +42,20 @@ export class UdpFlowCleaner {
   /** Resolves when all flows are deleted, or after a short time; then the deletion goes on. */
   async clean(family: IpFamily, redirections: Redirections): Promise<void> {
     if (redirections.size === 0) return
+    const before = this.#sinceStart?.get(family) ?? []
+    this.#sinceStart?.set(family, new Map([...before, ...redirections]))
     this.#put(family, redirections)
     this.#putFailed()
     const waited = new AbortController()
     const patience = sleep(patienceMs, undefined, { signal: waited.signal, ref: false })
     await Promise.race([this.idle(), patience.catch(() => undefined)])
     waited.abort()
+  }
+
+  /** Until now, rules of another mode may have taken clients that came after a cleaning. */
+  again(): void {
+    for (const [family, redirections] of this.#sinceStart ?? []) this.#put(family, redirections)
+    this.#sinceStart = undefined
   }
 
   /**
