@@ -630,6 +630,12 @@ void t.test(
       ],
       [
         [
+          'delete map ip kube-proxy sctp-endpoints ; add map ip kube-proxy sctp-endpoints { typeof ip daddr . sctp dport . numgen random mod 2 : ip daddr . sctp dport ; limit rate 1/hour ; }',
+        ],
+        /map sctp-endpoints lacks typeof ip daddr \. sctp dport/,
+      ],
+      [
+        [
           'flush chain ip kube-proxy nat-output ; delete chain ip kube-proxy nat-output ; add chain ip kube-proxy nat-output { type nat hook output priority 5; } ; add rule ip kube-proxy nat-output jump services',
         ],
         /chain nat-output lacks type nat hook output priority -100/,

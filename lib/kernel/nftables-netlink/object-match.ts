@@ -14,6 +14,8 @@ export const chainForm: readonly number[] = [chainAttributes.hook, chainAttribut
 export const setForm: readonly number[] = [
   ...[setAttributes.flags, setAttributes.keyType, setAttributes.keyLength],
   ...[setAttributes.dataType, setAttributes.timeout],
+  // Ours have none. With a limit a lookup finds an element only so often.
+  ...[setAttributes.expression, setAttributes.expressions],
 ]
 /** A comment is in the user data. It decides nothing, but a full write keeps it. */
 const wholeChain = [...chainForm, chainAttributes.userData]

@@ -60,6 +60,8 @@ export const setAttributes = {
   id: 10,
   timeout: 11,
   userData: 13,
+  expression: 17,
+  expressions: 18,
 } as const
 export const setFlags = {
   anonymous: 1,
