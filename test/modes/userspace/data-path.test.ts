@@ -140,6 +140,18 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
+  t.test('a reset right behind a short answer is not passed as its end', async (t) => {
+    const bench = await openBench(t, create, {
+      serve: (socket) =>
+        socket.on('data', () => socket.write('half', () => socket.resetAndDestroy())),
+    })
+    const client = dial(bench.port)
+    client.write('x')
+    t.equal(await errorOf(client), 'ECONNRESET')
+    t.equal(client.bytesRead, 'half'.length)
+    await bench.settled()
+  })
+
   t.test('a client that sends nothing receives what the endpoint sends first', async (t) => {
     const bench = await openBench(t, create, {
       serve: (socket) => {

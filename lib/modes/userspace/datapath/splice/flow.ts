@@ -119,7 +119,7 @@ export class Flow {
     const count = sockets.receive(from.fd, scratch.address, size)
     if (count === -errno.EAGAIN) from.mayRead = false
     if (count <= 0) return count
-    if (count < size && !from.hasUrgent) {
+    if (count < size && !from.hasUrgent && !from.isOver) {
       // The kernel had less than there was room for, so all is read, except perhaps the FIN.
       if (from.hasFinished) from.isDrained = true
       else from.mayRead = false

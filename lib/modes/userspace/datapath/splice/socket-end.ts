@@ -24,6 +24,8 @@ export class SocketEnd implements Watcher {
   hasFinished = false
   /** All bytes before the FIN are read. */
   isDrained = false
+  /** A reset looks like a FIN in events. Only a read behind the last byte tells them apart. */
+  isOver = false
   /** There was urgent data: a short read no longer means that everything is read. */
   hasUrgent = false
   /** Nagle's algorithm is off, or does not matter yet. */
@@ -47,6 +49,7 @@ export class SocketEnd implements Watcher {
     if (isOver || (events & (interest.readable | interest.peerFinished)) !== 0) this.mayRead = true
     if (isOver || (events & interest.writable) !== 0) this.mayWrite = true
     if ((events & interest.peerFinished) !== 0) this.hasFinished = true
+    if (isOver) this.isOver = true
     if ((events & interest.urgent) !== 0) this.hasUrgent = true
   }
 
