@@ -608,6 +608,17 @@ function udpTests(t: Test, create: Create): void {
     t.ok((bench.entries[0]?.durationMs ?? 0) < 2000, 'and then it is idle as others are')
   })
 
+  t.test('a burst of answers is not lost', async (t) => {
+    const bench = await openBench(t, create, { udp: ['a'], udpAnswers: 400 })
+    const client = await openUdpClient(t, bench.port)
+    await client.ask(Buffer.alloc(200))
+    for (let last = 0; last < client.count();) {
+      last = client.count()
+      await sleep(300)
+    }
+    t.equal(client.count(), 400)
+  })
+
   t.test('the number of UDP clients is bounded; the longest silent goes first', async (t) => {
     const bench = await openBench(t, create, { udp: ['a'], udpIdleMs: 60_000 })
     const first = await openUdpClient(t, bench.port)
@@ -775,6 +786,8 @@ interface BenchOptions {
   readonly isLogged?: boolean
   readonly udpIdleMs?: number
   readonly udpDelayMs?: number
+  /** How many answers a UDP endpoint sends to a request, at once. */
+  readonly udpAnswers?: number
   readonly passiveHealth?: boolean
 }
 
@@ -795,7 +808,7 @@ async function openBench(t: Test, create: Create, options: BenchOptions) {
   for (const name of options.tcp ?? []) servers.set(name, await openTcpServer(t, sayName(name)))
   if (options.serve) servers.set('serve', await openTcpServer(t, options.serve))
   for (const name of options.udp ?? [])
-    servers.set(name, await openUdpServer(t, name, options.udpDelayMs))
+    servers.set(name, await openUdpServer(t, name, options.udpDelayMs, 0, options.udpAnswers))
   const dead = await closedPorts(t, options.dead ?? 0)
   const isUdp = options.udp !== undefined
   let spec: ListenerSpec = {
@@ -879,11 +892,13 @@ async function openSilent(t: Test): Promise<Target> {
   return { key: `${host}:${port}`, ip: host, port }
 }
 
-async function openUdpServer(t: Test, name: string, delayMs = 0, at = 0) {
+async function openUdpServer(t: Test, name: string, delayMs = 0, at = 0, answers = 1) {
   const socket = createSocket({ type: 'udp4', recvBufferSize: 1 << 20, sendBufferSize: 1 << 20 })
   socket.on('message', (datagram, from) => {
-    const answer = () =>
-      socket.send(Buffer.concat([datagram, Buffer.from(name)]), from.port, from.address)
+    const answer = () => {
+      const bytes = Buffer.concat([datagram, Buffer.from(name)])
+      for (let count = 0; count < answers; count++) socket.send(bytes, from.port, from.address)
+    }
     if (delayMs > 0) setTimeout(answer, delayMs)
     else answer()
   })
@@ -904,6 +919,8 @@ async function openUdpClient(t: Test, port: number) {
   socket.bind(0, host)
   await once(socket, 'listening')
   t.teardown(() => void socket.close())
+  let count = 0
+  socket.on('message', () => count++)
   const repliesFrom = new Set<string>()
   const ask = async (datagram: Buffer): Promise<Buffer> => {
     const reply = once(socket, 'message')
@@ -912,7 +929,12 @@ async function openUdpClient(t: Test, port: number) {
     repliesFrom.add(`${from.address}:${from.port}`)
     return data
   }
-  return { ask, repliesFrom, name: async () => (await ask(Buffer.alloc(0))).toString() }
+  return {
+    ask,
+    repliesFrom,
+    count: () => count,
+    name: async () => (await ask(Buffer.alloc(0))).toString(),
+  }
 }
 
 function dial(port: number): Socket {

@@ -266,7 +266,10 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     let result = isKept ? sockets.connected('datagram', address, client) : 0
     if (result < 0) deps.warn(notKept(this.#spec.service, errnoName(result)))
     if (result <= 0) result = sockets.connected('datagram', address)
-    if (result >= 0) return result
+    if (result >= 0) {
+      sockets.bufferSizes(result, socketBufferBytes)
+      return result
+    }
     deps.descriptors.release(1)
     if (result === -errno.EMFILE || result === -errno.ENFILE) deps.descriptors.wasShort()
     if (isUnreachable(result)) this.#balancer.dialFailed(target, client?.ip)
