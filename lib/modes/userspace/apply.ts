@@ -76,6 +76,9 @@ export class FamilyApplier {
     const rules = new Map<string, readonly PlacedRule[]>()
     for (const key of gone) if (previous) rules.set(key, [])
     for (const service of services) rules.set(service.key, this.#placeRules(service))
+    // Without its address a client would wait for ever.
+    const leaving = this.#portals.unused()
+    if (leaving.length > 0) await this.#listeners.cut(leaving)
     const written = await (full ? this.#portals.replaceAll(rules) : this.#portals.change(rules))
     await this.#flows.clean(this.#family, this.#redirections(written.changed, plan, previous))
 

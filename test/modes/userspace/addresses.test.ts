@@ -237,14 +237,19 @@ for (const dataPath of ['net', 'splice']) {
         }
         t.match(await addresses(), /10\.96\.0\.10\/32/)
         t.notMatch((await world.exec('node', ['iptables-save'])).stdout, /KUBE-PORTALS/)
+        const node = world.agent('node')
+        const kept = { protocol: 'TCP', host: virtual.IPv4, port: 8080, keepAs: 'long' } as const
+        t.equal((await node.flow({ ...kept, timeoutMs }))[0]?.outcome, 'reply')
         const [service] = objectsOf([virtual.IPv4])
         await write(folder, 'all.yaml', service ?? {})
         const isRefused = async () => (await ask(world, virtual.IPv4)) === 'refused'
         await until('S19: a refusal, without endpoints', isRefused)
+        t.equal((await node.send('long', timeoutMs)).outcome, 'reply', 'its connection goes on')
         await write(folder, 'all.yaml', ...objectsOf(['10.96.0.11']))
         await until('the new address', async () => (await ask(world, '10.96.0.11')) === 'reply')
         t.not(await ask(world, virtual.IPv4), 'reply')
         t.notMatch(await addresses(), /10\.96\.0\.10\/32/)
+        t.equal((await node.send('long', timeoutMs)).outcome, 'closed', 'it ends with the address')
       })
       t.notMatch(await addresses(), /10\.96\.0/, 'nothing is left')
     }),

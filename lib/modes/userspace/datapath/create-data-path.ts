@@ -88,6 +88,7 @@ class ListenersDataPath implements DataPath {
   readonly #open = new Map<string, Listener>()
   /** Listeners that have stopped, while their connections go on. */
   readonly #stopping = new Set<Listener>()
+  readonly #addresses = new WeakMap<Listener, string>()
   /** Counts of listeners that are idle for good, while the process is about to end. */
   #last: ListenerCounts[] = []
   #isLeaving = false
@@ -108,6 +109,7 @@ class ListenersDataPath implements DataPath {
     const listener = this.#create(spec)
     const port = await listener.listen()
     this.#open.set(spec.key, listener)
+    this.#addresses.set(listener, spec.address)
     // Listeners that were handed over may come back.
     this.#isLeaving = false
     return port
@@ -123,6 +125,12 @@ class ListenersDataPath implements DataPath {
 
   close(key: string): void {
     this.#stop(key, 'stop')
+  }
+
+  cut(address: string): void {
+    for (const listener of this.#stopping) {
+      if (this.#addresses.get(listener) === address) listener.cut()
+    }
   }
 
   handOver(key: string): void {

@@ -27,6 +27,8 @@ export interface DataPath {
   update(key: string, changes: EndpointChanges): void
   /** Stops listening. TCP connections live on (US45); UDP clients end with their socket (US54). */
   close(key: string): void
+  /** Ends the connections that closed listeners on this address have left. */
+  cut(address: string): void
   /**
    * Like `close`, for a listener whose socket another process has too. It stays open until UDP
    * clients have their answers and are idle.

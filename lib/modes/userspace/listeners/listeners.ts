@@ -99,15 +99,11 @@ export class Listeners {
     for (const { code } of failures) {
       this.#options.meter.count('userspace_listen_failures_total', { reason: code })
     }
-    this.#reportMissing(failures.filter(({ code }) => code === 'EMFILE').length)
+    const missing = failures.filter(({ code }) => code === 'EMFILE').length
+    // Retries do not repeat the number.
+    if (missing > this.#missing) this.#observer.crowded?.({ missing, open: this.#listeners.size })
+    this.#missing = Math.max(missing, this.#missing)
     return failures
-  }
-
-  /** Reports only a number that is larger than before, so that retries do not repeat it. */
-  #reportMissing(missing: number): void {
-    if (missing <= this.#missing) return
-    this.#missing = missing
-    this.#observer.crowded?.({ missing, open: this.#listeners.size })
   }
 
   /** Tells every thread where these Services answer, so that no endpoint leads back there. */
@@ -122,6 +118,11 @@ export class Listeners {
     // A listener may have ended with its worker before.
     for (const key of keys) this.#observer.closed(key)
     this.#countOpen()
+  }
+
+  /** See DataPath. */
+  async cut(addresses: readonly string[]): Promise<void> {
+    await Promise.all(this.#threads.map((thread) => thread.cut(addresses)))
   }
 
   /**

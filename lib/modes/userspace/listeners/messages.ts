@@ -38,6 +38,7 @@ export type ToWorker =
   | ({ readonly kind: 'change'; readonly id: number } & ListenerChanges)
   | { readonly kind: 'descriptors'; readonly id: number; readonly keys: readonly string[] }
   | { readonly kind: 'frontends'; readonly id: number; readonly services: ServiceFrontends }
+  | { readonly kind: 'cut'; readonly id: number; readonly addresses: readonly string[] }
   | { readonly kind: 'drain'; readonly id: number; readonly graceMs: number }
 
 /** By service port, see OwnFrontends. */

@@ -98,6 +98,11 @@ export class WorkerThread {
     }
   }
 
+  /** Ends the connections that closed listeners on these addresses have left. */
+  async cut(addresses: readonly string[]): Promise<void> {
+    await this.#ask({ kind: 'cut', addresses })
+  }
+
   /** Lets connections finish, for at most that long, then ends the thread. */
   async drain(graceMs: number): Promise<void> {
     await this.#ask({ kind: 'drain', graceMs }).catch(() => undefined)

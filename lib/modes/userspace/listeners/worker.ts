@@ -123,6 +123,11 @@ parentPort?.on('message', (message: ToWorker) => {
       post({ kind: 'noted', id: message.id })
       return
     }
+    if (message.kind === 'cut') {
+      for (const address of message.addresses) path.cut(address)
+      post({ kind: 'noted', id: message.id })
+      return
+    }
     if (message.kind === 'descriptors') {
       const descriptors = message.keys.flatMap((key) => {
         const descriptor = path.descriptorOf(key)

@@ -54,9 +54,13 @@ export class AddressPortals implements Portals {
     return this.change()
   }
 
-  async change(): Promise<WriteOutcome> {
+  unused(): readonly string[] {
     const wanted = new Set([...this.#wanted.values()].flat())
-    const unused = [...this.#held].filter((ip) => !wanted.has(ip))
+    return [...this.#held].filter((ip) => !wanted.has(ip))
+  }
+
+  async change(): Promise<WriteOutcome> {
+    const unused = this.unused()
     if (unused.length > 0) {
       const link = await this.#open()
       this.#warn(await link.remove(this.#family, unused))

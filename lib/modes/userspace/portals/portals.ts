@@ -14,6 +14,8 @@ export interface Portals {
     services: readonly ServicePlan[],
     others: { readonly gone: readonly string[]; readonly full: boolean },
   ): Promise<readonly ServiceFailure[]>
+  /** The addresses that the next write takes from this machine. */
+  unused(): readonly string[]
   /** Writes everything, whatever the kernel has now. */
   replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome>
   /** Writes what differs from what was written before; a service without rules is removed. */
