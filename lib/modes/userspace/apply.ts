@@ -77,9 +77,10 @@ export class FamilyApplier {
     for (const key of gone) if (previous) rules.set(key, [])
     for (const service of services) rules.set(service.key, this.#placeRules(service))
     // Without its address a client would wait for ever.
-    const leaving = this.#portals.unused()
-    if (leaving.length > 0) await this.#listeners.cut(leaving)
-    const written = await (full ? this.#portals.replaceAll(rules) : this.#portals.change(rules))
+    const leave = (addresses: readonly string[]) => this.#listeners.cut(addresses)
+    const written = await (full
+      ? this.#portals.replaceAll(rules, leave)
+      : this.#portals.change(rules, leave))
     await this.#flows.clean(this.#family, this.#redirections(written.changed, plan, previous))
 
     if (!this.#portals.listensDirectly) await this.#closeUnused(services, gone)

@@ -72,6 +72,8 @@ const linkOn = (links: FakeLinks) =>
     onLoopback: () => undefined,
   })
 
+const leave = () => Promise.resolve()
+
 const wanting = (key: string, ...addresses: string[]) => ({ ...planOf({}), key, addresses })
 
 t.test('addresses are added before listeners and removed after them', async (t) => {
@@ -83,7 +85,7 @@ t.test('addresses are added before listeners and removed after them', async (t) 
   t.same(links.listed(dummy), ['10.96.0.10', '10.96.0.11'])
   await portals.prepare([], { gone: ['b'], full: false })
   t.same(links.listed(dummy), ['10.96.0.10', '10.96.0.11'], 'its listener is still open')
-  await portals.change()
+  await portals.change(new Map(), leave)
   t.same(links.listed(dummy), ['10.96.0.10'], 'shared ones stay')
   t.ok(await portals.isIntact())
   links.on.get(dummy)?.clear()
@@ -91,7 +93,7 @@ t.test('addresses are added before listeners and removed after them', async (t) 
   await portals.prepare([a], { gone: [], full: true })
   t.same(links.listed(dummy), ['10.96.0.10'])
   await links.addAddresses('IPv4', dummy, ['10.96.0.99'])
-  await portals.replaceAll()
+  await portals.replaceAll(new Map(), leave)
   t.same(links.listed(dummy), ['10.96.0.10'], 'left by an earlier run')
   await portals.remove()
   t.same(links.listed(dummy), ['10.96.0.10'], 'connections go on')
@@ -106,20 +108,20 @@ t.test('without a dummy device the addresses go on lo, and others there stay', a
   const first = portalsOn(links)
   const both = wanting('a', '10.96.0.10', '10.96.0.11')
   t.same(await first.prepare([both], { gone: [], full: true }), [])
-  await first.replaceAll()
+  await first.replaceAll(new Map(), leave)
   t.same(links.listed(lo), ['127.0.0.1', '10.96.0.11', '10.96.0.10'])
 
   // The first process was killed. The next one knows which addresses are its own and already there.
   const second = portalsOn(links)
   await second.prepare([wanting('a', '10.96.0.11')], { gone: [], full: true })
-  await second.replaceAll()
+  await second.replaceAll(new Map(), leave)
   t.same(links.listed(lo), ['127.0.0.1', '10.96.0.11'])
 
   await first.prepare([both], { gone: [], full: true })
   links.canMakeDummy = true
   const third = portalsOn(links)
   await third.prepare([both], { gone: [], full: true })
-  await third.replaceAll()
+  await third.replaceAll(new Map(), leave)
   t.same(links.listed(lo), ['127.0.0.1', '10.96.0.11'], 'it has a device of its own by now')
   await third.drained()
   t.same([links.listed(lo), links.on.has(dummy)], [['127.0.0.1', '10.96.0.11'], false])
@@ -135,7 +137,7 @@ t.test('loopback addresses need no device and no netlink', async (t) => {
   const openLink = () => Promise.reject(new Error('nothing to open here'))
   const portals = new AddressPortals('IPv4', { openLink, log: quiet })
   t.same(await portals.prepare([wanting('a', '127.96.0.1')], { gone: [], full: true }), [])
-  await portals.replaceAll()
+  await portals.replaceAll(new Map(), leave)
   t.ok(await portals.isIntact())
   await portals.drained()
 })

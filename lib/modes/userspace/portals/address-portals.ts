@@ -3,7 +3,7 @@ import type { AddressFailure, LinkAddresses } from '../../../kernel/link-address
 import { isNotLoopback, type IpFamily } from '../../../state/ip.js'
 import type { Log, ServiceFailure } from '../../mode.js'
 import type { ServicePlan } from '../plan.js'
-import type { Portals, WriteOutcome } from './portals.js'
+import type { Leave, Portals, WriteOutcome } from './portals.js'
 
 /** Opens the object that adds addresses to this machine. */
 type OpenLink = () => Promise<LinkAddresses>
@@ -48,20 +48,17 @@ export class AddressPortals implements Portals {
     })
   }
 
-  async replaceAll(): Promise<WriteOutcome> {
+  async replaceAll(_: unknown, leave: Leave): Promise<WriteOutcome> {
     const link = await this.#openIfPossible()
     for (const ip of (await link?.ours(this.#family)) ?? []) this.#held.add(ip)
-    return this.change()
+    return this.change(_, leave)
   }
 
-  unused(): readonly string[] {
+  async change(_: unknown, leave: Leave): Promise<WriteOutcome> {
     const wanted = new Set([...this.#wanted.values()].flat())
-    return [...this.#held].filter((ip) => !wanted.has(ip))
-  }
-
-  async change(): Promise<WriteOutcome> {
-    const unused = this.unused()
+    const unused = [...this.#held].filter((ip) => !wanted.has(ip))
     if (unused.length > 0) {
+      await leave(unused)
       const link = await this.#open()
       this.#warn(await link.remove(this.#family, unused))
       for (const ip of unused) this.#held.delete(ip)

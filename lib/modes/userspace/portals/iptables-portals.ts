@@ -67,10 +67,6 @@ export class IptablesPortals implements Portals {
     return Promise.resolve([])
   }
 
-  unused(): readonly [] {
-    return []
-  }
-
   /** Writes everything in one transaction, whatever our chains hold now. */
   replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome> {
     return this.#writes.take(() => this.#replaceAll(rules))

@@ -14,12 +14,10 @@ export interface Portals {
     services: readonly ServicePlan[],
     others: { readonly gone: readonly string[]; readonly full: boolean },
   ): Promise<readonly ServiceFailure[]>
-  /** The addresses that the next write takes from this machine. */
-  unused(): readonly string[]
   /** Writes everything, whatever the kernel has now. */
-  replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome>
+  replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>, leave: Leave): Promise<WriteOutcome>
   /** Writes what differs from what was written before; a service without rules is removed. */
-  change(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome>
+  change(rules: ReadonlyMap<string, readonly PlacedRule[]>, leave: Leave): Promise<WriteOutcome>
   /** Whether everything that was written is still there. Syncs do not wait for the answer. */
   isIntact(): Promise<boolean>
   /**
@@ -30,6 +28,9 @@ export interface Portals {
   /** Call it when no connection is left: removes the rule or addresses that these needed. */
   drained(): Promise<void>
 }
+
+/** Ends the connections of addresses, which are then taken from this machine. */
+export type Leave = (addresses: readonly string[]) => Promise<void>
 
 export interface WriteOutcome {
   readonly bytes: number
