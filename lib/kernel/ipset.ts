@@ -12,6 +12,7 @@ export interface IpSet {
 }
 
 export interface SavedIpSet extends IpSet {
+  /** Members that only another program writes may end with ` nomatch`. */
   readonly members: ReadonlySet<string>
 }
 
@@ -31,7 +32,8 @@ export class IpSetBatch {
   }
 
   delete(name: string, member: string): this {
-    return this.#push(`del ${checkName(name)} ${checkMember(member)} -exist`)
+    const named = checkMember(member.replace(/ nomatch$/, ''))
+    return this.#push(`del ${checkName(name)} ${named} -exist`)
   }
 
   /** Exchanges two sets of the same type, also while rules refer to them. */
@@ -116,7 +118,10 @@ export async function savedSets(text: string): Promise<ReadonlyMap<string, Saved
     const [verb, name = '', third = '', ...rest] = line.split(' ')
     if (verb === 'create') {
       sets.set(name, { name, type: third, options: optionsOf(rest), members: new Set() })
-    } else if (verb === 'add') sets.get(name)?.members.add(canonicalMember(third))
+    } else if (verb === 'add') {
+      const excepts = rest.includes('nomatch') ? ' nomatch' : ''
+      sets.get(name)?.members.add(canonicalMember(third) + excepts)
+    }
   }
   return sets
 }
@@ -147,6 +152,6 @@ function checkName(name: string): string {
 }
 
 function checkMember(member: string): string {
-  if (/^[0-9a-fA-F.:,/a-z]+$/.test(member)) return member
+  if (/^[0-9a-fA-F.:,/a-z][0-9a-fA-F.:,/a-z-]*$/.test(member)) return member
   throw new RangeError(`ipset member ${JSON.stringify(member)}: addresses, ports, protocols only`)
 }

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { Turns } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import type { IpSets } from '../../kernel/ipset.js'
-import type { IpSetMembers } from '../../kernel/ipset-members.js'
+import { isPlainMember, type IpSetMembers } from '../../kernel/ipset-members.js'
 import type { Ipvs, IpvsChange } from '../../kernel/ipvs.js'
 import type { Links } from '../../kernel/links.js'
 import type { Cidr, IpFamily } from '../../state/ip.js'
@@ -230,7 +230,8 @@ export class IpvsApplier {
     await links.deleteAddresses(family, device, changes.removeAddresses)
     // Members come first and go last: they tell a later run which virtual servers are ours.
     if (failures.every(({ isAddition }) => isAddition)) {
-      const leftover = memberChanges(family, 'delete', changes.removeMembers)
+      const plain = changes.removeMembers.filter(({ member }) => isPlainMember(member))
+      const leftover = memberChanges(family, 'delete', plain)
       bytes += await this.#deps.members.change(leftover)
     }
     return {

@@ -1,5 +1,5 @@
 import { IpSetBatch, type SavedIpSet } from '../../kernel/ipset.js'
-import type { MemberChange } from '../../kernel/ipset-members.js'
+import { isPlainMember, type MemberChange } from '../../kernel/ipset-members.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Changes } from './changes.js'
 import { setNameOf, setNames, setOf, type SetName } from './names.js'
@@ -27,6 +27,10 @@ export function setBatch(
       if (!present.has(wanted.name)) batch.create(wanted)
       else if (!fittingSet(family, present, set)) replaced.set(wanted.name, set)
     }
+  }
+  // What only another program writes goes first: it may stand in the place of a member of ours.
+  for (const { set, member } of changes.removeMembers) {
+    if (!isPlainMember(member)) batch.delete(setNameOf(family, set), member)
   }
   for (const set of replaced.values())
     replaceSet(batch, setOf(family, set), membersOf(changes, set))

@@ -127,6 +127,45 @@ await t.test('what another program set at virtual and real servers is taken back
   await mode.cleanup(context)
 })
 
+await t.test('what only another program puts into sets is taken out', async (t) => {
+  const running = await create()
+  t.teardown(() => running.close())
+  const cluster = [states().put(web).take(), states('IPv6').put(six).take()]
+  const plans = cluster.map((state) => running.plan(state))
+  for (const plan of plans) await running.apply(plan)
+  const members = () => sh('ipset save | grep ^add | sort')
+  const before = members()
+  const range = 'KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.2,tcp:80'
+  sh(`
+    set -e
+    ipset add -exist ${range},198.51.100.0/24 nomatch
+    ipset add ${range},198.51.100.7 nomatch
+    ipset add KUBE-CLUSTER-IP 10.96.0.10,icmp:echo-request
+    ipset add KUBE-CLUSTER-IP 10.96.0.10,udplite:53
+    ipset add KUBE-CLUSTER-IP 10.96.0.10,gre:0
+    ipset add KUBE-6-CLUSTER-IP fd00:96::a,icmpv6:echo-request`)
+  const config = configWith({})
+  const told = await Promise.all(cluster.map((state) => mode.differences(state, config)))
+  t.same(
+    told.map((each) => each.map(({ expected, found }) => expected ?? found).sort()),
+    [
+      [
+        '10.96.0.10,gre:0',
+        '10.96.0.10,icmp:echo-request',
+        '10.96.0.10,udplite:53',
+        '203.0.113.2,tcp:80,198.51.100.0/24',
+        '203.0.113.2,tcp:80,198.51.100.0/24 nomatch',
+        '203.0.113.2,tcp:80,198.51.100.7 nomatch',
+      ],
+      ['fd00:96::a,ipv6-icmp:echo-request'],
+    ],
+  )
+  running.forget()
+  for (const plan of plans) t.match(await running.apply(plan), { failed: [] })
+  t.equal(members(), before)
+  await mode.cleanup(context)
+})
+
 await t.test('IP26, IP28: a real connection drains across a restart', async (t) => {
   let running = await create()
   const cluster = states().put(web)
