@@ -446,6 +446,21 @@ void t.test('cleanup keeps the shared chains that iptables mode wrote', async (t
 })
 
 void t.test(
+  'cleanup names the sets that rules of others use, and removes the others',
+  async (t) => {
+    const node = new FakeNode()
+    await node.applier().apply(planner()(states().put(web).take()))
+    for (const name of ['KUBE-EXTERNAL-IP', 'KUBE-IPVS-IPS']) node.sets.used.add(name)
+    const told: object[] = []
+    const log = { ...silent, warn: (fields: object) => void told.push(fields) }
+    const deps = { ...node.edge, sets: node.sets.tool, rules: node.rules, excluded: [], log }
+    await cleanUp(deps)
+    t.same([...node.sets.sets.keys()], [...node.sets.used])
+    t.same(told, [{ set: 'KUBE-EXTERNAL-IP' }, { set: 'KUBE-IPVS-IPS' }])
+  },
+)
+
+void t.test(
   'cleanup removes the shared chains that the cleanup of iptables mode could not remove',
   async (t) => {
     const node = new FakeNode()

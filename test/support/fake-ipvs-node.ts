@@ -11,6 +11,8 @@ import { openEdge } from './ipvs-behaviour.js'
 /** `ipset restore`, `ipset save`, and members by netlink, in memory. */
 export class FakeIpSets {
   readonly sets = new Map<string, { header: string; members: Set<string> }>()
+  /** Sets that rules use, so that they cannot be destroyed. */
+  readonly used = new Set<string>()
   /** The inputs of `ipset restore`. */
   readonly restores: string[] = []
 
@@ -64,13 +66,18 @@ export class FakeIpSets {
       else if (!set) throw new Error(`The set with the given name does not exist: ${name}`)
       else if (verb === 'add') set.members.add(third)
       else if (verb === 'del') set.members.delete(third)
-      else if (verb === 'destroy') this.sets.delete(name)
+      else if (verb === 'destroy') this.#destroy(name)
       else if (verb === 'swap') {
         this.sets.set(name, this.sets.get(third)!)
         this.sets.set(third, set)
       }
     }
     return ''
+  }
+
+  #destroy(name: string): void {
+    if (this.used.has(name)) throw new Error('Set cannot be destroyed: it is in use by a kernel')
+    this.sets.delete(name)
   }
 
   #create(name: string, header: string): void {

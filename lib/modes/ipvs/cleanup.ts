@@ -29,7 +29,7 @@ export async function cleanUp(deps: CleanupDeps): Promise<void> {
     if (ipvs) await tolerate(log, () => removeServers(deps, ipvs, family))
     await tolerate(log, () => rules.remove(family))
   }
-  await tolerate(log, () => removeSets(deps.sets))
+  await tolerate(log, () => removeSets(deps))
   if (links.remove(deviceName)) log.info({ device: deviceName }, 'removed')
 }
 
@@ -39,16 +39,26 @@ async function removeServers(deps: CleanupDeps, ipvs: Ipvs, family: IpFamily): P
   await ipvs.change(ours.map((server) => ({ do: 'delete-server', server })))
 }
 
-async function removeSets(sets: IpSets): Promise<void> {
-  const present = await sets.list()
-  const batch = new IpSetBatch()
-  for (const family of ipFamilies) {
-    for (const set of setNames) {
-      const name = setNameOf(family, set)
-      if (present.has(name)) batch.destroy(name)
+/** A set that a rule of another program uses stays, and the others go. */
+async function removeSets({ sets, log }: CleanupDeps): Promise<void> {
+  let present = await sets.list()
+  let names = ipFamilies.flatMap((family) => setNames.map((set) => setNameOf(family, set)))
+  for (;;) {
+    names = names.filter((name) => present.has(name))
+    const batch = new IpSetBatch()
+    for (const name of names) batch.destroy(name)
+    try {
+      await sets.restore(batch)
+      return
+    } catch (error) {
+      if (!(error instanceof KernelError) || error.kind !== 'busy') throw error
     }
+    present = await sets.list()
+    // All before this one are gone.
+    const [used, ...rest] = names.filter((name) => present.has(name))
+    log.warn({ set: used }, 'an ipset stays, because a rule uses it')
+    names = rest
   }
-  await sets.restore(batch)
 }
 
 /**
