@@ -760,6 +760,7 @@ void t.test('IP33: foreign changes are found and repaired', async (t) => {
   await applier.apply(plan)
   await applier.verify()
   t.strictSame(node.resyncs, [])
+  const jumpsFrom = (chain: string) => node.tables.IPv4.tables.get('nat')!.get(chain)!
   const disturbances: (() => unknown)[] = [
     () => node.kernel.servers.clear(),
     () => node.kernel.devices.get('kube-ipvs0')!.clear(),
@@ -768,6 +769,7 @@ void t.test('IP33: foreign changes are found and repaired', async (t) => {
     () =>
       node.tables.IPv4.tables.get('filter')!.get('KUBE-IPVS-FILTER')!.splice(-1, 1, '-j RETURN'),
     () => node.tables.IPv4.tables.get('nat')!.set('PREROUTING', []),
+    () => jumpsFrom('OUTPUT').push(...jumpsFrom('OUTPUT')),
     () => node.kernel.devices.delete('kube-ipvs0'),
   ]
   for (const disturb of disturbances) {
@@ -777,6 +779,7 @@ void t.test('IP33: foreign changes are found and repaired', async (t) => {
     await applier.apply(plan)
     await applier.verify()
     t.strictSame(node.resyncs, [], 'repaired')
+    t.equal(jumpsFrom('OUTPUT').length, 1)
   }
 })
 

@@ -141,10 +141,7 @@ export class FakeTables {
       else if (verb === '-I ') chains.set(chain, [rule, ...rules])
       else if (verb === '-D ') {
         if (!rules.includes(rule)) throw new KernelError('not-found', `no rule ${rule}`)
-        chains.set(
-          chain,
-          rules.filter((one) => one !== rule),
-        )
+        chains.set(chain, rules.toSpliced(rules.indexOf(rule), 1))
       }
     }
   }

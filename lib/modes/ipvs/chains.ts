@@ -275,13 +275,21 @@ function writeShield({ family }: ChainFacts, to: To, match: MatchSet): void {
   })
 }
 
-/** All rules as one input of iptables-restore; `missing` are the jumps that are not there yet. */
-export function chainBatch(plan: ChainPlan, missing: readonly ChainRule[]): Batch {
+/** A jump that is not in its chain once, and the rules there that say the same. */
+export interface WrongJump extends ChainRule {
+  readonly present?: readonly string[]
+}
+
+/** All rules as one input of iptables-restore. */
+export function chainBatch(plan: ChainPlan, wrong: readonly WrongJump[]): Batch {
   const batch = new Batch()
   for (const [table, chain] of plan.declared) batch.chain(table, chain)
   for (const { table, chain, rule: one } of plan.rules) batch.append(table, chain, one)
   // Each jump is put in front of the chain, so the last one is written first.
-  for (const { table, chain, rule: one } of missing.toReversed()) batch.prepend(table, chain, one)
+  for (const { table, chain, rule: one, present } of wrong.toReversed()) {
+    for (const text of present ?? []) batch.deleteSaved(table, chain, text)
+    batch.prepend(table, chain, one)
+  }
   return batch
 }
 

@@ -17,7 +17,7 @@ import {
   jumps,
   wishFor,
   type ChainPlan,
-  type ChainRule,
+  type WrongJump,
 } from './chains.js'
 import { chainNames } from '../chain-names.js'
 import { canLog } from '../refusal-log.js'
@@ -53,7 +53,7 @@ export class Rules {
     return asKernelError(`write ${family} rules`, async () => {
       const tool = await this.#tool(family)
       const saved = await tool.save()
-      const batch = chainBatch(plan, missingJumps(saved, plan))
+      const batch = chainBatch(plan, wrongJumps(saved, plan))
       // The same restore removes chains of iptables mode, so packets meet all old or all new rules.
       removeChains(batch, saved, chainsOfIptablesMode(saved))
       const text = batch.toString()
@@ -72,11 +72,11 @@ export class Rules {
     return asKernelError(`read ${family} rules`, async () => (await this.#tool(family)).save())
   }
 
-  /** The chains that are gone or not jumped to, and those with other rules than the planned ones. */
+  /** The chains that are gone or do not have one jump each, and those with other rules than the planned ones. */
   differences(family: IpFamily, plan: ChainPlan): Promise<RuleDifferences> {
     return asKernelError(`read ${family} rules`, async () => {
       const saved = await (await this.#tool(family)).save()
-      const lost = missingJumps(saved, plan).map(({ chain }) => chain)
+      const lost = wrongJumps(saved, plan).map(({ chain }) => chain)
       const changed: ChainDifference[] = []
       for (const [table, chain] of plan.declared) {
         const present = rulesIn(saved, table, chain)
@@ -198,11 +198,14 @@ function removeOwnJumps(batch: Batch, saved: readonly SavedTable[]): void {
   }
 }
 
-function missingJumps(saved: readonly SavedTable[], plan: ChainPlan): readonly ChainRule[] {
-  return plan.jumps.filter(({ table, chain, rule }) => {
-    const present = rulesIn(saved, table, chain) ?? []
-    return !present.some((text) => isSameRule(text, rule.text))
-  })
+/** The jumps that are missing, or there more than once, with what is there. */
+function wrongJumps(saved: readonly SavedTable[], plan: ChainPlan): readonly WrongJump[] {
+  return plan.jumps
+    .map((jump) => {
+      const present = rulesIn(saved, jump.table, jump.chain) ?? []
+      return { ...jump, present: present.filter((text) => isSameRule(text, jump.rule.text)) }
+    })
+    .filter(({ present }) => present.length !== 1)
 }
 
 async function asKernelError<T>(action: string, work: () => Promise<T>): Promise<T> {
