@@ -500,13 +500,16 @@ void t.test('removed endpoints terminate gracefully', async (t) => {
     const applier = node.applier({ gracePeriodMs })
     await applier.apply(plan(cluster.take()))
     node.kernel.connect(2, 3)
-    const endpoints = async (...ips: string[]) => {
+    const endpointsOf = async (changed: typeof spec, ips: readonly string[]) => {
       node.takeChanges()
-      const next = plan(cluster.put({ ...spec, endpoints: ips.map((ip) => ({ ip })) }).take())
+      const next = plan(cluster.put({ ...changed, endpoints: ips.map((ip) => ({ ip })) }).take())
       await applier.apply(next)
       return node.takeChanges()
     }
-    return { node, applier, endpoints }
+    const endpoints = (...ips: string[]) => endpointsOf(spec, ips)
+    const toScheduler = (name: string, ...ips: string[]) =>
+      endpointsOf({ ...spec, options: { 'ipvs-scheduler': name } }, ips)
+    return { node, applier, endpoints, toScheduler }
   }
 
   await t.test('IP26: an endpoint with connections has weight 0 until they end', async (t) => {
@@ -528,6 +531,23 @@ void t.test('removed endpoints terminate gracefully', async (t) => {
     const { node, endpoints } = await begin('TCP', 0, 'dh')
     t.strictSame(await endpoints('10.180.0.1'), ['delete-real'])
     t.same(await node.servers(), ['10.96.0.10:80/TCP dh: 10.180.0.1:8080*1'])
+  })
+
+  await t.test('nor has it what drains when its scheduler becomes dh', async (t) => {
+    const { node, applier, endpoints, toScheduler } = await begin('TCP')
+    const lookForDraining = async () => {
+      await endpoints('10.180.0.1')
+      t.match(await node.servers(), ['10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*0'])
+    }
+    await lookForDraining()
+    t.strictSame(await toScheduler('dh', '10.180.0.1'), ['set-server', 'delete-real'])
+    t.same(await node.servers(), ['10.96.0.10:80/TCP dh: 10.180.0.1:8080*1'])
+    await toScheduler('rr', '10.180.0.1', '10.180.0.2')
+    node.kernel.connect(2, 3)
+    await lookForDraining()
+    applier.forget()
+    await toScheduler('dh', '10.180.0.1')
+    t.same(await node.servers(), ['10.96.0.10:80/TCP dh: 10.180.0.1:8080*1'], 'in a full sync')
   })
 
   await t.test('an endpoint without connections is deleted at once', async (t) => {

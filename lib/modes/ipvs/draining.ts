@@ -1,5 +1,5 @@
 import type { Turns } from '../../async.js'
-import type { Ipvs, IpvsChange, ListedRealServer } from '../../kernel/ipvs.js'
+import type { Ipvs, IpvsChange, ListedRealServer, ServerAddress } from '../../kernel/ipvs.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { RealChange, RemovedReal } from './changes.js'
 import { realsOf } from './kernel-view.js'
@@ -49,6 +49,15 @@ export class DrainingServers {
   /** Stops draining: the server serves again, or is gone. */
   forget(change: Pick<RealChange, 'server' | 'key'>): void {
     this.#entries.delete(idOf(change))
+  }
+
+  /** The changes that end all draining of a virtual server. */
+  end(server: ServerAddress): readonly IpvsChange[] {
+    const ending = [...this.#entries.values()].filter(
+      (entry) => serverText(entry.server) === serverText(server),
+    )
+    for (const entry of ending) this.forget(entry)
+    return ending.map(({ real }) => ({ do: 'delete-real', server, real }))
   }
 
   /** The changes that take real servers out of service: now, or after their connections end. */

@@ -18,6 +18,7 @@ import {
   setNameOf,
   setNames,
   type SetName,
+  weightless,
 } from './names.js'
 import type { IpvsPlan } from './plan.js'
 import { isSameServer, serverText, type PlannedServer } from './resource.js'
@@ -133,9 +134,10 @@ function compareServer(
 ): void {
   const { server } = wanted
   if (!isSameServer(effective(server), present)) changes.setServers.push(server)
+  const mayDrain = effective(server).scheduler !== weightless
   const serving = new Map(reals)
   for (const [key, real] of reals) {
-    if (!wanted.reals.has(key) && isDraining(server, key, real)) serving.delete(key)
+    if (mayDrain && !wanted.reals.has(key) && isDraining(server, key, real)) serving.delete(key)
   }
   changeReals(changes, wanted, serving)
 }

@@ -1,6 +1,7 @@
 import type { Ipvs, IpvsChange, IpvsFailure, VirtualServer } from '../../kernel/ipvs.js'
 import { ownerOf, type Changes } from './changes.js'
 import type { DrainingServers } from './draining.js'
+import { weightless } from './names.js'
 import type { IpvsPlan } from './plan.js'
 import type { Refusal } from './refused.js'
 import { serverId, serverText } from './resource.js'
@@ -23,10 +24,15 @@ export class ServerWriter {
   /** The changes that add and set servers. A real server that drains serves again. */
   additions(changes: Changes): readonly IpvsChange[] {
     const effective = (server: VirtualServer) => this.#deps.fallback.effective(server)
-    const list: IpvsChange[] = [
+    const servers = [
       ...changes.addServers.map((server) => ({ do: 'add-server' as const, server })),
       ...changes.setServers.map((server) => ({ do: 'set-server' as const, server })),
     ].map(({ do: verb, server }) => ({ do: verb, server: effective(server) }))
+    const mayNotDrain = servers.filter(({ server }) => server.scheduler === weightless)
+    const list: IpvsChange[] = [
+      ...servers,
+      ...mayNotDrain.flatMap(({ server }) => this.#deps.draining.end(server)),
+    ]
     for (const change of changes.addReals) {
       const { server, real } = change
       // A draining server is still in the table, with its connections.
