@@ -566,6 +566,25 @@ void t.test('removed endpoints terminate gracefully', async (t) => {
     t.notMatch((await node.servers())[0], '10.180.0.2')
   })
 
+  await t.test('also if somebody gives the endpoint a weight again and again', async (t) => {
+    const { node, applier, endpoints } = await begin('TCP', 60_000)
+    await endpoints('10.180.0.1')
+    const [server] = await node.edge.ipvs.listServers('IPv4')
+    if (!server) throw new Error('no virtual server')
+    const real = { ip: '10.180.0.2', port: 8080, weight: 1 }
+    for (const now of [20_000, 40_000, 60_000]) {
+      node.now = now
+      await node.edge.ipvs.change([{ do: 'set-real', server, real }])
+      await applier.sweep()
+      t.match((await node.servers())[0], '10.180.0.2:8080*1')
+      applier.forget()
+      await endpoints('10.180.0.1')
+      t.match((await node.servers())[0], '10.180.0.2:8080*0')
+    }
+    await applier.sweep()
+    t.notMatch((await node.servers())[0], '10.180.0.2')
+  })
+
   await t.test('IP28: an endpoint that returns gets its weight back and stays', async (t) => {
     const { node, applier, endpoints } = await begin('TCP', 60_000)
     await endpoints('10.180.0.1')

@@ -108,11 +108,12 @@ export class DrainingServers {
       // The server may be in use again since the sweep began.
       if (this.#entries.get(idOf(entry)) !== entry) continue
       const now = listed.get(entry.key)
-      // Its weight was not written, or somebody else gave it one. The next comparison finds it.
-      const isServing = now !== undefined && now.weight !== 0
-      if (!isServing && isBusy(now) && !this.#isOver(entry)) continue
+      // Its weight was not written, or somebody else gave it one. The next comparison finds it, and
+      // its time goes on.
+      if (now !== undefined && now.weight !== 0) continue
+      if (isBusy(now) && !this.#isOver(entry)) continue
       this.forget(entry)
-      if (!isServing) done.push({ do: 'delete-real', server: entry.server, real: entry.real })
+      done.push({ do: 'delete-real', server: entry.server, real: entry.real })
     }
     // A server that cannot be deleted is gone already, or the next verification finds it.
     await this.#deps.ipvs.change(done)
