@@ -93,11 +93,14 @@ export class Links {
 
   /**
    * The addresses of one family: of the device `on`, or of all devices but `except`. With `metric`,
-   * only the addresses that were added with it.
+   * only the addresses that were added with it. With `prefixes`, a prefix is named if it is shorter
+   * than the address.
    */
   addresses(
     family: IpFamily,
-    device: { readonly on: number; readonly metric?: number } | { readonly except: number },
+    device:
+      | { readonly on: number; readonly metric?: number; readonly prefixes?: true }
+      | { readonly except: number },
   ) {
     const request = new MessageWriter(64).message(verb.getAddress, flags.dump, (writer) =>
       writer.fixed(addressHeader(family, 0, 0)),
@@ -113,7 +116,11 @@ export class Links {
           if (!metric || readU32(metric, 0) !== device.metric) return undefined
         }
         const address = read.get(addressAttribute.local) ?? read.get(addressAttribute.address)
-        return address && addressText(family, address)
+        const text = address && addressText(family, address)
+        const prefix = payload[1]
+        return text && 'prefixes' in device && prefix !== bitsOf(family)
+          ? `${text}/${prefix}`
+          : text
       },
     })
   }
@@ -132,7 +139,7 @@ export class Links {
     return failures
   }
 
-  /** Removes single addresses from a device, if they are there. */
+  /** Removes addresses, single ones unless they name a prefix, if they are there. */
   deleteAddresses(family: IpFamily, index: number, ips: readonly string[]) {
     return this.#changeAddresses(verb.deleteAddress, 'not-found', { family, index, ips })
   }
@@ -165,9 +172,10 @@ export class Links {
   ): Promise<readonly AddressFailure[]> {
     const { family, index, ips, metric } = change
     const isAdd = type === verb.newAddress
-    const header = addressHeader(family, index, bitsOf(family))
     const { refused } = await changeInBatches(this.#channel, ips, (writer, ip, ack) => {
-      const bytes = addressBytes(ip) ?? Buffer.alloc(0)
+      const [text = '', prefix = bitsOf(family)] = ip.split('/')
+      const header = addressHeader(family, index, Number(prefix))
+      const bytes = addressBytes(text) ?? Buffer.alloc(0)
       writer.message(type, ack | (isAdd ? flags.create | flags.excl : 0), (message) => {
         message
           .fixed(header)

@@ -17,12 +17,12 @@ import type { IpvsPlan } from '../../lib/modes/ipvs/plan.js'
 /** A kernel that has exactly the plan. Tests change it. */
 function kernelOf(plan: IpvsPlan) {
   const planned = new Map<string, PlannedServer>()
-  const addresses = new Set<string>()
+  const addresses = new Map<string, string>()
   const members = new Map(setNames.map((name) => [name, new Set<string>()]))
   for (const [first] of plan.requests.values()) {
     const resource = first?.resource
     if (resource?.kind === 'server') planned.set(serverText(resource.server), resource)
-    else if (resource?.kind === 'address') addresses.add(resource.ip)
+    else if (resource?.kind === 'address') addresses.set(resource.ip, resource.ip)
     else if (resource) members.get(resource.set)?.add(resource.member)
   }
   const sets = new Map(

@@ -33,8 +33,8 @@ export interface KernelView {
    * together, those of a large cluster would outlive the nursery of V8.
    */
   readonly reals: (server: ServerAddress) => Promise<ReadonlyMap<string, RealServer>>
-  /** On the dummy device. */
-  readonly addresses: ReadonlySet<string>
+  /** On the dummy device, with the prefix if somebody added them with one. */
+  readonly addresses: ReadonlyMap<string, string>
   /** By kernel name. */
   readonly sets: ReadonlyMap<string, SavedIpSet>
 }
@@ -49,12 +49,13 @@ interface ViewSources {
 export async function readKernel(family: IpFamily, sources: ViewSources): Promise<KernelView> {
   const { ipvs, links, sets } = sources
   const device = links.find(deviceName)
-  const on = device === undefined ? [] : await links.addresses(family, { on: device })
+  const on =
+    device === undefined ? [] : await links.addresses(family, { on: device, prefixes: true })
   const listed = await ipvs.listServers(family)
   return {
     servers: new Map(listed.map((server) => [serverText(server), server])),
     reals: (server) => realsOf(ipvs, server),
-    addresses: new Set(on),
+    addresses: new Map(on.map((text) => [text.split('/')[0] ?? text, text])),
     sets: await sets.list(),
   }
 }
@@ -104,8 +105,8 @@ export async function compare(
       if (!hasMember(plan.family, view, resource)) addResource(changes, resource)
     }
   }
-  for (const ip of view.addresses) {
-    if (!wanted.has(ip) && !isAutomatic(ip)) changes.removeAddresses.push(ip)
+  for (const [ip, text] of view.addresses) {
+    if (!wanted.has(ip) && !isAutomatic(ip)) changes.removeAddresses.push(text)
   }
   for (const [id, server] of view.servers) {
     if (slice.isOver) await slice.rest()

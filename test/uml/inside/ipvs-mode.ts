@@ -166,6 +166,25 @@ await t.test('what only another program puts into sets is taken out', async (t) 
   await mode.cleanup(context)
 })
 
+await t.test('addresses that somebody added with a prefix are taken away', async (t) => {
+  const running = await create()
+  t.teardown(() => running.close())
+  const cluster = [states().put(web).take(), states('IPv6').put(six).take()]
+  const plans = cluster.map((state) => running.plan(state))
+  for (const plan of plans) await running.apply(plan)
+  const addresses = () => sh('ip -br address show dev kube-ipvs0')
+  const before = addresses()
+  sh(`
+    ip address add 10.97.0.1/24 dev kube-ipvs0
+    ip address add fd00:97::1/64 dev kube-ipvs0`)
+  const told = cluster.map((state) => mode.differences(state, configWith({})))
+  t.match(await Promise.all(told), [[{ found: '10.97.0.1/24' }], [{ found: 'fd00:97::1/64' }]])
+  running.forget()
+  for (const plan of plans) await running.apply(plan)
+  t.equal(addresses(), before)
+  await mode.cleanup(context)
+})
+
 await t.test('IP26, IP28: a real connection drains across a restart', async (t) => {
   let running = await create()
   const cluster = states().put(web)
