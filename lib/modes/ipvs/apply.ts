@@ -147,29 +147,18 @@ export class IpvsApplier {
 
   /**
    * Requests a sync when another program has changed what was applied. Syncs go on meanwhile. What
-   * they change means nothing in this comparison.
+   * they change means nothing in this comparison. The kernel's list of virtual servers may lack some
+   * that stayed if others went meanwhile, so what differs then is looked at again without syncs.
    */
   async verify(): Promise<void> {
-    const { context, rules } = this.#deps
+    const { context } = this.#deps
     for (const family of this.#written.keys()) {
       try {
-        const ids = new Set<string>()
-        const before = await this.#turns.take(() => {
-          this.#moved = { family, ids }
-          return Promise.resolve(this.#known[family].value)
-        })
-        // Where nothing is known, the next sync compares everything.
-        if (!before) continue
-        const view = await this.#read(family)
-        const { lost, changed } = await rules.differences(family, before.chains)
-        const changes = await compare(before, view, this.#options())
-        await this.idle()
-        const moment = { fullSyncs: this.#fullWrites, mark: undefined }
-        const fresh = () => this.#reported[family].fresh(changed, moment)
-        const places = ids.has(theRules) ? [] : [...lost, ...fresh().map(({ chain }) => chain)]
-        // A member may have come and gone meanwhile, so that no plan tells that it moved.
-        const found = [...changedIds(changes), ...places.map((chain) => `chain ${chain}`)]
-        const wrong = found.filter((id) => !ids.has(id) && !this.#refused[family].has(id))
+        const found = await this.#compareWritten(family, this.#turns)
+        const { wrong } =
+          found.wrong.length === 0 || found.isQuiet
+            ? found
+            : await this.#turns.take(() => this.#compareWritten(family, new Turns()))
         if (wrong.length === 0) continue
         this.#known[family].forget()
         const count = wrong.length === 1 ? '1 difference' : `${wrong.length} differences`
@@ -177,9 +166,33 @@ export class IpvsApplier {
         context.resync(`${count} from ${where}, the first: ${wrong[0]}`, { byOthers: true })
       } catch (error) {
         context.log.warn({ family, error: messageOf(error) }, 'could not verify ipvs tables')
-      } finally {
-        this.#moved = undefined
       }
+    }
+  }
+
+  /** The ids of what is not as it was written, and whether no sync has changed anything meanwhile. */
+  async #compareWritten(family: IpFamily, turns: Pick<Turns, 'take' | 'idle'>) {
+    const ids = new Set<string>()
+    try {
+      const before = await turns.take(() => {
+        this.#moved = { family, ids }
+        return Promise.resolve(this.#known[family].value)
+      })
+      // Where nothing is known, the next sync compares everything.
+      if (!before) return { wrong: [], isQuiet: true }
+      const view = await this.#read(family)
+      const { lost, changed } = await this.#deps.rules.differences(family, before.chains)
+      const changes = await compare(before, view, this.#options())
+      await turns.idle()
+      const moment = { fullSyncs: this.#fullWrites, mark: undefined }
+      const fresh = () => this.#reported[family].fresh(changed, moment)
+      const places = ids.has(theRules) ? [] : [...lost, ...fresh().map(({ chain }) => chain)]
+      // A member may have come and gone meanwhile, so that no plan tells that it moved.
+      const found = [...changedIds(changes), ...places.map((chain) => `chain ${chain}`)]
+      const wrong = found.filter((id) => !ids.has(id) && !this.#refused[family].has(id))
+      return { wrong, isQuiet: ids.size === 0 }
+    } finally {
+      this.#moved = undefined
     }
   }
 
