@@ -1015,6 +1015,18 @@ void t.test('IP20: a set with the lower limit of upstream is replaced', async (t
   t.notOk(node.sets.sets.has('KUBE-TMP'))
 })
 
+void t.test('a set of another type or family is made anew', async (t) => {
+  for (const header of ['hash:ip family inet', 'hash:ip,port family inet6']) {
+    const node = new FakeNode()
+    const maxelem = 'maxelem 65536'
+    node.sets.sets.set('KUBE-CLUSTER-IP', { header: `${header} ${maxelem}`, members: new Set() })
+    await node.applier().apply(planner()(states().put(web).take()))
+    const made = node.sets.sets.get('KUBE-CLUSTER-IP')!
+    t.equal(made.header, 'hash:ip,port family inet maxelem 1048576')
+    t.strictSame(node.sets.members('KUBE-CLUSTER-IP'), ['10.96.0.10,tcp:80'])
+  }
+})
+
 void t.test(
   'an address and port that two Services claim belongs to the first, and after its end to the second',
   async (t) => {

@@ -68,7 +68,9 @@ export class FakeIpSets {
       else if (verb === 'del') set.members.delete(third)
       else if (verb === 'destroy') this.#destroy(name)
       else if (verb === 'swap') {
-        this.sets.set(name, this.sets.get(third)!)
+        const other = this.sets.get(third)!
+        if (kindOf(set) !== kindOf(other)) throw new Error('their type does not match')
+        this.sets.set(name, other)
         this.sets.set(third, set)
       }
     }
@@ -86,6 +88,9 @@ export class FakeIpSets {
     else if (present.header !== header) throw new Error('set with the same name already exists')
   }
 }
+
+/** The kernel exchanges only sets of the same type and family. */
+const kindOf = ({ header }: { readonly header: string }) => header.replace(/ maxelem \d+/, '')
 
 const builtIn = new Set(['PREROUTING', 'INPUT', 'FORWARD', 'OUTPUT', 'POSTROUTING'])
 

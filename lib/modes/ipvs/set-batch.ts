@@ -1,4 +1,4 @@
-import { IpSetBatch, type SavedIpSet } from '../../kernel/ipset.js'
+import { IpSetBatch, type IpSet, type SavedIpSet } from '../../kernel/ipset.js'
 import { isPlainMember, type MemberChange } from '../../kernel/ipset-members.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Changes } from './changes.js'
@@ -24,8 +24,11 @@ export function setBatch(
     if (present.has(temporarySet)) batch.destroy(temporarySet)
     for (const set of setNames) {
       const wanted = setOf(family, set)
-      if (!present.has(wanted.name)) batch.create(wanted)
-      else if (!fittingSet(family, present, set)) replaced.set(wanted.name, set)
+      const saved = present.get(wanted.name)
+      if (!saved) batch.create(wanted)
+      else if (fittingSet(family, present, set)) continue
+      else if (isExchangeable(saved, wanted)) replaced.set(wanted.name, set)
+      else batch.destroy(wanted.name).create(wanted)
     }
   }
   // What only another program writes goes first: it may stand in the place of a member of ours.
@@ -49,6 +52,12 @@ export function fittingSet(
   const wanted = setOf(family, set)
   const saved = present.get(wanted.name)
   return saved?.type === wanted.type && saved.options === wanted.options ? saved : undefined
+}
+
+/** The kernel exchanges only sets of one type and family. No rule of ours can use any other. */
+function isExchangeable(saved: IpSet, wanted: IpSet): boolean {
+  const familyOf = ({ options }: IpSet) => /family (\S+)/.exec(options)?.[1]
+  return saved.type === wanted.type && familyOf(saved) === familyOf(wanted)
 }
 
 /** Removes the members that nothing needs any more. */
