@@ -145,10 +145,6 @@ export class Backlog<K, V> {
     this.#work = work
   }
 
-  get isEmpty(): boolean {
-    return this.#waiting.size === 0
-  }
-
   get(key: K): V | undefined {
     return this.#waiting.get(key)
   }

@@ -1,5 +1,5 @@
 import type { Conntrack } from '../kernel/conntrack.js'
-import { EarlyConnections } from '../sync/early-connections.js'
+import { StuckClients } from '../sync/stuck-clients.js'
 import { FlowCleaner } from '../sync/flow-cleaner.js'
 import { DepartedFlows } from '../sync/departed-flows.js'
 import { followNodeAddresses } from '../sources/node-addresses.js'
@@ -70,7 +70,7 @@ export async function flowCleaning(
   // All three share one table, because each table has sockets and their buffers.
   const openTable = () => (table ??= new kernel.Conntrack())
   const now = () => performance.now()
-  const early = new EarlyConnections({ openTable, log, now })
+  const early = new StuckClients({ openTable, log, now })
   // Such a mode also ends its connections to endpoints itself.
   const isByMode = mode.staleFlows !== undefined
   const stale = isByMode ? undefined : new FlowCleaner({ openTable, log, meter: metrics, now })

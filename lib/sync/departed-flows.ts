@@ -1,4 +1,4 @@
-import { destinationsOf } from './stale-flows.js'
+import { destinationsOf, endpointKeys } from './stale-flows.js'
 import { messageOf } from '../errors.js'
 import { readAnnotation } from '../state/annotations.js'
 import { removalAnnotation } from '../state/connection-annotations.js'
@@ -47,8 +47,8 @@ export class DepartedFlows {
 
   #changed(family: IpFamily, now: DesiredService, was: DesiredService): void {
     const resetAfterMs = readAnnotation(now.options, removalAnnotation)?.resetAfterMs
-    const here = keysOf(now)
-    for (const endpoint of new Set([...keysOf(was), ...here])) {
+    const here = endpointKeys(now)
+    for (const endpoint of new Set([...endpointKeys(was), ...here])) {
       const id = `${family} ${now.key} ${endpoint}`
       if (resetAfterMs === undefined || here.has(endpoint)) {
         clearTimeout(this.#timers.get(id))
@@ -83,9 +83,4 @@ export class DepartedFlows {
       log.warn({ ...fields, error: messageOf(error) }, warning)
     }
   }
-}
-
-/** Endpoints that are used or still serve. */
-function keysOf({ servingEndpoints, reachableEndpoints }: DesiredService): ReadonlySet<string> {
-  return new Set([...servingEndpoints, ...reachableEndpoints].map(({ key }) => key))
 }

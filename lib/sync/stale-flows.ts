@@ -112,3 +112,11 @@ export function destinationsOf(
   if (nodePort > 0) destinations.push(...nodeAddresses.map((ip) => hostPort(ip, nodePort)))
   return destinations
 }
+
+/** Endpoints that are used or still serve. */
+export function endpointKeys({
+  servingEndpoints,
+  reachableEndpoints,
+}: DesiredService): ReadonlySet<string> {
+  return new Set([...servingEndpoints, ...reachableEndpoints].map(({ key }) => key))
+}

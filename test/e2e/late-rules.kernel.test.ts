@@ -3,7 +3,7 @@ import t, { type Test } from 'tap'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Daemon } from '../chaos/daemon.js'
 import { rawSlice, endpoint } from '../state/objects.js'
-import { addressOf, type Place } from '../../lib/lab/world/topology.js'
+import { addressOf, bridgeName, type Place } from '../../lib/lab/world/topology.js'
 import { until } from '../support/until.js'
 import { ask, clusterIp, service, skip, withProxyWorld, write } from './proxy-world.js'
 
@@ -110,6 +110,54 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
       command: ['ip', 'address', 'add', '192.168.50.77/32', 'dev', 'eth0'],
       client: 'outside',
       asks: [{ protocol: 'UDP', host: '192.168.50.77', port: nodePort }],
+    }),
+  )
+}
+
+/** An address that a neighbour seems to have, so that nobody answers and nobody refuses. */
+const lost = '10.244.1.99'
+const counting =
+  'add chain ip other sent { type filter hook postrouting priority 0; }; ' +
+  `add rule ip other sent ip daddr ${lost} counter`
+const losing = [
+  'ip',
+  'neighbour',
+  'replace',
+  lost,
+  'lladdr',
+  '02:00:00:00:00:99',
+  'dev',
+  bridgeName,
+]
+
+for (const mode of ['nftables', 'iptables'] as const) {
+  t.test(`${mode} mode: a client is served whose endpoint left before it answered`, { skip }, (t) =>
+    withProxyWorld(`left-${mode}`, async ({ world, folder }) => {
+      await world.exec('node', ['nft', `${tracking}; ${counting}`])
+      await world.exec('node', [...losing, 'nud', 'permanent'])
+      const lostSlice = { ...slice, endpoints: [endpoint(lost, { node: 'node-1' })] }
+      await write(folder, 'all.yaml', withNodePort, lostSlice)
+      const flags = ['--hostname-override', 'node-1', '--cluster-cidr', '10.244.0.0/16']
+      const daemon = new Daemon(world, [...flags, '--manifests', folder, '--proxy-mode', mode])
+      daemon.start()
+      try {
+        const flow = { protocol: 'TCP', host: clusterIp, port: 80 } as const
+        const list = ['nft', 'list', 'chain', 'ip', 'other', 'sent']
+        const lostPackets = async () =>
+          Number(/packets (\d+)/.exec((await world.exec('node', list)).stdout)?.[1])
+        await until('the rules', async () => {
+          await world.agent('client-pod').flow({ ...flow, timeoutMs: 100 })
+          return (await lostPackets()) > 0
+        })
+        const before = await lostPackets()
+        const answer = world.agent('client-pod').flow({ ...flow, timeoutMs: 20_000 })
+        await until('an attempt that is lost', async () => (await lostPackets()) > before)
+        await write(folder, 'all.yaml', withNodePort, slice)
+        const [result] = await answer
+        t.equal(result?.outcome, 'reply', daemon.output())
+      } finally {
+        await daemon.ended('SIGTERM')
+      }
     }),
   )
 }

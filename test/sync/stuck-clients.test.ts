@@ -1,6 +1,6 @@
 import t from 'tap'
 import { setTimeout as delay } from 'node:timers/promises'
-import { EarlyConnections } from '../../lib/sync/early-connections.js'
+import { StuckClients } from '../../lib/sync/stuck-clients.js'
 import type { ServiceFlow } from '../../lib/kernel/conntrack.js'
 import { service, states } from '../support/states.js'
 
@@ -16,14 +16,18 @@ function tableWith(flows: readonly ServiceFlow[]) {
   const warnings: unknown[] = []
   let failure: Error | undefined
   const nothing = () => undefined
-  const early = new EarlyConnections({
+  const early = new StuckClients({
     openTable: () => ({
       deleteUnanswered: async (_family, protocol, isWanted) => {
         await delay(1)
         if (failure) throw failure
         const gone = flows.filter(isWanted)
         const prefix = protocol === 'TCP' ? '' : `${protocol} `
-        deleted.push(gone.map(({ destination }) => prefix + destination))
+        deleted.push(
+          gone.map(
+            ({ destination: to, answeredBy: by }) => prefix + to + (by === to ? '' : ` by ${by}`),
+          ),
+        )
         return { listed: gone.length, deleted: gone.length, left: 0 }
       },
     }),
@@ -48,6 +52,23 @@ t.test('clients are freed that connected before their Service came, and no other
   t.same(deleted, [['10.96.0.10:80', '192.0.2.1:30080']])
 })
 
+t.test('clients are freed whose endpoint left before it answered', async (t) => {
+  const at = (n: number) => flow('10.96.0.10:80', `10.180.0.${n}:8080`)
+  const { early, deleted } = tableWith([
+    at(1),
+    at(2),
+    at(3),
+    flow('10.96.0.11:80', '10.180.0.3:80'),
+  ])
+  const cluster = states('IPv4')
+  early.applied(cluster.put(service({ ...web, endpoints: 3 })).take())
+  await early.idle()
+  t.same(deleted.splice(0), [[]])
+  early.applied(cluster.put(service({ ...web, endpoints: 2 })).take())
+  await early.idle()
+  t.same(deleted, [['10.96.0.10:80 by 10.180.0.3:8080']])
+})
+
 t.test('SCTP clients are freed as TCP clients are, each of their own Service', async (t) => {
   const { early, deleted } = tableWith([flow('10.96.0.10:80'), flow('10.96.0.11:90')])
   const cluster = states('IPv4').put(service(web))
@@ -67,7 +88,7 @@ t.test('clients are freed whose Service comes while a deletion ends', async (t) 
       early.applied(cluster.put(service({ ...web, name: 'late', clusterIp: '10.96.0.11' })).take())
     }
     const flows = [flow('10.96.0.10:80'), flow('10.96.0.11:80')]
-    const early = new EarlyConnections({
+    const early = new StuckClients({
       openTable: () => ({
         deleteUnanswered: (_family, _protocol, isWanted) => {
           for (const one of flows.filter(isWanted)) freed.add(one.destination)
@@ -86,7 +107,7 @@ t.test('clients are freed whose Service comes while a deletion ends', async (t) 
 })
 
 t.test(
-  'the table is read only where a Service that is not UDP got an address, a port or its first endpoint',
+  'the table is read only where a Service that is not UDP got an address, a port or its first endpoint, or lost one',
   async (t) => {
     const { early, deleted } = tableWith([flow('10.96.0.10:80'), flow('10.96.0.10:81')])
     const cluster = states('IPv4')
@@ -96,8 +117,8 @@ t.test(
       return deleted.splice(0)
     }
     t.same(await apply(web), [['10.96.0.10:80']])
-    t.same(await apply({ ...web, endpoints: 1 }), [], 'other endpoints')
-    t.same(await apply({ ...web, endpoints: 0 }), [], 'no endpoints')
+    t.same(await apply({ ...web, endpoints: 3 }), [], 'one more endpoint')
+    t.same(await apply({ ...web, endpoints: 0 }), [['10.96.0.10:80']], 'its last endpoint')
     t.same(await apply({ ...web, endpoints: 1 }), [['10.96.0.10:80']], 'its first endpoint')
     t.same(await apply({ ...web, port: 81 }), [['10.96.0.10:81']], 'only what is new')
     t.same(await apply({ name: 'dns', protocol: 'UDP', clusterIp: '10.96.0.53' }), [])
