@@ -73,6 +73,8 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
       ...(config.dryRun ? [] : [checks, ...listenersOf(dashboard, counting)]),
     ],
   })
+  const cleaned = (isLast: boolean) => flows?.again(isLast)
+  const leftovers = { ...setup, inForce: allApplied.signal, cleaned }
   const sink = trackerSink(setup, { tracker, requests, metrics, observation })
 
   const watched = watchedSink(sink, dashboard, counting?.podNames)
@@ -87,10 +89,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     (inner) => freeStartMemory({ allApplied: allApplied.signal }, inner),
     ...unlessDry(setup, [
       ...[observation, checks, traffic, counting, dashboard].map(partOf),
-      async (inner) => {
-        await runLeftoverCleanup(setup, requests.modeContext, allApplied.signal, inner)
-        if (!inner.aborted) flows?.again()
-      },
+      (inner) => runLeftoverCleanup(leftovers, requests.modeContext, inner),
     ]),
   ])
   log.info({}, 'stopping')

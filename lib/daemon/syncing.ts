@@ -52,7 +52,7 @@ export async function syncLoop({ config, deps, chosen }: Setup): Promise<SyncLoo
 interface FlowCleaning {
   applied(state: DesiredState, late: readonly string[]): void
   /** Until now, rules of another mode may have taken clients that came after the last cleaning. */
-  again(): void
+  again(isLast: boolean): void
   /** Resolves once no deletion is running. */
   idle(): Promise<void>
 }
@@ -84,8 +84,8 @@ export async function flowCleaning(
   }
   return {
     applied,
-    again() {
-      mode.staleFlows?.again()
+    again(isLast) {
+      mode.staleFlows?.again(isLast)
       for (const state of states.values()) applied(state, [...state.services.keys()])
     },
     idle: async () => {

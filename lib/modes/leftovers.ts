@@ -5,7 +5,7 @@ import { messageOf } from '../errors.js'
 import { modeLoaders, type ModeLoaders } from './registry.js'
 import { missingSystem } from './systems.js'
 import type { Config, ModeName } from '../config/config.js'
-import type { ModeContext } from './mode.js'
+import type { Log, ModeContext } from './mode.js'
 
 /**
  * By mode: the mode whose cleanup must not run, because it would remove rules of this mode. ipvs
@@ -21,11 +21,27 @@ const sharesRulesWith: Readonly<Partial<Record<ModeName, ModeName>>> = {
 /** Pauses between tries. They grow, because another program may lock iptables for minutes. */
 const retryMs = [1000, 2000, 5000, 10_000, 30_000, 60_000, 120_000, 300_000]
 
-/** Cleans once `inForce` is aborted: then the new rules work. Tries again after a failure. */
+/**
+ * When everything is looked at again. A process that ran in another mode may have been told to end
+ * only after this one worked, as in a rolling update, and may have repaired its rules until then.
+ */
+const againMs = [60_000, 300_000]
+
+interface CleanupRun {
+  readonly mode: ModeName
+  readonly config: Config
+  /** Aborted once the rules of the present mode work. */
+  readonly inForce: AbortSignal
+  /** Called each time when the rules of other modes are gone. */
+  readonly cleaned: (isLast: boolean) => void
+  readonly loaders?: ModeLoaders
+  readonly pausesMs?: readonly number[]
+}
+
+/** Cleans once the new rules work, and again later. Tries again after a failure. */
 export async function runLeftoverCleanup(
-  { mode: current, config }: { readonly mode: ModeName; readonly config: Config },
+  { mode, config, inForce, cleaned, loaders, pausesMs = againMs }: CleanupRun,
   context: ModeContext,
-  inForce: AbortSignal,
   signal: AbortSignal,
 ): Promise<void> {
   if (!mayChangeRules()) {
@@ -34,8 +50,22 @@ export async function runLeftoverCleanup(
   }
   await aborted(AbortSignal.any([inForce, signal]))
   const { log } = new Complaints(context.log)
+  const clean = () => cleanLeftovers(mode, { ...context, log }, config, loaders)
+  for (const [index, waitMs] of [0, ...pausesMs].entries()) {
+    await pause(waitMs, signal)
+    if (!signal.aborted) await cleanPatiently(clean, log, signal)
+    if (signal.aborted) return
+    cleaned(index === pausesMs.length)
+  }
+}
+
+async function cleanPatiently(
+  clean: () => Promise<boolean>,
+  log: Log,
+  signal: AbortSignal,
+): Promise<void> {
   for (const waitMs of retryMs) {
-    if (signal.aborted || (await cleanLeftovers(current, { ...context, log }, config))) return
+    if (signal.aborted || (await clean())) return
     await pause(waitMs, signal)
   }
   if (signal.aborted) return

@@ -89,9 +89,10 @@ export interface PlanLine {
 export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan> {
   /**
    * The mode deletes stale UDP flows itself, because they lead to sockets that only it knows. `idle`
-   * resolves once no deletion is running. `again` is called when the rules of other modes are gone.
+   * resolves once no deletion is running. `again` is called each time when the rules of other modes
+   * are gone.
    */
-  readonly staleFlows?: { idle(): Promise<void>; again(): void }
+  readonly staleFlows?: { idle(): Promise<void>; again(isLast: boolean): void }
   /** Clients reach sockets of the mode without a rule in the kernel. */
   readonly hasNoRules?: boolean
   /**

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { cleanLeftovers } from '../../lib/modes/leftovers.js'
+import { cleanLeftovers, runLeftoverCleanup } from '../../lib/modes/leftovers.js'
 import type { ModeContext, ModeDefinition } from '../../lib/modes/mode.js'
 import type { ModeName } from '../../lib/config/config.js'
 import type { ModeLoaders } from '../../lib/modes/registry.js'
@@ -36,6 +36,8 @@ function cleaning(failing?: ModeName, unloadable?: ModeName) {
   return {
     cleaned,
     warned,
+    context,
+    loaders,
     run: (current: ModeName) => cleanLeftovers(current, context, testConfig, loaders),
   }
 }
@@ -74,5 +76,26 @@ t.test(
     t.notOk(await run('nftables'))
     t.same(cleaned, ['iptables', 'ipvs', 'ebpf'])
     t.match(warned, [/"mode":"userspace".*EMFILE/])
+  },
+)
+
+t.test(
+  'what a process in another mode has repaired until it ended is removed later',
+  { skip: process.getuid?.() === 0 ? false : 'only root may remove rules' },
+  async (t) => {
+    const { cleaned, context, loaders } = cleaning()
+    const rounds: unknown[] = []
+    const run = {
+      ...({ mode: 'iptables', config: testConfig, loaders, pausesMs: [1, 1] } as const),
+      inForce: AbortSignal.abort(),
+      cleaned: (isLast: boolean) => rounds.push([cleaned.splice(0), isLast]),
+    }
+    await runLeftoverCleanup(run, context, new AbortController().signal)
+    const others = ['userspace', 'ipvs', 'nftables', 'ebpf']
+    t.same(rounds, [
+      [others, false],
+      [others, false],
+      [others, true],
+    ])
   },
 )

@@ -26,7 +26,7 @@ const defaultRetryMs = 10_000
 export class UdpFlowCleaner {
   readonly #deps: UdpFlowCleanerDeps
   #table: Promise<Pick<Conntrack, 'deleteUdp'>> | undefined
-  /** By family: all since the start, until `again`. */
+  /** By family: all since the start, until the last `again`. */
   #sinceStart: Map<IpFamily, Redirections> | undefined = new Map()
   readonly #waiting = new Backlog<IpFamily, Redirections>((...each) => this.#work(...each))
   /** By family: what could not be deleted. */
@@ -53,9 +53,9 @@ export class UdpFlowCleaner {
   }
 
   /** Until now, rules of another mode may have taken clients that came after a cleaning. */
-  again(): void {
+  again(isLast: boolean): void {
     for (const [family, redirections] of this.#sinceStart ?? []) this.#put(family, redirections)
-    this.#sinceStart = undefined
+    if (isLast) this.#sinceStart = undefined
   }
 
   /**
