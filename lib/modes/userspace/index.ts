@@ -60,7 +60,7 @@ export const definition: ModeDefinition = {
     return userspaceDifferences(plan, fixedRules({ ...settings, logsRefused }), listing)
   },
 
-  async cleanup(context) {
+  async cleanup(context, config) {
     const flows = new UdpFlowCleaner(context)
     for (const family of ipFamilies) {
       const opening = openIptables(family)
@@ -74,12 +74,9 @@ export const definition: ModeDefinition = {
       const fields = { reason: messageOf(error) }
       context.log.info(fields, 'addresses of Services on this machine cannot be listed')
     }
-    await removeTakeoverFolder(usualTakeoverFolder)
+    await removeTakeoverFolder(config?.userspace.takeoverFolder ?? '')
   },
 }
-
-/** Cleanup knows no configuration; this is the default of `userspace.takeoverFolder`. */
-const usualTakeoverFolder = '/run/kube-proxy-ts'
 
 /** Drops all lines, for commands that only look at the machine. */
 const silent: Log = {

@@ -2,13 +2,15 @@
 import { execFileSync } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
-import { readdirSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
+import { join } from 'node:path'
 import { setImmediate, setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { configWith } from '../../../lib/config/load.js'
 import { KernelError } from '../../../lib/errors.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
+import { takeoverPath } from '../../../lib/modes/userspace/takeover/protocol.js'
 import { UserspaceMode } from '../../../lib/modes/userspace/userspace-mode.js'
 import { runProgram } from '../../../lib/kernel/iptables/command.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
@@ -282,6 +284,19 @@ for (const datapath of ['net', 'splice'] as const) {
     },
   )
 }
+
+t.test(
+  'cleanup removes what a killed process has left in the folder of takeovers',
+  { skip },
+  async (t) => {
+    const folder = join(t.testdir(), 'takeover')
+    mkdirSync(folder)
+    writeFileSync(takeoverPath(folder), '')
+    const config = configWith({ 'userspace.takeoverFolder': folder })
+    await definition.cleanup({ log: quietLog, meter: quietMeter, resync: () => undefined }, config)
+    t.notOk(existsSync(folder))
+  },
+)
 
 t.test('the drain chain of a killed process is removed', { skip }, async (t) => {
   const leave = ['-N', 'KUBE-PORTALS-DRAIN']

@@ -111,6 +111,7 @@ export class Giver {
  * process waits there or the folder has other files.
  */
 export async function removeTakeoverFolder(folder: string): Promise<void> {
+  if (folder === '') return
   try {
     const path = takeoverPath(folder)
     if (existsSync(path) && !isServed(await loadLibc(), path)) rmSync(path)
