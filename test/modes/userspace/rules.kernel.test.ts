@@ -11,6 +11,7 @@ import { configWith } from '../../../lib/config/load.js'
 import { KernelError } from '../../../lib/errors.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
 import { takeoverPath } from '../../../lib/modes/userspace/takeover/protocol.js'
+import { successionPath } from '../../../lib/modes/userspace/takeover/succession.js'
 import { UserspaceMode } from '../../../lib/modes/userspace/userspace-mode.js'
 import { runProgram } from '../../../lib/kernel/iptables/command.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
@@ -292,6 +293,7 @@ t.test(
     const folder = join(t.testdir(), 'takeover')
     mkdirSync(folder)
     writeFileSync(takeoverPath(folder), '')
+    writeFileSync(successionPath(folder), '')
     const config = configWith({ 'userspace.takeoverFolder': folder })
     await definition.cleanup({ log: quietLog, meter: quietMeter, resync: () => undefined }, config)
     t.notOk(existsSync(folder))

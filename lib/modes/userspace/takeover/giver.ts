@@ -5,6 +5,7 @@ import { PacketServer, PacketSocket } from '../../../kernel/sockets/packet-socke
 import type { Log } from '../../mode.js'
 import type { GivenListener } from '../listeners/listeners.js'
 import { isServed, read, receive, say, sendListeners, takeoverPath, version } from './protocol.js'
+import { claimSuccession, successionPath } from './succession.js'
 
 /**
  * Calls `hand` with copies of all sockets while the mode does nothing else. When `hand` resolves to
@@ -107,14 +108,15 @@ export class Giver {
 }
 
 /**
- * Removes the path that a killed process left in this network namespace, then the folder, unless a
- * process waits there or the folder has other files.
+ * Removes what a killed process left for this network namespace, then the folder, unless a process
+ * waits or starts there or the folder has other files.
  */
 export async function removeTakeoverFolder(folder: string): Promise<void> {
   if (folder === '') return
   try {
     const path = takeoverPath(folder)
     if (existsSync(path) && !isServed(await loadLibc(), path)) rmSync(path)
+    if (existsSync(successionPath(folder))) claimSuccession(await loadLibc(), folder).release()
     rmdirSync(folder)
   } catch {
     // Missing, in use, of another owner, or a mount of a container: then it is not ours to remove.

@@ -17,7 +17,7 @@ export interface Succession {
  */
 export function claimSuccession(libc: Libc, folder: string): Succession {
   mkdirSync(folder, { recursive: true, mode: 0o700 })
-  const path = takeoverPath(folder).replace(/sock$/, 'successor')
+  const path = successionPath(folder)
   for (;;) {
     const fd = openSync(path, 'a', 0o600)
     if (libc.flock(fd, exclusiveNonBlocking) < 0) {
@@ -38,6 +38,11 @@ export function claimSuccession(libc: Libc, folder: string): Succession {
     // The last holder removed the file after this process had opened it.
     closeSync(fd)
   }
+}
+
+/** The file that is locked. A process that is killed before it serves leaves it. */
+export function successionPath(folder: string): string {
+  return takeoverPath(folder).replace(/sock$/, 'successor')
 }
 
 function isAt(fd: number, path: string): boolean {
