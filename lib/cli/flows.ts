@@ -85,8 +85,7 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
   const isWide = flags.output === 'wide'
   const isText = flags.output === undefined || isWide
   const look = { isWide, isColoured: showsColours(process.stdout) }
-  for (let isFirst = true; ; isFirst = false) {
-    const answer = await ask(flags.daemon, follower.query())
+  const print = (answer: FlowsAnswer, isFirst: boolean) => {
     if (isText && isFirst) process.stdout.write(`${flowHead(isWide)}\n`)
     for (const flow of answer.flows) {
       const text = `${flowText(flow, look)}\n`
@@ -95,6 +94,18 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
     const isEmpty = answer.flows.length + answer.leftOut === 0
     if (isText && isFirst && isEmpty && limit !== '0') noteNone(service)
     noteLeftOut(follower.take(answer))
+  }
+  let failure = ''
+  for (let isFirst = true; ; isFirst = false) {
+    try {
+      print(await ask(flags.daemon, follower.query()), isFirst)
+      failure = ''
+    } catch (error) {
+      // The proxy may be restarting.
+      if (isFirst || !(error instanceof ConfigError)) throw error
+      if (error.message !== failure) process.stderr.write(`${error.message}\n`)
+      failure = error.message
+    }
     if (follow !== true) return
     await pause(followEveryMs, stop)
     if (stop.aborted) return

@@ -125,8 +125,14 @@ t.test('flows --watch goes on with a proxy that was restarted', async (t) => {
     ['after=7', { flows: [], next: 1, leftOut: 0 }],
     ['after=0', { flows: [line], next: 1, leftOut: 2 }],
   ])
-  const server = createServer(({ url = '' }, reply) => {
+  let isAway = true
+  const server = createServer(({ url = '', socket }, reply) => {
     const answer = answers.get(url.split('?')[1] ?? '')
+    if (isAway && url.endsWith('after=7')) {
+      isAway = false
+      socket.destroy()
+      return
+    }
     reply.writeHead(answer ? 200 : 500).end(JSON.stringify(answer))
   }).listen(0, '127.0.0.1')
   t.teardown(() => server.close())
@@ -144,7 +150,7 @@ t.test('flows --watch goes on with a proxy that was restarted', async (t) => {
   await once(child, 'close')
   clearTimeout(timer)
   t.match(printed, JSON.stringify(line))
-  t.match(notes, /^… and 3 lines.*\n… and 2 lines/)
+  t.match(notes, /^… and 3 lines.*\nno proxy answers on .*\n… and 2 lines/)
 })
 
 t.test(
