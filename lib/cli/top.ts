@@ -84,7 +84,8 @@ async function follow(flags: TopFlags, first: NodeLook, intervalMs: number): Pro
     const { columns, rows: lines } = process.stdout
     const title = failure === '' ? titleOf(now) : failure
     // A terminal that does not know its size says 0.
-    const options = { title, columns: columns || 80, lines, hasRates: before !== undefined }
+    const size = { columns: columns || 80, lines: lines || 24 }
+    const options = { title, ...size, hasRates: before !== undefined }
     process.stdout.write(`${clear}${topText(withRates(now, before), options)}`)
   }
   // Ctrl-Z: the shell needs its own screen, and the cursor. The kernel ignores SIGTSTP, but not

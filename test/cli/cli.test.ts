@@ -162,7 +162,7 @@ t.test(
     await once(server, 'listening')
     const folder = t.testdir({
       'web.yaml':
-        'apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}\n',
+        'apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.10, ports: [{name: a, port: 80}, {name: b, port: 81}]}\n',
     })
     const daemon = `127.0.0.1:${(server.address() as AddressInfo).port}`
     const top = `${process.execPath} ${main} top --mode userspace --manifests ${folder} --daemon ${daemon}`
@@ -187,7 +187,8 @@ t.test(
         while (!new RegExp(wanted, 's').test(shown) && terminal.exitCode === null) await delay(50)
         t.match(shown, new RegExp(wanted, 's'))
       }
-      await until(`${enter}.*default/web`)
+      // The terminal of `script` does not know its size.
+      await until(`${enter}.*default/web:a.*default/web:b`)
       terminal.stdin.write(ctrlZ)
       await until(`${leave}.*${meanwhile}${enter}.*default/web`)
       terminal.stdin.write(ctrlC)
