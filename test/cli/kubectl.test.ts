@@ -167,6 +167,20 @@ void t.test('flows from a pod are those from each of its addresses', { skip }, a
   t.same(new Set(asked), new Set(['10.244.1.7,fd44::7']))
 })
 
+void t.test('trace shows no connection that began before', { skip }, async (t) => {
+  const at = (second: number, event: string, durationMs?: number) => ({
+    ...flow(`2026-01-01T00:00:0${second}.000Z`, 'default/web:http', `10.244.1.9:400${second}`),
+    ...{ event, durationMs },
+  })
+  // Connection tracking reports the end of a connection two minutes after it.
+  const flows = [at(1, 'ended', 120_000), at(2, 'ended', 1), at(3, 'opened')]
+  const { run } = await twoNodes(t, {
+    ...{ '/flows': JSON.stringify({ flows, next: 1, leftOut: 0 }) },
+  })
+  const traced = await run('trace', 'web', '--count', '2', '--timeout', '5', '--node', 'node-2')
+  t.match(traced, { code: 0, stdout: /^2026-01-01T00:00:02.*\n2026-01-01T00:00:03.*/s })
+})
+
 /** Adds a pod with an address of each family. */
 function putDualStackClient(api: ApiServer): void {
   const ips = ['10.244.1.7', 'fd44::7']

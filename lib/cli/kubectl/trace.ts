@@ -57,6 +57,7 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
   const reader = new FlowReader(new URLSearchParams(query))
   const stop = stopSignal()
   const seen = new Set<string>()
+  const since = performance.now()
   // The first reading finds the present end of each stream.
   const begin = await unlessStopped(stop, reader.read(proxies))
   if (!begin) return
@@ -71,7 +72,9 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
     const asked = await unlessStopped(stop, reader.read(proxies))
     if (!asked) return
     const fresh = answersOf(asked).flatMap(({ answer }) => answer.flows)
-    for (const flow of fresh.sort(byTime)) {
+    // Kernel modes report the end of a connection minutes later.
+    const isNew = ({ durationMs = 0 }: RemoteFlow) => durationMs <= performance.now() - since
+    for (const flow of fresh.filter(isNew).sort(byTime)) {
       // Some modes report only the end of a connection; others report its beginning, too.
       // One that was refused at its socket has no client, and one line.
       const who = flow.client === '' ? flow.time : flow.client
