@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { EventEmitter, once } from 'node:events'
 import t, { type Test } from 'tap'
+import { KernelError } from '../../lib/errors.js'
 import { installPlugin, putProxy } from './support/plugin.js'
 import { Kubectl } from '../../lib/cli/kubectl/kubectl.js'
 import { runCommand } from '../../lib/kernel/command.js'
@@ -362,6 +363,15 @@ void t.test('in a pod the namespace is that of the pod, as for kubectl', { skip 
   t.equal(await new Kubectl({}).namespace(), 'team')
   process.env['POD_NAMESPACE'] = ''
   t.equal(await new Kubectl({}).namespace(), 'default')
+})
+
+void t.test('a question without an end names what was asked', async (t) => {
+  const late = new KernelError('timed-out', 'run kubectl: no end after 60000 ms')
+  const kubectl = new Kubectl({}, () => Promise.reject(late))
+  await t.rejects(kubectl.get('/api/v1/pods/x:1/proxy/flows?limit=1'), {
+    name: 'SourceError',
+    message: 'read /api/v1/pods/x:1/proxy/flows: no answer came within 60 s',
+  })
 })
 
 void t.test(

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import type { Command } from 'commander'
 import { ConfigError, KernelError, messageOf, SourceError } from '../../errors.js'
-import { runCommand } from '../../kernel/command.js'
+import { runCommand, type RunCommand } from '../../kernel/command.js'
 
 /** The flags of kubectl that choose the cluster and the user. They are passed on unchanged. */
 export interface ClusterFlags {
@@ -36,8 +36,11 @@ const longestRequestMs = 60_000
  */
 export class Kubectl {
   readonly #flags: readonly string[]
+  readonly #run: RunCommand
 
-  constructor(flags: ClusterFlags) {
+  /** Tests pass a fake of `run`. */
+  constructor(flags: ClusterFlags, run: RunCommand = runCommand) {
+    this.#run = run
     this.#flags = [
       ...flagOf('kubeconfig', flags.kubeconfig),
       ...flagOf('context', flags.context),
@@ -78,16 +81,21 @@ export class Kubectl {
   }
 
   async #read(command: readonly string[], what: string): Promise<string> {
-    const { code, stdout, stderr } = await this.#start([...this.#flags, ...command])
+    const { code, stdout, stderr } = await this.#start([...this.#flags, ...command], what)
     if (code === 0) return stdout
     throw new SourceError(`${what}: ${reasonIn(stderr)}`)
   }
 
-  async #start(command: readonly string[]) {
+  async #start(command: readonly string[], what: string) {
     try {
-      return await runCommand('kubectl', command, { timeoutMs: longestRequestMs })
+      return await this.#run('kubectl', command, { timeoutMs: longestRequestMs })
     } catch (error) {
-      if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
+      if (!(error instanceof KernelError)) throw error
+      if (error.kind === 'timed-out') {
+        const late = `no answer came within ${longestRequestMs / 1000} s`
+        throw new SourceError(`${what}: ${late}`, { cause: error })
+      }
+      if (error.kind !== 'not-found') throw error
       throw new ConfigError('kubectl is not in the PATH; install it, or add its folder', {
         cause: error,
       })
