@@ -182,6 +182,38 @@ void t.test('trace shows no connection that began before', { skip }, async (t) =
   t.match(traced, { code: 0, stdout: /^2026-01-01T00:00:02.*\n2026-01-01T00:00:03.*/s })
 })
 
+void t.test('a watch goes on while a proxy is restarted', { skip }, async (t) => {
+  for (const [command, pages] of [
+    ['top', { '/metrics': metrics('default/web:http', 7) }],
+    ['flows', { '/flows': pagesOf(1)['/flows'] ?? '' }],
+  ] as const) {
+    const server = await startServer({ proxiesToLoopback: true })
+    t.teardown(() => server.stop())
+    let asked = 0
+    const proxy = createServer(({ url = '' }, reply) => {
+      const page: string | undefined = new Map(Object.entries(pages)).get(url.split('?')[0] ?? '')
+      reply.writeHead(page !== undefined && ++asked !== 2 ? 200 : 503).end(page)
+    }).listen(0, '127.0.0.2')
+    await once(proxy, 'listening')
+    t.teardown(() => proxy.close().closeAllConnections())
+    const at = proxy.address()
+    putProxy(server.api, 'node-1', '127.0.0.2')
+    installPlugin(t, server.kubeconfig)
+    const args = ['svcproxy', command, '-w', `--port=${typeof at === 'object' ? at?.port : ''}`]
+    const watch = spawn('kubectl', [...args, ...(command === 'top' ? ['--interval=1'] : [])])
+    t.teardown(() => watch.kill('SIGKILL'))
+    let [shown, told] = ['', '']
+    watch.stderr.setEncoding('utf8').on('data', (text: string) => (told += text))
+    watch.stdout.setEncoding('utf8').on('data', (text: string) => {
+      shown += text
+      if (shown.split('default/web:http').length > 2) watch.kill('SIGINT')
+    })
+    await once(watch, 'close')
+    t.match(told, /^node node-1: .*\/proxy\//, `${command} tells the failure`)
+    t.match(shown, /default\/web:http.*default\/web:http/s, `${command} goes on`)
+  }
+})
+
 /** Adds a pod with an address of each family. */
 function putDualStackClient(api: ApiServer): void {
   const ips = ['10.244.1.7', 'fd44::7']

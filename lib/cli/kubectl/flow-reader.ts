@@ -8,7 +8,7 @@ export interface RemoteFlow extends FlowRecord {
   readonly node: string
 }
 
-interface RemoteFlows {
+export interface RemoteFlows {
   readonly flows: readonly RemoteFlow[]
   /** How many lines the proxies have left out since the last call. */
   readonly leftOut: number

@@ -1,7 +1,7 @@
 import { Option, type Command } from 'commander'
 import { addNamedOptions, clientOf, namespaceOf, outputOf, targetOf } from './names.js'
-import { answersOf, findProxies } from './proxies.js'
-import { byTime, FlowReader, type RemoteFlow } from './flow-reader.js'
+import { answersOf, Failures, findProxies } from './proxies.js'
+import { byTime, FlowReader, type RemoteFlow, type RemoteFlows } from './flow-reader.js'
 import { flowsQuery, noteLeftOut, noteNone } from '../flows.js'
 import { flowHead, flowText } from '../../observe/flows/text.js'
 import { Kubectl } from './kubectl.js'
@@ -49,12 +49,7 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
   let print: ReturnType<typeof printer> | undefined
   const isOurs = ({ service: name }: RemoteFlow) =>
     service !== undefined || namespace === undefined || name.startsWith(`${namespace}/`)
-  for (;;) {
-    // The proxies are looked up each time, because another pod may have replaced one.
-    const asking = findProxies(kubectl, flags, on).then((proxies) => reader.read(proxies))
-    const asked = await unlessStopped(stop, asking)
-    if (!asked) return
-    const answers = answersOf(asked)
+  const show = (answers: ReturnType<typeof answersOf<RemoteFlows>>) => {
     const flows = answers.flatMap(({ answer }) => answer.flows.filter(isOurs))
     const leftOut = answers.reduce((sum, { answer }) => sum + answer.leftOut, 0)
     const isText = flags.output === undefined || flags.output === 'wide'
@@ -63,6 +58,20 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
     print ??= printer(flags)
     for (const flow of flows.sort(byTime)) print(flow)
     noteLeftOut(leftOut)
+  }
+  const failures = new Failures()
+  for (;;) {
+    try {
+      // The proxies are looked up each time, because another pod may have replaced one.
+      const asking = findProxies(kubectl, flags, on).then((proxies) => reader.read(proxies))
+      const asked = await unlessStopped(stop, asking)
+      if (!asked) return
+      show(answersOf(asked))
+      failures.over()
+    } catch (error) {
+      if (!print) throw error
+      failures.tell(error)
+    }
     if (flags.watch !== true) return
     await pause(followEveryMs, stop)
     if (stop.aborted) return

@@ -1,6 +1,13 @@
 import type { Command } from 'commander'
 import { addNamedOptions, namespaceOf, outputOf, type NamedFlags } from './names.js'
-import { answersOf, askAll, findProxies, type Asked, type RemoteProxy } from './proxies.js'
+import {
+  answersOf,
+  askAll,
+  Failures,
+  findProxies,
+  type Asked,
+  type RemoteProxy,
+} from './proxies.js'
 import { askDaemon } from '../seen-node.js'
 import { ConfigError } from '../../errors.js'
 import { howToFollow } from '../../observe/flows/text.js'
@@ -43,15 +50,22 @@ async function top(flags: TopFlags): Promise<void> {
   const kubectl = new Kubectl(flags)
   const namespace = await namespaceOf(kubectl, flags)
   const stop = stopSignal()
+  const failures = new Failures()
   let before: Look | undefined
   for (;;) {
-    const asking = findProxies(kubectl, flags).then((proxies) => askAll(proxies, numbersOf))
-    const asked = await unlessStopped(stop, asking)
-    if (!asked) return
-    const now = lookIn(asked, namespace)
-    print(now, before, flags)
+    try {
+      const asking = findProxies(kubectl, flags).then((proxies) => askAll(proxies, numbersOf))
+      const asked = await unlessStopped(stop, asking)
+      if (!asked) return
+      const now = lookIn(asked, namespace)
+      print(now, before, flags)
+      before = now
+      failures.over()
+    } catch (error) {
+      if (!before) throw error
+      failures.tell(error)
+    }
     if (flags.watch !== true) return
-    before = now
     await pause(seconds * 1000, stop)
     if (stop.aborted) return
   }
