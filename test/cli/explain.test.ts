@@ -38,6 +38,20 @@ t.test('explain tells of a connection that is translated at the socket', async (
   t.notMatch(outside.stdout, /connect\(\)/)
 })
 
+t.test('of thousands of Services a wrong name tells the few that are like it', async (t) => {
+  const items = Array.from({ length: 2000 }, (_, index) => ({
+    ...{ apiVersion: 'v1', kind: 'Service' },
+    metadata: index === 1000 ? { name: 'web', namespace: 'shop' } : { name: `a${index}` },
+    spec: { clusterIP: `10.96.${index >> 8}.${index & 255}`, ports: [{ port: 80 }] },
+  }))
+  const file = 'all.json'
+  const folder = t.testdir({ [file]: JSON.stringify({ kind: 'List', apiVersion: 'v1', items }) })
+  const args = ['explain', 'web', '--manifests', folder]
+  const { stderr } = await runCommand(process.execPath, [program, ...args])
+  t.match(stderr, /there are: shop\/web, (default\/a\d+,? ){19}and 1980 more\n$/)
+  t.ok(stderr.length < 1000, `${stderr.length} characters`)
+})
+
 t.test('explain warns about the Service it was asked about, not about others', async (t) => {
   const service = (name: string, clusterIP: string) => ({
     ...{ apiVersion: 'v1', kind: 'Service' },

@@ -90,8 +90,20 @@ function noSuchPort({ target, protocol }: Asked, states: readonly DesiredState[]
     .filter((each) => (protocol ?? each.protocol) === each.protocol)
     .map((each) => each.portName)
   const what = protocol === undefined ? 'Service port' : `Service port of ${protocol}`
-  const others = known.length > 0 ? [...new Set(known)].sort().join(', ') : 'none'
+  const others = known.length > 0 ? likeFirst(target, [...new Set(known)].sort()) : 'none'
   return `there is no ${what} ${JSON.stringify(target)}; there are: ${others}`
+}
+
+/** A cluster may have thousands, which would hide the message. */
+const namesShown = 20
+
+/** Names with the wanted one in them stand first: it may be in another namespace. */
+function likeFirst(target: string, names: readonly string[]): string {
+  const [wanted = ''] = target.slice(target.indexOf('/') + 1).split(':')
+  const isLike = (name: string) => name.slice(name.indexOf('/')).includes(wanted)
+  const sorted = [...names.filter(isLike), ...names.filter((name) => !isLike(name))]
+  const more = sorted.length - namesShown
+  return `${sorted.slice(0, namesShown).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
 }
 
 /**
