@@ -17,15 +17,26 @@ export interface Difference {
   readonly isWhole?: true
 }
 
-/** What a second look found, without what the first did not find. */
+/**
+ * What a second look found, without what the first did not find. What a place has too much of at
+ * both looks is a difference, although the plan may have changed: then it lacks something else.
+ */
 export function lastingDifferences(
   first: readonly Difference[],
   second: readonly Difference[],
 ): readonly Difference[] {
-  const idOf = ({ place, expected, found }: Difference) =>
-    JSON.stringify([placeId(place), expected, found])
-  const known = new Set(first.map(idOf))
-  return second.filter((each) => known.has(idOf(each)))
+  const missingId = ({ place, expected }: Difference) =>
+    expected === undefined ? '' : JSON.stringify([placeId(place), expected])
+  const extraId = ({ place, found }: Difference) =>
+    found === undefined ? '' : JSON.stringify([placeId(place), found])
+  const ofOwner = ({ place, owner }: Difference) => JSON.stringify([placeId(place), owner])
+  const [missing, extra] = [missingId, extraId].map((idOf) => new Set(first.map(idOf)))
+  for (const ids of [missing, extra]) ids?.delete('')
+  const isStale = (each: Difference) => extra?.has(extraId(each)) === true
+  const stale = new Set(second.filter((each) => each.owner !== '' && isStale(each)).map(ofOwner))
+  return second.filter(
+    (each) => missing?.has(missingId(each)) === true || isStale(each) || stale.has(ofOwner(each)),
+  )
 }
 
 /** The difference that the place itself is missing. */

@@ -1,3 +1,4 @@
+import { lastingDifferences } from '../../lib/modes/difference.js'
 import t, { type Test } from 'tap'
 import { execFileSync } from 'node:child_process'
 import { createServer } from 'node:http'
@@ -290,6 +291,25 @@ t.test('diff and explain name only what a second look finds, too', { skip }, asy
   t.equal(looks, 2)
   t.match(told.stdout, /The kernel has every rule and element of this way\./)
   await kubeProxy('cleanup')
+})
+
+t.test('what the kernel keeps is a difference, although the plan goes on to change', (t) => {
+  const [chain, map] = [
+    { kind: 'chain', name: 'service-web' },
+    { kind: 'map', name: 'tcp-endpoints' },
+  ] as const
+  const owner = 'default/web:http'
+  const look = (now: string, chainHas = 'dnat to a') => [
+    { place: chain, expected: `dnat to ${now}`, found: undefined, owner },
+    { place: chain, expected: undefined, found: chainHas, owner },
+    { place: map, expected: `0 : ${now}`, found: '0 : a', owner },
+    { place: map, expected: `9 : ${now}`, found: undefined, owner: 'default/db:' },
+  ]
+  const lasting = lastingDifferences(look('b'), look('c'))
+  t.same(lasting, look('c').slice(0, 3))
+  const written = lastingDifferences(look('b'), look('c', 'dnat to b'))
+  t.same(written, look('c').slice(2, 3), 'a proxy that is one change behind is no fault')
+  t.end()
 })
 
 t.test('diff ends with exit code 2 and advice if it cannot compare', { skip }, async (t) => {

@@ -50,7 +50,8 @@ function guarding({ verifyEveryMs = 1_000_000 } = {}) {
       },
       sets: () => Promise.resolve(new Map()),
       isDormant: () => Promise.resolve(false),
-      elements: () => Promise.resolve({ size: 0, has: () => true, others: () => [] }),
+      elements: () =>
+        Promise.resolve({ size: 0, has: () => true, valueAt: () => undefined, others: () => [] }),
       remembered: () => Promise.resolve(new Map()),
     },
     watch: ({ onUnclear }) => {

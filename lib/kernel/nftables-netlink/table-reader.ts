@@ -240,16 +240,21 @@ function policyOf(chain: Attributes): ListedChain['policy'] {
 
 function listed(family: NftFamily, set: NftSet, items: readonly ListedElement[]): ListedElements {
   const byKey = new Map(items.map((item) => [item.key, item]))
+  const at = (element: Element) => byKey.get(keyBytes(family, element).toString('latin1'))
   return {
     size: byKey.size,
     has: (element: Element) => {
-      const found = byKey.get(keyBytes(family, element).toString('latin1'))
+      const found = at(element)
       if (!found) return false
       const { verdict, target } = element
       if (target) return found.target?.equals(targetBytes(family, target)) ?? false
       if (!verdict) return true
       const chain = 'chain' in verdict ? verdict.chain : ''
       return found.verdict?.code === verdictCodes[verdict.to] && found.verdict.chain === chain
+    },
+    valueAt: (element) => {
+      const found = at(element)
+      return found && valueText(family, found)
     },
     others: (known) => {
       const keys = new Set(Array.from(known, (one) => keyBytes(family, one).toString('latin1')))
@@ -258,6 +263,18 @@ function listed(family: NftFamily, set: NftSet, items: readonly ListedElement[])
         .map((key) => keyText(family, set, Buffer.from(key, 'latin1')))
     },
   }
+}
+
+function valueText(family: NftFamily, { verdict, target }: ListedElement): string {
+  if (!target) {
+    const [to = 'another verdict'] =
+      Object.entries(verdictCodes).find(([, code]) => code === verdict?.code) ?? []
+    return `${to} ${verdict?.chain ?? ''}`.trim()
+  }
+  const length = addressLength(family)
+  const value = BigInt(`0x${target.subarray(0, length).toString('hex')}`)
+  const ip = formatIp(family === 'ip' ? 'IPv4' : 'IPv6', value)
+  return `${ip} . ${target.readUInt16BE(length)}`
 }
 
 /** Elements of another length are left out: they are no clients, see `keyText`. */

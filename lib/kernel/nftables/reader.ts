@@ -55,6 +55,8 @@ export interface ListedElements {
   readonly size: number
   /** Whether the element is there with its verdict. */
   has(element: Element): boolean
+  /** What is there under the key of the element; undefined if nothing is. */
+  valueAt(element: Element): string | undefined
   /** The keys of all elements that are not known, as `nft` prints them. */
   others(known: Iterable<Element>): readonly string[]
 }

@@ -145,9 +145,10 @@ async function* elementDifferences(
       const ofSet = wanted.get(set.name) ?? []
       ofSet.push(element)
       wanted.set(set.name, ofSet)
-      if (listed.get(set.name)?.there.has(element)) continue
+      const there = listed.get(set.name)?.there
+      if (there?.has(element)) continue
       incomplete.add(set.name)
-      yield { place: setPlace(set), expected: elementText(element), found: undefined, owner, key }
+      yield { place: setPlace(set), ...otherElement(element, there), owner, key }
     }
     if (++compared % (stepSize * 10) === 0) await pause()
   }
@@ -158,9 +159,10 @@ async function* elementDifferences(
       const owner = ownerText(key)
       const place = setPlace(table.set)
       for (const element of elements) {
-        if (listed.get(table.set.name)?.there.has(element)) continue
+        const there = listed.get(table.set.name)?.there
+        if (there?.has(element)) continue
         incomplete.add(table.set.name)
-        yield { place, expected: elementText(element), found: undefined, owner, key }
+        yield { place, ...otherElement(element, there), owner, key }
       }
       await pause()
     }
@@ -173,6 +175,13 @@ async function* elementDifferences(
       yield { place: setPlace(set), expected: undefined, found, owner: '', key: undefined }
     }
   }
+}
+
+/** An element that is missing, and what the kernel has in its place. */
+function otherElement(element: Element, there: ListedElements | undefined) {
+  const value = there?.valueAt(element)
+  const found = value === undefined ? undefined : `${element.key.join(' . ')} : ${value}`
+  return { expected: elementText(element), found }
 }
 
 interface SetThere {
