@@ -25,17 +25,25 @@ export function lastingDifferences(
   first: readonly Difference[],
   second: readonly Difference[],
 ): readonly Difference[] {
-  const missingId = ({ place, expected }: Difference) =>
-    expected === undefined ? '' : JSON.stringify([placeId(place), expected])
-  const extraId = ({ place, found }: Difference) =>
-    found === undefined ? '' : JSON.stringify([placeId(place), found])
-  const ofOwner = ({ place, owner }: Difference) => JSON.stringify([placeId(place), owner])
-  const [missing, extra] = [missingId, extraId].map((idOf) => new Set(first.map(idOf)))
-  for (const ids of [missing, extra]) ids?.delete('')
-  const isStale = (each: Difference) => extra?.has(extraId(each)) === true
-  const stale = new Set(second.filter((each) => each.owner !== '' && isStale(each)).map(ofOwner))
+  const idOf = (place: Place, text: string) => JSON.stringify([placeId(place), text])
+  const idsOf = (part: 'expected' | 'found') =>
+    new Set(
+      first.flatMap(({ place, [part]: text }) => (text === undefined ? [] : [idOf(place, text)])),
+    )
+  const [missing, extra] = [idsOf('expected'), idsOf('found')]
+  const isIn = (ids: ReadonlySet<string>, place: Place, text: string | undefined) =>
+    text !== undefined && ids.has(idOf(place, text))
+  const isStale = ({ place, found }: Difference) => isIn(extra, place, found)
+  const staleOwners = new Set(
+    second
+      .filter((each) => each.owner !== '' && isStale(each))
+      .map(({ place, owner }) => idOf(place, owner)),
+  )
   return second.filter(
-    (each) => missing?.has(missingId(each)) === true || isStale(each) || stale.has(ofOwner(each)),
+    (each) =>
+      isIn(missing, each.place, each.expected) ||
+      isStale(each) ||
+      isIn(staleOwners, each.place, each.owner),
   )
 }
 
