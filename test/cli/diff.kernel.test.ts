@@ -120,6 +120,7 @@ for (const backend of ['nft', 'legacy'] as const) {
       )
       await daemon.end('SIGKILL')
       iptables('-D', 'PREROUTING', '1')
+      iptables('-A', 'INPUT', '-j', 'KUBE-MARK-MASQ')
       iptables('-R', 'KUBE-MARK-MASQ', '1', '-j', 'MARK', '--set-xmark', '0x8000/0x8000')
       const web = 'KUBE-SVC-CDGGSHYLG3RE2FKL'
       const [first = ''] = iptables('-S', web)
@@ -133,14 +134,15 @@ for (const backend of ['nft', 'legacy'] as const) {
         seen.map((line) => line.replace(/ \| .*/, '')),
         [
           'nat PREROUTING',
+          'nat INPUT',
           'nat KUBE-MARK-MASQ',
           'nat KUBE-MARK-MASQ',
           `nat ${web}`,
           'nat KUBE-SVC-AAAAAAAAAAAAAAAA',
         ],
       )
-      t.match(seen[1], /-j MARK --or-mark 0x4000/)
-      t.match(seen[3], /rule 1: .* \| rule 1: .* \| default\/web:http$/)
+      t.match(seen[2], /-j MARK --or-mark 0x4000/)
+      t.match(seen[4], /rule 1: .* \| rule 1: .* \| default\/web:http$/)
       const told = (await kubeProxy(...explain)).stdout
       t.match(told, /1\. nat PREROUTING\n.*\n.*\n +!! MISSING/)
       t.match(told, /sent on to 10\.96\.0\.10:80/, 'nobody jumps to the rules')

@@ -282,6 +282,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
           () => node.netns.exec(`iptables-${backend}`, '-t', 'nat', '-D', svc, '1'),
         ],
         ['a jump deleted', () => node.netns.exec(`iptables-${backend}`, '-D', 'FORWARD', '1')],
+        ['jumps doubled', () => node.restore(good.replaceAll(/^-A \w+ -j KUBE-FIREWALL\n/gm, ''))],
       ]
       for (const [what, attack] of attacks) {
         node.resyncs.length = 0

@@ -629,6 +629,14 @@ t.test('IT46: every edit of our rules is found, but other wording is no edit', a
     [/-A KUBE-SVC-.*-j DNAT.*\n/, '', /^nat KUBE-SVC-\S+ has .*, not .*--probability/],
     [/-A PREROUTING.*\n/, '', /^nat PREROUTING lacks .*-j KUBE-SERVICES/],
     [/(-A PREROUTING) (.*\n)/, '$1 -s 192.0.2.1/32 $2', /^nat PREROUTING lacks/],
+    [/-A PREROUTING .*\n/, '$&$&', /^nat PREROUTING has one more: .*-j KUBE-SERVICES$/],
+    [/-A FORWARD .*\n/, '$&-A FORWARD -j KUBE-FORWARD\n', /^filter FORWARD has one more: -j/],
+    [
+      /-A INPUT .*\n/,
+      '$&-A INPUT -j KUBE-SERVICES\n',
+      'filter INPUT has one more: -j KUBE-SERVICES',
+    ],
+    [/\*nat\n/, '$&:INPUT ACCEPT\n-A INPUT -j KUBE-SERVICES\n', /^nat INPUT has one more: -j/],
     [/-A KUBE-SERVICES -d.*\n/, '', /^nat KUBE-SERVICES lacks -d 10.96.0.1/],
     [/(-A KUBE-SERVICES) -d 10.96.0.10\/32/, '$1 -d 10.96.0.66/32', /^nat KUBE-SERVICES lacks/],
     [

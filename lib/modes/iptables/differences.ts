@@ -3,7 +3,7 @@ import { chainIn } from '../../kernel/place.js'
 import { kernelError } from '../../kernel/command.js'
 import { iptablesPlanner, type IptablesPlan } from './plan.js'
 import { ownerText, type Difference, chainDifferences, jumpDifferences } from '../difference.js'
-import { chains, isServiceChain } from './names.js'
+import { chains, isOwnChain, isServiceChain } from './names.js'
 import { canLog } from '../refusal-log.js'
 import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
 import { readOwnTables, type Found } from './full-sync.js'
@@ -48,6 +48,7 @@ function iptablesDifferences(plan: IptablesPlan, found: Found): readonly Differe
     const present = (saved(table, from) ?? []).filter((text) => targetOf(text) === to)
     differences.push(...jumpDifferences(chainIn(table, from), rule.text, present))
   }
+  differences.push(...otherJumps(found))
   if (plan.usesLocalnet) differences.push(...localnetDifferences(saved))
   for (const { table, chain, ...wish } of wanted.values()) {
     differences.push(...chainDifferences(chainIn(table, chain), wish, saved(table, chain)))
@@ -61,6 +62,20 @@ function iptablesDifferences(plan: IptablesPlan, found: Found): readonly Differe
     }
   }
   return differences
+}
+
+/** Jumps from built-in chains to chains of ours that we never write there. A full sync removes them. */
+function otherJumps(found: Found): readonly Difference[] {
+  const known = new Set(jumps.map(({ table, from, to }) => `${table} ${from} ${to}`))
+  return [...found].flatMap(([table, inTable]) =>
+    [...inTable.values()].flatMap(({ name, policy, rules }) =>
+      (policy === '-' ? [] : rules).flatMap((text) => {
+        const to = targetOf(text) ?? ''
+        if (!isOwnChain(to) || known.has(`${table} ${name} ${to}`)) return []
+        return [{ place: chainIn(table, name), expected: undefined, found: text, owner: '' }]
+      }),
+    ),
+  )
 }
 
 interface WantedChain {

@@ -1,7 +1,8 @@
 import { setImmediate } from 'node:timers/promises'
-import { canonicalRule, isSameRule } from '../../kernel/iptables.js'
-import { chains } from './names.js'
+import { canonicalRule, isSameRule, targetOf } from '../../kernel/iptables.js'
+import { chains, isOwnChain } from './names.js'
 import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
+import { ownTables } from './full-sync.js'
 import type { ChainDifference } from '../reported-differences.js'
 import type { ChainRules, DispatchRule, ServiceRules } from './service-rules.js'
 import type { Content } from './render.js'
@@ -26,6 +27,12 @@ interface SharedChain {
   last: string | undefined
 }
 
+/** A chain of others with rules of ours. Other rules there are ignored, but for more jumps to us. */
+interface ForeignChain {
+  readonly missing: Rule[]
+  readonly surplus: string[]
+}
+
 /** The rules that syncs wrote to and deleted from shared chains while the kernel was read. */
 interface SharedChanges {
   readonly gone: ReadonlySet<string>
@@ -43,8 +50,7 @@ export class Verification implements SavedVisitor {
   readonly #content: Content
   readonly #own = new ChainMap<OwnChain>()
   readonly #shared = new ChainMap<SharedChain>()
-  /** Our rules in foreign chains. Other rules there are ignored. */
-  readonly #elsewhere = new ChainMap<Rule[]>()
+  readonly #elsewhere = new ChainMap<ForeignChain>()
 
   constructor(content: Content, usesLocalnet: boolean) {
     this.#content = content
@@ -71,9 +77,14 @@ export class Verification implements SavedVisitor {
     }
   }
 
-  chain(table: Table, chain: string): void {
+  chain(table: Table, chain: string, policy: string): void {
     const known = this.#own.get(table, chain) ?? this.#shared.get(table, chain)
     if (known) known.isThere = true
+    // A built-in chain may have a jump that we never write there.
+    const isForeign = policy !== '-' && ownTables.includes(table)
+    if (isForeign && !this.#elsewhere.get(table, chain)) {
+      this.#elsewhere.set({ table, chain }, { missing: [], surplus: [] })
+    }
   }
 
   rule(table: Table, chain: string, saved: string): void {
@@ -82,9 +93,8 @@ export class Verification implements SavedVisitor {
     if (own) readOwn(own, saved)
     else if (shared) readShared(shared, saved)
     else {
-      const wanted = this.#elsewhere.get(table, chain)
-      const found = wanted?.findIndex((rule) => isSameRule(saved, rule.text)) ?? -1
-      if (found >= 0) wanted?.splice(found, 1)
+      const foreign = this.#elsewhere.get(table, chain)
+      if (foreign) readForeign(foreign, saved)
     }
   }
 
@@ -110,8 +120,11 @@ export class Verification implements SavedVisitor {
       const fingerprint = [...lacks.sort(), '', ...isMore.sort()].join('\n')
       if (what !== undefined) out.push({ chain: id, what, fingerprint })
     }
-    for (const [id, [rule]] of this.#elsewhere.entries()) {
-      if (rule) out.push({ chain: id, what: `lacks ${rule.text}`, fingerprint: rule.text })
+    for (const [id, { missing, surplus }] of this.#elsewhere.entries()) {
+      const lacks = missing.map(({ text }) => `lacks ${text}`)
+      const all = [...lacks, ...surplus.map((text) => `has one more: ${text}`)]
+      const [what] = all
+      if (what !== undefined) out.push({ chain: id, what, fingerprint: all.join('\n') })
     }
     return out
   }
@@ -126,9 +139,9 @@ export class Verification implements SavedVisitor {
   }
 
   #addElsewhere(place: ChainPlace, rule: Rule): void {
-    const rules = this.#elsewhere.get(place.table, place.chain)
-    if (rules) rules.push(rule)
-    else this.#elsewhere.set(place, [rule])
+    const known = this.#elsewhere.get(place.table, place.chain)
+    if (known) known.missing.push(rule)
+    else this.#elsewhere.set(place, { missing: [rule], surplus: [] })
   }
 
   #isSettled({ owner }: OwnChain, after: Content): boolean {
@@ -156,6 +169,12 @@ function readShared(shared: SharedChain, saved: string): void {
   if (count === undefined) shared.others.push(saved)
   else if (count === 1) shared.missing.delete(saved)
   else shared.missing.set(saved, count - 1)
+}
+
+function readForeign({ missing, surplus }: ForeignChain, saved: string): void {
+  const found = missing.findIndex((rule) => isSameRule(saved, rule.text))
+  if (found >= 0) missing.splice(found, 1)
+  else if (isOwnChain(targetOf(saved) ?? '')) surplus.push(saved)
 }
 
 /** A rule by its canonical form. */
