@@ -129,6 +129,9 @@ for (const backend of ['nft', 'legacy'] as const) {
       iptables('-D', web, '1')
       run('sh', '-c', `iptables-${backend} -t nat ${first}`)
       iptables('-N', 'KUBE-SVC-AAAAAAAAAAAAAAAA')
+      const [last = ''] = iptables('-S', 'KUBE-SERVICES').split('\n').slice(-2)
+      run('sh', '-c', `iptables-${backend} -t nat ${last.replace('-A', '-D')}`)
+      run('sh', '-c', `iptables-${backend} -t nat ${last.replace('-A', '-I')}`)
       const seen = await differences('iptables')
       t.same(
         seen.map((line) => line.replace(/ \| .*/, '')),
@@ -137,12 +140,13 @@ for (const backend of ['nft', 'legacy'] as const) {
           'nat INPUT',
           'nat KUBE-MARK-MASQ',
           'nat KUBE-MARK-MASQ',
+          'nat KUBE-SERVICES',
           `nat ${web}`,
           'nat KUBE-SVC-AAAAAAAAAAAAAAAA',
         ],
       )
       t.match(seen[2], /-j MARK --or-mark 0x4000/)
-      t.match(seen[4], /rule 1: .* \| rule 1: .* \| default\/web:http$/)
+      t.match(seen[5], /rule 1: .* \| rule 1: .* \| default\/web:http$/)
       const told = (await kubeProxy(...explain)).stdout
       t.match(told, /1\. nat PREROUTING\n.*\n.*\n +!! MISSING/)
       t.match(told, /sent on to 10\.96\.0\.10:80/, 'nobody jumps to the rules')

@@ -664,6 +664,27 @@ t.test('IT46: every edit of our rules is found, but other wording is no edit', a
   t.match((await check(moved))[0], /^nat KUBE-SERVICES does not end with/, 'IT33')
 })
 
+t.test('IT33: each jump to the node ports is found if it comes too early', async (t) => {
+  const own = { nodePortAddresses: ['192.0.2.0/24'] }
+  const chosen = states('IPv4', own, ['192.0.2.1', '192.0.2.2'])
+  const plan = iptablesPlanner(settings)(chosen.put(web({ nodePort: 30080 })).take())
+  const text = withBuiltins(renderPlan(plan))
+  const jumps = text.match(/-A KUBE-SERVICES .*-j KUBE-NODEPORTS\n/g) ?? []
+  t.equal(jumps.length, 2)
+  const found = async (kernel: string) => {
+    const verification = new Verification(plan, plan.usesLocalnet)
+    await verification.prepare()
+    new SavedReader(verification).push(kernel)
+    return verification.differences(plan).map(({ what }) => what)
+  }
+  t.same(await found(text), [])
+  t.same(await found(text.replace(jumps.join(''), jumps.toReversed().join(''))), [])
+  for (const jump of jumps) {
+    const moved = text.replace(jump, '').replace('-A KUBE-SERVICES', `${jump}-A KUBE-SERVICES`)
+    t.match(await found(moved), [/^does not end with -d 192/])
+  }
+})
+
 t.test('a sync while the rules are read is not taken for a foreign change', async (t) => {
   const planner = iptablesPlanner(settings)
   const other = service({ name: 'other', clusterIp: '10.96.0.11' })

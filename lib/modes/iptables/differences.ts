@@ -5,7 +5,7 @@ import { iptablesPlanner, type IptablesPlan } from './plan.js'
 import { ownerText, type Difference, chainDifferences, jumpDifferences } from '../difference.js'
 import { chains, isOwnChain, isServiceChain } from './names.js'
 import { canLog } from '../refusal-log.js'
-import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
+import { dispatchChains, jumps, kubeletJumps, localnetGuard, misplacedTail } from './fixed-rules.js'
 import { readOwnTables, type Found } from './full-sync.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { IptablesSettings } from './settings.js'
@@ -51,7 +51,9 @@ function iptablesDifferences(plan: IptablesPlan, found: Found): readonly Differe
   differences.push(...otherJumps(found))
   if (plan.usesLocalnet) differences.push(...localnetDifferences(saved))
   for (const { table, chain, ...wish } of wanted.values()) {
-    differences.push(...chainDifferences(chainIn(table, chain), wish, saved(table, chain)))
+    const seen = chainDifferences(chainIn(table, chain), wish, saved(table, chain))
+    const isTailed = seen.length === 0 && table === 'nat' && chain === chains.services
+    differences.push(...seen, ...(isTailed ? tailDifference(plan, saved(table, chain)) : []))
   }
   for (const [table, inTable] of found) {
     for (const [chain, { rules }] of inTable) {
@@ -111,6 +113,19 @@ function wantedChains(plan: IptablesPlan): ReadonlyMap<string, WantedChain> {
     ...plan.fixed.tail.map(({ text }) => ({ text, owner: '' })),
   )
   return wanted
+}
+
+/** IT33: in a chain with all rules, one of the tail may hide a Service's. */
+function tailDifference(
+  { fixed: { tail } }: IptablesPlan,
+  saved: readonly string[] = [],
+): readonly Difference[] {
+  const end = saved.slice(-tail.length)
+  const misplaced = misplacedTail(tail, end)
+  if (!misplaced) return []
+  const expected = `at the end: ${misplaced.text}`
+  const found = `at the end: ${end.join(', ')}`
+  return [{ place: chainIn('nat', chains.services), expected, found, owner: '' }]
 }
 
 /** Looks only for the rules we need, because kubelet uses the chain, too (IT11). */

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 import { canonicalRule, isSameRule, targetOf } from '../../kernel/iptables.js'
 import { chains, isOwnChain } from './names.js'
-import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
+import { dispatchChains, jumps, kubeletJumps, localnetGuard, misplacedTail } from './fixed-rules.js'
 import { ownTables } from './full-sync.js'
 import type { ChainDifference } from '../reported-differences.js'
 import type { ChainRules, DispatchRule, ServiceRules } from './service-rules.js'
@@ -24,7 +24,8 @@ interface SharedChain {
   readonly missing: Map<string, number>
   /** The texts that no such rule has. One may be a rule that iptables prints in other words. */
   readonly others: string[]
-  last: string | undefined
+  /** The last rules, as many as the tail has. */
+  readonly end: string[]
 }
 
 /** A chain of others with rules of ours. Other rules there are ignored, but for more jumps to us. */
@@ -56,7 +57,7 @@ export class Verification implements SavedVisitor {
     this.#content = content
     for (const one of content.fixed.chains) this.#addOwn(one, undefined)
     for (const place of dispatchChains) {
-      const nothing = { missing: new Map(), others: [], last: undefined }
+      const nothing = { missing: new Map(), others: [], end: [] }
       this.#shared.set(place, { isThere: false, ...nothing })
     }
     for (const placed of tailOf(content)) this.#expectShared(placed)
@@ -91,7 +92,7 @@ export class Verification implements SavedVisitor {
     const own = this.#own.get(table, chain)
     const shared = own ? undefined : this.#shared.get(table, chain)
     if (own) readOwn(own, saved)
-    else if (shared) readShared(shared, saved)
+    else if (shared) readShared(shared, saved, this.#content.fixed.tail.length)
     else {
       const foreign = this.#elsewhere.get(table, chain)
       if (foreign) readForeign(foreign, saved)
@@ -149,10 +150,10 @@ export class Verification implements SavedVisitor {
     return after.services.get(owner) === this.#content.services.get(owner)
   }
 
-  /** IT33: the rule that must be the last of a chain; undefined if none must, or if it changed. */
-  #tailOf(id: string, after: Content): Rule | undefined {
-    if (id !== `nat ${chains.services}` || after.fixed !== this.#content.fixed) return undefined
-    return after.fixed.tail.at(-1)
+  /** IT33: the rules that must be the last of a chain; none if they changed. */
+  #tailOf(id: string, after: Content): readonly Rule[] {
+    const isSame = id === `nat ${chains.services}` && after.fixed === this.#content.fixed
+    return isSame ? after.fixed.tail : []
   }
 }
 
@@ -163,8 +164,9 @@ function readOwn(own: OwnChain, saved: string): void {
   else if (!isSameRule(saved, wanted.text)) own.difference = `has ${saved}, not ${wanted.text}`
 }
 
-function readShared(shared: SharedChain, saved: string): void {
-  shared.last = saved
+function readShared(shared: SharedChain, saved: string, tailLength: number): void {
+  shared.end.push(saved)
+  if (shared.end.length > tailLength) shared.end.shift()
   const count = shared.missing.get(saved)
   if (count === undefined) shared.others.push(saved)
   else if (count === 1) shared.missing.delete(saved)
@@ -209,16 +211,16 @@ function differenceOf({ one, isThere, read, difference }: OwnChain): string | un
 }
 
 function sharedDifference(
-  { isThere, last }: SharedChain,
-  seen: { missing: readonly string[]; surplus: readonly string[]; tail: Rule | undefined },
+  { isThere, end }: SharedChain,
+  seen: { missing: readonly string[]; surplus: readonly string[]; tail: readonly Rule[] },
 ): string | undefined {
   if (!isThere) return 'is gone'
   const [missing] = seen.missing
   if (missing !== undefined) return `lacks ${missing}`
   const [surplus] = seen.surplus
   if (surplus !== undefined) return `has one more: ${surplus}`
-  const { tail } = seen
-  return tail && !isSameRule(last ?? '', tail.text) ? `does not end with ${tail.text}` : undefined
+  const misplaced = misplacedTail(seen.tail, end)
+  return misplaced && `does not end with ${misplaced.text}`
 }
 
 function sharedChanges(before: Content, after: Content): SharedChanges {
