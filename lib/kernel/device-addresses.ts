@@ -43,13 +43,19 @@ export class DeviceAddresses implements LinkAddresses {
   }
 
   async foreign(family: IpFamily, ips: readonly string[]): Promise<ReadonlySet<string>> {
-    const ours = new Set(await this.ours(family))
+    const ours = new Set((await this.ours(family)).map(withoutPrefix))
     const all = new Set(await this.#links.addresses(family, { except: noDevice }))
     return new Set(ips.filter((ip) => all.has(ip) && !ours.has(ip)))
   }
 
   async add(family: IpFamily, ips: readonly string[]): Promise<readonly AddressFailure[]> {
     const device = this.#ensureDevice()
+    // IPv6 takes an address only once on a device, so one with a prefix keeps the single one out.
+    const wanted = new Set(ips)
+    const wide = (await this.#oursOn(family, device)).filter(
+      (ip) => !wanted.has(ip) && wanted.has(withoutPrefix(ip)),
+    )
+    await this.#links.deleteAddresses(family, device, wide)
     const failures = await this.#links.addAddresses(family, device, ips, this.#options.mark)
     const failed = new Set(failures.map(({ ip }) => ip))
     const added = new Set(ips.filter((ip) => !failed.has(ip)))
@@ -66,7 +72,9 @@ export class DeviceAddresses implements LinkAddresses {
     const unwanted = new Set(ips)
     const failures: AddressFailure[] = []
     for (const index of this.#devices()) {
-      const ours = (await this.#oursOn(family, index)).filter((ip) => unwanted.has(ip))
+      const ours = (await this.#oursOn(family, index)).filter(
+        (ip) => unwanted.has(ip) || unwanted.has(withoutPrefix(ip)),
+      )
       failures.push(...(await this.#links.deleteAddresses(family, index, ours)))
     }
     return failures
@@ -95,9 +103,13 @@ export class DeviceAddresses implements LinkAddresses {
   /** Every address on our own device, and those with our mark on `lo`. */
   async #oursOn(family: IpFamily, index: number): Promise<readonly string[]> {
     if (index === this.#links.find('lo')) {
-      return this.#links.addresses(family, { on: index, metric: this.#options.mark })
+      return this.#links.addresses(family, {
+        on: index,
+        metric: this.#options.mark,
+        prefixes: true,
+      })
     }
-    const all = await this.#links.addresses(family, { on: index })
+    const all = await this.#links.addresses(family, { on: index, prefixes: true })
     return all.filter((ip) => !isAutomatic(ip))
   }
 
@@ -119,6 +131,10 @@ export class DeviceAddresses implements LinkAddresses {
 /** Whether the kernel gave the address to the device by itself, as it does for IPv6 once it is up. */
 export function isAutomatic(ip: string): boolean {
   return ip.startsWith('fe80:')
+}
+
+function withoutPrefix(ip: string): string {
+  return ip.replace(/\/.*/, '')
 }
 
 /** A number that no device has: the kernel's numbers begin at 1. */

@@ -15,7 +15,10 @@ export interface AddressFailure {
 export interface LinkAddresses {
   /** Advice for the user when the operating system does not permit a change. */
   readonly whenDenied: string
-  /** The addresses that this program has put there, also in earlier runs. Never those of others. */
+  /**
+   * The addresses that this program has put there, also in earlier runs. Never those of others, but
+   * for a device of this program alone: an address that somebody put there with a prefix names it.
+   */
   ours(family: IpFamily): Promise<readonly string[]>
   /**
    * Those of `ips` that this machine has without this program. They stay when this program ends.
@@ -23,7 +26,7 @@ export interface LinkAddresses {
   foreign(family: IpFamily, ips: readonly string[]): Promise<ReadonlySet<string>>
   /** Puts the addresses on the link. An address of ours may be there already. */
   add(family: IpFamily, ips: readonly string[]): Promise<readonly AddressFailure[]>
-  /** Removes those of `ips` that are ours. Other addresses are left alone. */
+  /** Removes those of `ips` that are ours, with any prefix. Other addresses are left alone. */
   remove(family: IpFamily, ips: readonly string[]): Promise<readonly AddressFailure[]>
   /** Removes the link itself, if this program made it and nothing is on it. */
   tidy(): Promise<void>

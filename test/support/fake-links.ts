@@ -24,7 +24,9 @@ export class FakeLinks implements DeviceLinks {
     if ('except' in device) {
       return Promise.resolve([
         '192.0.2.1',
-        ...[...this.on.values()].flatMap((on) => [...on.keys()]),
+        ...[...this.on.values()].flatMap((on) =>
+          [...on.keys()].map((ip) => ip.split('/')[0] ?? ip),
+        ),
       ])
     }
     const all = [...(this.on.get(device.on) ?? [])]

@@ -101,6 +101,26 @@ t.test('addresses are added before listeners and removed after them', async (t) 
   t.notOk(links.on.has(dummy))
 })
 
+t.test('addresses that somebody else puts on the device are taken away', async (t) => {
+  const links = new FakeLinks()
+  const portals = portalsOn(links)
+  const a = wanting('a', '10.96.0.10')
+  await portals.prepare([a], { gone: [], full: true })
+  for (const other of ['10.96.0.99', '10.96.7.1/24', '10.96.0.10/24']) {
+    t.ok(await portals.isIntact())
+    await links.addAddresses('IPv4', dummy, [other])
+    if (other.startsWith('10.96.0.10/')) links.on.get(dummy)?.delete('10.96.0.10')
+    t.notOk(await portals.isIntact(), other)
+    await portals.prepare([a], { gone: [], full: true })
+    await portals.replaceAll(new Map(), leave)
+    t.same(links.listed(dummy), ['10.96.0.10'], other)
+  }
+  await links.addAddresses('IPv4', dummy, ['10.96.0.10/24'])
+  await portals.prepare([], { gone: ['a'], full: false })
+  await portals.change(new Map(), leave)
+  t.same(links.listed(dummy), [], 'with the Service any form of its address goes')
+})
+
 t.test('without a dummy device the addresses go on lo, and others there stay', async (t) => {
   const links = new FakeLinks()
   links.canMakeDummy = false

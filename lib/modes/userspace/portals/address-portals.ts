@@ -55,7 +55,7 @@ export class AddressPortals implements Portals {
   }
 
   async change(_: unknown, leave: Leave): Promise<WriteOutcome> {
-    const wanted = new Set([...this.#wanted.values()].flat())
+    const wanted = new Set(this.#expected())
     const unused = [...this.#held].filter((ip) => !wanted.has(ip))
     if (unused.length > 0) {
       await leave(unused)
@@ -69,9 +69,16 @@ export class AddressPortals implements Portals {
   async isIntact(): Promise<boolean> {
     if (this.#held.size === 0) return true
     const held = [...this.#held]
+    const before = new Set([...held, ...this.#expected()])
     const present = new Set(await (await this.#open()).ours(this.#family))
-    // An address that a sync has removed meanwhile is not missing.
-    return held.every((ip) => present.has(ip) || !this.#held.has(ip))
+    // An address that a sync has removed meanwhile is not missing, and one that it adds is ours.
+    if (!held.every((ip) => present.has(ip) || !this.#held.has(ip))) return false
+    const after = new Set([...this.#held, ...this.#expected()])
+    return [...present].every((ip) => before.has(ip) || after.has(ip))
+  }
+
+  #expected(): Iterable<string> {
+    return [...this.#wanted.values()].flat()
   }
 
   /** New clients are refused once listeners close. Open connections need the addresses. */
