@@ -27,7 +27,8 @@ export class DeviceAddresses implements LinkAddresses {
     'this needs the capability NET_ADMIN; without it only Services on 127.0.0.0/8 can be served'
   readonly #links: DeviceLinks
   readonly #options: DeviceOptions
-  #device: number | undefined
+  /** `lo`, once the kernel has refused a device. */
+  #loopback: number | undefined
 
   constructor(links: DeviceLinks, options: DeviceOptions) {
     this.#links = links
@@ -87,7 +88,6 @@ export class DeviceAddresses implements LinkAddresses {
       if ((await this.#oursOn(family, own)).length > 0) return
     }
     this.#links.remove(this.#options.device)
-    this.#device = undefined
   }
 
   close(): void {
@@ -113,18 +113,21 @@ export class DeviceAddresses implements LinkAddresses {
     return all.filter((ip) => !isAutomatic(ip))
   }
 
+  /** Looks for the device each time, because somebody may have removed it. */
   #ensureDevice(): number {
-    if (this.#device !== undefined) return this.#device
+    const { device } = this.#options
+    const known = this.#links.find(device) ?? this.#loopback
+    if (known !== undefined) return known
     try {
-      this.#device = this.#links.ensureDummy(this.#options.device)
+      return this.#links.ensureDummy(device)
     } catch (error) {
       const loopback = this.#links.find('lo')
       const isDenied = error instanceof KernelError && error.kind === 'denied'
       if (loopback === undefined || isDenied) throw error
       this.#options.onLoopback(messageOf(error))
-      this.#device = loopback
+      this.#loopback = loopback
+      return loopback
     }
-    return this.#device
   }
 }
 
