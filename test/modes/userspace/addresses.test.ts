@@ -125,6 +125,20 @@ t.test('addresses that somebody else puts on the device are taken away', async (
   t.same(links.listed(dummy), [], 'with the Service any form of its address goes')
 })
 
+t.test('an address that somebody moves to another device is not missing', async (t) => {
+  const links = new FakeLinks()
+  const portals = portalsOn(links)
+  const a = wanting('a', '10.96.0.10', '10.96.0.11')
+  await portals.prepare([a], { gone: [], full: true })
+  links.on.get(dummy)?.delete('10.96.0.10')
+  await links.addAddresses('IPv4', lo, ['10.96.0.10'])
+  t.ok(await portals.isIntact())
+  links.on.get(lo)?.delete('10.96.0.10')
+  t.notOk(await portals.isIntact(), 'until it goes there, too')
+  await portals.prepare([a], { gone: [], full: true })
+  t.same(links.listed(dummy), ['10.96.0.11', '10.96.0.10'])
+})
+
 t.test('without a dummy device the addresses go on lo, and others there stay', async (t) => {
   const links = new FakeLinks()
   links.canMakeDummy = false

@@ -70,9 +70,12 @@ export class AddressPortals implements Portals {
     if (this.#held.size === 0) return true
     const held = [...this.#held]
     const before = new Set([...held, ...this.#expected()])
-    const present = new Set(await (await this.#open()).ours(this.#family))
+    const link = await this.#open()
+    const present = new Set(await link.ours(this.#family))
+    const absent = held.filter((ip) => !present.has(ip))
+    const foreign = absent.length > 0 ? await link.foreign(this.#family, absent) : present
     // An address that a sync has removed meanwhile is not missing, and one that it adds is ours.
-    if (!held.every((ip) => present.has(ip) || !this.#held.has(ip))) return false
+    if (absent.some((ip) => !foreign.has(ip) && this.#held.has(ip))) return false
     const after = new Set([...this.#held, ...this.#expected()])
     return [...present].every((ip) => before.has(ip) || after.has(ip))
   }
