@@ -1,4 +1,10 @@
-import { canonicalRule, targetOf, type SavedTable, type WantedRule } from '../../kernel/iptables.js'
+import {
+  canonicalRule,
+  isSameRule,
+  targetOf,
+  type SavedTable,
+  type WantedRule,
+} from '../../kernel/iptables.js'
 import { chainIn, placeId } from '../../kernel/place.js'
 import {
   missingPlace,
@@ -52,7 +58,12 @@ export function userspaceDifferences(
     const present = saved(table, chain)
     if (!present) differences.push(missingPlace(place, ''))
     const wish = { rules: wanted.get(placeId(place)) ?? [], isOrdered: false }
-    differences.push(...chainDifferences(place, wish, present ?? []))
+    const seen = [...chainDifferences(place, wish, present ?? [])]
+    const standing = fixed.filter((one) => one.table === table && one.chain === chain)
+    const late = seen.length > 0 ? undefined : lateRule(standing, present ?? [])
+    if (late !== undefined)
+      seen.push({ place, expected: `first: ${late}`, found: undefined, owner: '' })
+    differences.push(...seen)
   }
   for (const { table, chain, rule } of jumps) {
     const target = targetOf(rule.text)
@@ -60,6 +71,12 @@ export function userspaceDifferences(
     differences.push(...jumpDifferences(chainIn(table, chain), rule.text, present))
   }
   return differences
+}
+
+/** A rule of no Service that comes after one of a Service. */
+function lateRule(standing: readonly PlacedRule[], present: readonly string[]): string | undefined {
+  const head = present.slice(0, standing.length)
+  return standing.find(({ rule }) => !head.some((text) => isSameRule(text, rule.text)))?.rule.text
 }
 
 type RulesOf = (table: string, chain: string) => readonly string[]

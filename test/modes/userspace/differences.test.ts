@@ -2,7 +2,7 @@ import t from 'tap'
 import { tables, type SavedTable } from '../../../lib/kernel/iptables.js'
 import { userspaceDifferences } from '../../../lib/modes/userspace/differences.js'
 import { userspacePlanner, type UserspacePlan } from '../../../lib/modes/userspace/plan.js'
-import { placeRules } from '../../../lib/modes/userspace/render.js'
+import { fixedRules, placeRules } from '../../../lib/modes/userspace/render.js'
 import { service, states, testSettings, type ServiceSpec } from '../../support/states.js'
 
 const owner = 'default/web:http'
@@ -46,3 +46,34 @@ t.test(
     t.match(differencesOf([], toAnother), [{ found: undefined }, { expected: undefined }])
   },
 )
+
+t.test('a rule of no Service is named if it comes after those of Services', async (t) => {
+  const plan = userspacePlanner(testSettings)(states().put(service()).take())
+  const fixed = fixedRules({ portRange: undefined, logsRefused: false })
+  const texts = fixed
+    .filter(({ chain }) => chain === 'KUBE-PORTALS-DIRECT')
+    .map(({ rule }) => rule.text)
+  const seen = (order: (rules: readonly string[]) => readonly string[]) => {
+    const withFixed = saved(plan, (text) => text).map(({ table, chains }) => ({
+      table,
+      chains: new Map(
+        [...chains].map(([name, one]) => {
+          const rules = name === 'KUBE-PORTALS-DIRECT' ? order(one.rules) : one.rules
+          return [name, { ...one, rules }]
+        }),
+      ),
+    }))
+    const listing = { tables: withFixed, listening: new Set<string>() }
+    return userspaceDifferences(plan, fixed, listing)
+      .filter(({ place }) => place.name.includes('KUBE-PORTALS-DIRECT'))
+      .map(({ expected }) => expected)
+  }
+  t.same(
+    seen((rules) => [...texts, ...rules]),
+    [],
+  )
+  t.same(
+    seen((rules) => [...rules, ...texts]),
+    ['first: -m conntrack --ctstate DNAT -j RETURN'],
+  )
+})

@@ -1,7 +1,7 @@
 /** The rules of many Services in a real kernel: they move into sub-chains and out again. */
 import { spawnSync } from 'node:child_process'
 import t from 'tap'
-import { Iptables } from '../../../lib/kernel/iptables.js'
+import { Iptables, rule } from '../../../lib/kernel/iptables.js'
 import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import {
   withoutSubChains,
@@ -252,7 +252,16 @@ t.test('rules in another order are found', { skip }, async (t) => {
   ]
   t.equal(spawnSync('iptables-nft', first).status, 0)
   t.notOk(await portals.isIntact(), 'redirected packets would be refused')
-  await portals.remove()
+  const guard = rule({ protocol: 'tcp', comment: 'a Service', jump: 'REJECT' })
+  const placed = { table: 'filter', chain: 'KUBE-PORTALS-DIRECT', rule: guard } as const
+  const own = fixedRules({ portRange: undefined, logsRefused: false })
+  const guarding = new IptablesPortals(iptables, { fixed: own, guardsEachPort: true })
+  await guarding.replaceAll(new Map([['a', [placed]]]))
+  t.ok(await guarding.isIntact())
+  t.equal(spawnSync('iptables-nft', ['-D', ...direct]).status, 0)
+  t.equal(spawnSync('iptables-nft', first).status, 0)
+  t.notOk(await guarding.isIntact(), 'also by the rule of a Service')
+  await guarding.remove()
 })
 
 for (const backend of ['nft', 'legacy'] as const) {

@@ -170,8 +170,9 @@ export class IptablesPortals implements Portals {
   #beginVerification(): Promise<PortalsVerification | undefined> {
     this.#verification = undefined
     if (this.#isKnown) {
-      const rules = this.#inPlace([this.#standing(), ...this.#written.values()])
-      this.#verification = new PortalsVerification({ chains: this.#chains(), rules })
+      const rules = this.#inPlace([...this.#written.values()])
+      const wanted = { chains: this.#chains(), standing: this.#standing(), rules }
+      this.#verification = new PortalsVerification(wanted)
     }
     return Promise.resolve(this.#verification)
   }

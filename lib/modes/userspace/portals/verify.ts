@@ -9,10 +9,14 @@ interface WantedRule {
   count: number
   /** The position among the rules of its Service. Undefined for a rule that is wanted twice. */
   place: { readonly index: number; readonly service: { last: number } } | undefined
+  /** It belongs to no Service. */
+  readonly isStanding: boolean
 }
 
 interface ReadChain {
   isThere: boolean
+  /** A rule of a Service was read, so those of no Service must be above. */
+  hasService: boolean
   /** Wanted rules that are not yet read, by their canonical form. */
   readonly missing: Map<string, WantedRule>
   /** Texts of rules that are not wanted, and of rules out of order, by their canonical form. */
@@ -22,7 +26,9 @@ interface ReadChain {
 
 interface Wanted {
   readonly chains: Iterable<readonly [table: Table, chain: string]>
-  /** The rules of each Service, in their order, and the rules that belong to no Service. */
+  /** The rules that belong to no Service. They come before those of Services. */
+  readonly standing: readonly PlacedRule[]
+  /** The rules of each Service, in their order. */
   readonly rules: Iterable<readonly PlacedRule[]>
 }
 
@@ -45,18 +51,19 @@ export class PortalsVerification implements SavedVisitor {
   #isVoid = false
   #hasIgnored = false
 
-  constructor({ chains, rules }: Wanted) {
+  constructor({ chains, standing, rules }: Wanted) {
     for (const [table, chain] of chains) this.#own.set(idOf(table, chain), emptyChain())
+    this.#expect(this.#own, standing, true)
     this.#rules = rules
     for (const { table, chain } of jumps) this.#builtIn.set(idOf(table, chain), emptyChain())
-    for (const jump of jumps) this.#expect(this.#builtIn, [jump])
+    for (const jump of jumps) this.#expect(this.#builtIn, [jump], true)
   }
 
   /** Call it before anything is read. Syncs go on meanwhile, so it takes its time. */
   async prepare(): Promise<void> {
     let count = 0
     for (const placed of this.#rules) {
-      this.#expect(this.#own, placed)
+      this.#expect(this.#own, placed, false)
       if (++count % servicesAtOnce === 0) await setImmediate()
     }
   }
@@ -108,7 +115,11 @@ export class PortalsVerification implements SavedVisitor {
     return out
   }
 
-  #expect(chains: ReadonlyMap<string, ReadChain>, placed: readonly PlacedRule[]): void {
+  #expect(
+    chains: ReadonlyMap<string, ReadChain>,
+    placed: readonly PlacedRule[],
+    isStanding: boolean,
+  ): void {
     const services = new Map<string, { last: number }>()
     for (const [index, { table, chain, rule }] of placed.entries()) {
       const id = idOf(table, chain)
@@ -122,7 +133,7 @@ export class PortalsVerification implements SavedVisitor {
       }
       const service = services.get(id) ?? { last: -1 }
       services.set(id, service)
-      missing?.set(key, { text: rule.text, count: 1, place: { index, service } })
+      missing?.set(key, { text: rule.text, count: 1, place: { index, service }, isStanding })
     }
   }
 
@@ -142,6 +153,8 @@ function read(chain: ReadChain, saved: string): void {
     return
   }
   if (--wanted.count === 0) chain.missing.delete(key)
+  if (!wanted.isStanding) chain.hasService = true
+  else if (chain.hasService) chain.displaced.set(key, saved)
   if (!wanted.place) return
   const { index, service } = wanted.place
   if (index < service.last) chain.displaced.set(key, saved)
@@ -162,7 +175,13 @@ function inWords(
 }
 
 function emptyChain(): ReadChain {
-  return { isThere: false, missing: new Map(), surplus: new Map(), displaced: new Map() }
+  return {
+    isThere: false,
+    hasService: false,
+    missing: new Map(),
+    surplus: new Map(),
+    displaced: new Map(),
+  }
 }
 
 function idOf(table: Table, chain: string): string {
