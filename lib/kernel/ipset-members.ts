@@ -13,14 +13,6 @@ export interface MemberChange {
   readonly member: string
 }
 
-/**
- * Whether a member is of a form that is written here. Others, such as those of other protocols, are
- * made and deleted by the program.
- */
-export function isPlainMember(member: string): boolean {
-  return /^(\d+|[\da-f.:]+(,(tcp|udp|sctp):\d+(,[\da-f.:/]+)?)?)$/.test(member)
-}
-
 /** From linux/netfilter/ipset/ip_set.h. */
 const subsystem = 6
 const commands = { add: 9, delete: 10 } as const

@@ -146,6 +146,14 @@ function canonicalMember(member: string): string {
     .join(',')
 }
 
+/**
+ * Whether a member is of a form that netlink writes here. Others, such as those of other
+ * protocols, only the program can delete.
+ */
+export function isPlainMember(member: string): boolean {
+  return /^(\d+|[\da-f.:]+(,(tcp|udp|sctp):\d+(,[\da-f.:/]+)?)?)$/.test(member)
+}
+
 function checkName(name: string): string {
   if (/^[A-Za-z0-9_.-]+$/.test(name) && name.length <= nameLimit) return name
   throw new RangeError(`ipset name ${JSON.stringify(name)}: up to ${nameLimit} letters, digits, -`)

@@ -1,5 +1,5 @@
-import { IpSetBatch, type IpSet, type SavedIpSet } from '../../kernel/ipset.js'
-import { isPlainMember, type MemberChange } from '../../kernel/ipset-members.js'
+import { IpSetBatch, isPlainMember, type IpSet, type SavedIpSet } from '../../kernel/ipset.js'
+import type { MemberChange } from '../../kernel/ipset-members.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Changes } from './changes.js'
 import { setNameOf, setNames, setOf, type SetName } from './names.js'
