@@ -70,7 +70,7 @@ export async function flowCleaning(
   // All three share one table, because each table has sockets and their buffers.
   const openTable = () => (table ??= new kernel.Conntrack())
   const now = () => performance.now()
-  const early = new StuckClients({ openTable, log, now })
+  const stuck = new StuckClients({ openTable, log, now })
   // Such a mode also ends its connections to endpoints itself.
   const isByMode = mode.staleFlows !== undefined
   const stale = isByMode ? undefined : new FlowCleaner({ openTable, log, meter: metrics, now })
@@ -80,7 +80,7 @@ export async function flowCleaning(
     states.set(state.family, state)
     stale?.applied(state, late)
     departed?.applied(state)
-    early.applied(state, late)
+    stuck.applied(state, late)
   }
   return {
     applied,
@@ -90,7 +90,7 @@ export async function flowCleaning(
     },
     idle: async () => {
       await stale?.idle()
-      await early.idle()
+      await stuck.idle()
     },
   }
 }

@@ -31,6 +31,8 @@ interface StuckClientsOptions {
  * read it takes the kernel 20 ms on a large node, however few entries there are.
  */
 const share = 0.01
+/** A busy machine needs long for everything. The next attempt of a client must not wait for that. */
+const longestRestMs = 3_000
 
 /** By `protocol ip:port`: the service port whose endpoints answer there. */
 type Frontends = ReadonlyMap<string, DesiredService>
@@ -61,7 +63,7 @@ export class StuckClients {
     this.#waiting = new Backlog(async (family, frontends) => {
       const began = now()
       await this.#free(family, frontends)
-      await pause((now() - began) / share, this.#leaving.signal)
+      await pause(Math.min((now() - began) / share, longestRestMs), this.#leaving.signal)
     })
   }
 

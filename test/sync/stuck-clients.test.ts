@@ -16,7 +16,7 @@ function tableWith(flows: readonly ServiceFlow[]) {
   const warnings: unknown[] = []
   let failure: Error | undefined
   const nothing = () => undefined
-  const early = new StuckClients({
+  const stuck = new StuckClients({
     openTable: () => ({
       deleteUnanswered: async (_family, protocol, isWanted) => {
         await delay(1)
@@ -34,47 +34,47 @@ function tableWith(flows: readonly ServiceFlow[]) {
     now: () => performance.now(),
     log: { debug: nothing, info: nothing, error: nothing, warn: (fields) => warnings.push(fields) },
   })
-  return { early, deleted, warnings, fail: (error?: Error) => (failure = error) }
+  return { stuck, deleted, warnings, fail: (error?: Error) => (failure = error) }
 }
 
 const web = { name: 'web', clusterIp: '10.96.0.10', port: 80, nodePort: 30080 } as const
 
 t.test('clients are freed that connected before their Service came, and no others', async (t) => {
-  const { early, deleted } = tableWith([
+  const { stuck, deleted } = tableWith([
     flow('10.96.0.10:80'),
     flow('192.0.2.1:30080'),
     flow('10.96.0.10:80', '10.180.0.1:8080'),
     flow('10.96.0.10:81'),
     flow('10.96.0.11:80'),
   ])
-  early.applied(states('IPv4').put(service(web)).take())
-  await early.idle()
+  stuck.applied(states('IPv4').put(service(web)).take())
+  await stuck.idle()
   t.same(deleted, [['10.96.0.10:80', '192.0.2.1:30080']])
 })
 
 t.test('clients are freed whose endpoint left before it answered', async (t) => {
   const at = (n: number) => flow('10.96.0.10:80', `10.180.0.${n}:8080`)
-  const { early, deleted } = tableWith([
+  const { stuck, deleted } = tableWith([
     at(1),
     at(2),
     at(3),
     flow('10.96.0.11:80', '10.180.0.3:80'),
   ])
   const cluster = states('IPv4')
-  early.applied(cluster.put(service({ ...web, endpoints: 3 })).take())
-  await early.idle()
+  stuck.applied(cluster.put(service({ ...web, endpoints: 3 })).take())
+  await stuck.idle()
   t.same(deleted.splice(0), [[]])
-  early.applied(cluster.put(service({ ...web, endpoints: 2 })).take())
-  await early.idle()
+  stuck.applied(cluster.put(service({ ...web, endpoints: 2 })).take())
+  await stuck.idle()
   t.same(deleted, [['10.96.0.10:80 by 10.180.0.3:8080']])
 })
 
 t.test('SCTP clients are freed as TCP clients are, each of their own Service', async (t) => {
-  const { early, deleted } = tableWith([flow('10.96.0.10:80'), flow('10.96.0.11:90')])
+  const { stuck, deleted } = tableWith([flow('10.96.0.10:80'), flow('10.96.0.11:90')])
   const cluster = states('IPv4').put(service(web))
   cluster.put(service({ name: 'cell', protocol: 'SCTP', clusterIp: '10.96.0.11', port: 90 }))
-  early.applied(cluster.take())
-  await early.idle()
+  stuck.applied(cluster.take())
+  await stuck.idle()
   t.same(deleted, [['10.96.0.10:80'], ['SCTP 10.96.0.11:90']])
 })
 
@@ -85,10 +85,10 @@ t.test('clients are freed whose Service comes while a deletion ends', async (t) 
     const cluster = states('IPv4')
     const applyLater = async () => {
       for (let each = 0; each < turns; each++) await Promise.resolve()
-      early.applied(cluster.put(service({ ...web, name: 'late', clusterIp: '10.96.0.11' })).take())
+      stuck.applied(cluster.put(service({ ...web, name: 'late', clusterIp: '10.96.0.11' })).take())
     }
     const flows = [flow('10.96.0.10:80'), flow('10.96.0.11:80')]
-    const early = new StuckClients({
+    const stuck = new StuckClients({
       openTable: () => ({
         deleteUnanswered: (_family, _protocol, isWanted) => {
           for (const one of flows.filter(isWanted)) freed.add(one.destination)
@@ -99,9 +99,9 @@ t.test('clients are freed whose Service comes while a deletion ends', async (t) 
       now: () => 0,
       log: { debug: nothing, info: nothing, error: nothing, warn: nothing },
     })
-    early.applied(cluster.put(service(web)).take())
+    stuck.applied(cluster.put(service(web)).take())
     await delay(1)
-    await early.idle()
+    await stuck.idle()
     t.same([...freed], ['10.96.0.10:80', '10.96.0.11:80'], `${turns} turns later`)
   }
 })
@@ -109,11 +109,11 @@ t.test('clients are freed whose Service comes while a deletion ends', async (t) 
 t.test(
   'the table is read only where a Service that is not UDP got an address, a port or its first endpoint, or lost one',
   async (t) => {
-    const { early, deleted } = tableWith([flow('10.96.0.10:80'), flow('10.96.0.10:81')])
+    const { stuck, deleted } = tableWith([flow('10.96.0.10:80'), flow('10.96.0.10:81')])
     const cluster = states('IPv4')
     const apply = async (spec: Parameters<typeof service>[0]) => {
-      early.applied(cluster.put(service(spec)).take())
-      await early.idle()
+      stuck.applied(cluster.put(service(spec)).take())
+      await stuck.idle()
       return deleted.splice(0)
     }
     t.same(await apply(web), [['10.96.0.10:80']])
@@ -122,12 +122,12 @@ t.test(
     t.same(await apply({ ...web, endpoints: 1 }), [['10.96.0.10:80']], 'its first endpoint')
     t.same(await apply({ ...web, port: 81 }), [['10.96.0.10:81']], 'only what is new')
     t.same(await apply({ name: 'dns', protocol: 'UDP', clusterIp: '10.96.0.53' }), [])
-    early.applied(cluster.take(), [
+    stuck.applied(cluster.take(), [
       'default/web:http/TCP',
       'default/dns:http/UDP',
       'default/gone:/TCP',
     ])
-    await early.idle()
+    await stuck.idle()
     t.same(deleted, [['10.96.0.10:81']], 'rules that were refused until now')
   },
 )
@@ -135,21 +135,21 @@ t.test(
 t.test(
   'states that come meanwhile wait together; a failure is told, and ends nothing',
   async (t) => {
-    const { early, deleted, warnings, fail } = tableWith([])
+    const { stuck, deleted, warnings, fail } = tableWith([])
     const cluster = states('IPv4')
     const names = ['a', 'b', 'c']
     for (const [index, name] of names.entries()) {
-      early.applied(cluster.put(service({ name, clusterIp: `10.96.1.${index}` })).take())
+      stuck.applied(cluster.put(service({ name, clusterIp: `10.96.1.${index}` })).take())
     }
-    await early.idle()
+    await stuck.idle()
     t.equal(deleted.length, 2)
     fail(new Error('EPERM'))
-    early.applied(cluster.put(service({ name: 'd', clusterIp: '10.96.1.9' })).take())
-    await early.idle()
+    stuck.applied(cluster.put(service({ name: 'd', clusterIp: '10.96.1.9' })).take())
+    await stuck.idle()
     t.match(warnings, [{ family: 'IPv4', error: 'EPERM' }])
     fail()
-    early.applied(cluster.put(service({ name: 'e', clusterIp: '10.96.1.10' })).take())
-    await early.idle()
+    stuck.applied(cluster.put(service({ name: 'e', clusterIp: '10.96.1.10' })).take())
+    await stuck.idle()
     t.equal(deleted.length, 3)
   },
 )
