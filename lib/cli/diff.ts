@@ -1,13 +1,17 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { ConfigError, KernelError, messageOf, SourceError } from '../errors.js'
-import { differencesJson, differencesText, type FamilyDifferences } from '../inspect/diff-text.js'
+import {
+  differencesJson,
+  differencesText,
+  type FamilyDifferences,
+  lastingDifferences,
+} from '../inspect/differences.js'
 import { calledAs } from './process.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
 import { addNodeOptions, secondLookAfterMs, seeNode, type NodeFlags } from './seen-node.js'
 import { modeLoaders } from '../modes/registry.js'
 import type { ModeName } from '../config/config.js'
-import { lastingDifferences } from '../modes/difference.js'
 import type { ModeDefinition } from '../modes/mode.js'
 
 /** Adds `kube-proxy diff`, which compares what the kernel holds with what it should hold. */

@@ -21,7 +21,8 @@ import {
 } from './seen-node.js'
 import { understand, type Question } from '../inspect/explain/question.js'
 import { ipFamilies } from '../state/ip.js'
-import { lastingDifferences, type Difference } from '../modes/difference.js'
+import { lastingDifferences } from '../inspect/differences.js'
+import type { Difference } from '../modes/difference.js'
 import type { ModeDefinition } from '../modes/mode.js'
 import { printable, protocols } from '../state/names.js'
 

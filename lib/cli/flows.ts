@@ -5,7 +5,7 @@ import { defaultDaemon, get } from './seen-node.js'
 import { flowHead, flowText, howToFollow } from '../observe/flows/text.js'
 import { pause } from '../async.js'
 import { rangeOf } from '../observe/flows/flow-log.js'
-import { showsColours, stopSignal } from './process.js'
+import { showsColours, stopSignal, WatchFailures } from './process.js'
 import { flowsAnswerIn, FlowsFollower, type FlowsAnswer } from '../observe/flows/answer.js'
 import { verdicts, type FlowVerdict } from '../observe/flows/line.js'
 
@@ -95,16 +95,14 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
     if (isText && isFirst && isEmpty && limit !== '0') noteNone(service)
     noteLeftOut(follower.take(answer))
   }
-  let failure = ''
+  const failures = new WatchFailures()
   for (let isFirst = true; ; isFirst = false) {
     try {
       print(await ask(flags.daemon, follower.query()), isFirst)
-      failure = ''
+      failures.over()
     } catch (error) {
-      // The proxy may be restarting.
-      if (isFirst || !(error instanceof ConfigError)) throw error
-      if (error.message !== failure) process.stderr.write(`${error.message}\n`)
-      failure = error.message
+      if (isFirst) throw error
+      failures.tell(error)
     }
     if (follow !== true) return
     await pause(followEveryMs, stop)

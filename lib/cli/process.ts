@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { basename } from 'node:path'
 import { ConfigError, KernelError, SourceError } from '../errors.js'
 import { systemHere } from '../platform.js'
+import { printable } from '../state/names.js'
 
 /** Colours are for terminals, and there only without https://no-color.org. */
 export function showsColours({ isTTY }: Pick<NodeJS.WriteStream, 'isTTY'>): boolean {
@@ -43,6 +44,22 @@ export async function unlessStopped<T>(
   } catch (error) {
     if (stop.aborted || isInterrupted(error)) return undefined
     throw error
+  }
+}
+
+/** The failures in the middle of a watch, which goes on: a proxy may be restarting. */
+export class WatchFailures {
+  #told = ''
+
+  /** Prints a failure once. Throws what is no failure of a proxy or of the API server. */
+  tell(error: unknown): void {
+    if (!(error instanceof SourceError || error instanceof ConfigError)) throw error
+    if (error.message !== this.#told) process.stderr.write(`${printable(error.message)}\n`)
+    this.#told = error.message
+  }
+
+  over(): void {
+    this.#told = ''
   }
 }
 

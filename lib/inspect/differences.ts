@@ -1,4 +1,4 @@
-import { placeId, placeText } from '../kernel/place.js'
+import { placeId, placeText, type Place } from '../kernel/place.js'
 import { printable } from '../state/names.js'
 import type { Difference } from '../modes/difference.js'
 import type { IpFamily } from '../state/ip.js'
@@ -10,6 +10,36 @@ export interface FamilyDifferences {
   /** Service ports that were compared. */
   readonly services: number
   readonly differences: readonly Difference[]
+}
+
+/**
+ * What a second look found, without what the first did not find. What a place has too much of at
+ * both looks is a difference, although the plan may have changed: then it lacks something else.
+ */
+export function lastingDifferences(
+  first: readonly Difference[],
+  second: readonly Difference[],
+): readonly Difference[] {
+  const idOf = (place: Place, text: string) => JSON.stringify([placeId(place), text])
+  const idsOf = (part: 'expected' | 'found') =>
+    new Set(
+      first.flatMap(({ place, [part]: text }) => (text === undefined ? [] : [idOf(place, text)])),
+    )
+  const [missing, extra] = [idsOf('expected'), idsOf('found')]
+  const isIn = (ids: ReadonlySet<string>, place: Place, text: string | undefined) =>
+    text !== undefined && ids.has(idOf(place, text))
+  const isStale = ({ place, found }: Difference) => isIn(extra, place, found)
+  const staleOwners = new Set(
+    second
+      .filter((each) => each.owner !== '' && isStale(each))
+      .map(({ place, owner }) => idOf(place, owner)),
+  )
+  return second.filter(
+    (each) =>
+      isIn(missing, each.place, each.expected) ||
+      isStale(each) ||
+      isIn(staleOwners, each.place, each.owner),
+  )
 }
 
 /**

@@ -1,4 +1,4 @@
-import { placeId, type Place } from '../kernel/place.js'
+import type { Place } from '../kernel/place.js'
 import { compareChain, type ChainWish, type SavedTable } from '../kernel/iptables.js'
 
 /** One thing in the kernel that is not as it should be, in the words of the kernel's own tools. */
@@ -15,36 +15,6 @@ export interface Difference {
   readonly item?: string
   /** The place itself is missing, and everything in it. */
   readonly isWhole?: true
-}
-
-/**
- * What a second look found, without what the first did not find. What a place has too much of at
- * both looks is a difference, although the plan may have changed: then it lacks something else.
- */
-export function lastingDifferences(
-  first: readonly Difference[],
-  second: readonly Difference[],
-): readonly Difference[] {
-  const idOf = (place: Place, text: string) => JSON.stringify([placeId(place), text])
-  const idsOf = (part: 'expected' | 'found') =>
-    new Set(
-      first.flatMap(({ place, [part]: text }) => (text === undefined ? [] : [idOf(place, text)])),
-    )
-  const [missing, extra] = [idsOf('expected'), idsOf('found')]
-  const isIn = (ids: ReadonlySet<string>, place: Place, text: string | undefined) =>
-    text !== undefined && ids.has(idOf(place, text))
-  const isStale = ({ place, found }: Difference) => isIn(extra, place, found)
-  const staleOwners = new Set(
-    second
-      .filter((each) => each.owner !== '' && isStale(each))
-      .map(({ place, owner }) => idOf(place, owner)),
-  )
-  return second.filter(
-    (each) =>
-      isIn(missing, each.place, each.expected) ||
-      isStale(each) ||
-      isIn(staleOwners, each.place, each.owner),
-  )
 }
 
 /** The difference that the place itself is missing. */

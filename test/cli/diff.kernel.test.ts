@@ -1,4 +1,4 @@
-import { lastingDifferences } from '../../lib/modes/difference.js'
+import { lastingDifferences } from '../../lib/inspect/differences.js'
 import t, { type Test } from 'tap'
 import { execFileSync } from 'node:child_process'
 import { createServer } from 'node:http'

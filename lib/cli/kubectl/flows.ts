@@ -1,6 +1,6 @@
 import { Option, type Command } from 'commander'
 import { addNamedOptions, clientOf, namespaceOf, outputOf, targetOf } from './names.js'
-import { answersOf, Failures, findProxies } from './proxies.js'
+import { answersOf, findProxies } from './proxies.js'
 import { byTime, FlowReader, type RemoteFlow, type RemoteFlows } from './flow-reader.js'
 import { flowsQuery, noteLeftOut, noteNone } from '../flows.js'
 import { flowHead, flowText } from '../../observe/flows/text.js'
@@ -8,7 +8,7 @@ import { Kubectl } from './kubectl.js'
 import { pause } from '../../async.js'
 import { printable } from '../../state/names.js'
 import { printedOfMany } from '../shared-options.js'
-import { showsColours, stopSignal, unlessStopped } from '../process.js'
+import { showsColours, stopSignal, unlessStopped, WatchFailures } from '../process.js'
 import { verdicts, type FlowVerdict } from '../../observe/flows/line.js'
 import type { NamedFlags } from './names.js'
 
@@ -59,7 +59,7 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
     for (const flow of flows.sort(byTime)) print(flow)
     noteLeftOut(leftOut)
   }
-  const failures = new Failures()
+  const failures = new WatchFailures()
   for (;;) {
     try {
       // The proxies are looked up each time, because another pod may have replaced one.

@@ -158,22 +158,6 @@ export function answersOf<Answer>(
   return answers
 }
 
-/** The failures in the middle of a watch, which goes on: a proxy may be restarting. */
-export class Failures {
-  #told = ''
-
-  /** Prints a failure once. Throws what is no failure of a proxy or of the API server. */
-  tell(error: unknown): void {
-    if (!(error instanceof SourceError || error instanceof ConfigError)) throw error
-    if (error.message !== this.#told) process.stderr.write(`${printable(error.message)}\n`)
-    this.#told = error.message
-  }
-
-  over(): void {
-    this.#told = ''
-  }
-}
-
 /**
  * Says what only the node can tell, and with which command and right. The plug-in does not run
  * programs there.

@@ -1,13 +1,6 @@
 import type { Command } from 'commander'
 import { addNamedOptions, namespaceOf, outputOf, type NamedFlags } from './names.js'
-import {
-  answersOf,
-  askAll,
-  Failures,
-  findProxies,
-  type Asked,
-  type RemoteProxy,
-} from './proxies.js'
+import { answersOf, askAll, findProxies, type Asked, type RemoteProxy } from './proxies.js'
 import { askDaemon } from '../seen-node.js'
 import { ConfigError } from '../../errors.js'
 import { howToFollow } from '../../observe/flows/text.js'
@@ -17,7 +10,7 @@ import { pause } from '../../async.js'
 import { printable } from '../../state/names.js'
 import { printed } from '../shared-options.js'
 import { serviceName } from './flows.js'
-import { stopSignal, unlessStopped } from '../process.js'
+import { stopSignal, unlessStopped, WatchFailures } from '../process.js'
 import { topText, withRates, type Look } from '../../inspect/top/table.js'
 import { daemonRow, type ServiceNumbers } from '../../inspect/top/rows.js'
 
@@ -50,7 +43,7 @@ async function top(flags: TopFlags): Promise<void> {
   const kubectl = new Kubectl(flags)
   const namespace = await namespaceOf(kubectl, flags)
   const stop = stopSignal()
-  const failures = new Failures()
+  const failures = new WatchFailures()
   let before: Look | undefined
   for (;;) {
     try {
