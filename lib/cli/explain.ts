@@ -7,7 +7,7 @@ import { answerOf, explainQuestion, judged } from '../inspect/explain/answer.js'
 import { bridgesHere, onBridgesHere } from '../inspect/explain/bridges.js'
 import { explainPacket } from '../inspect/explain/explain.js'
 import { lackingTexts } from '../inspect/explain/option-lines.js'
-import { explanationText, type Explanation } from '../inspect/explain/text.js'
+import { explanationText, kernelDiffers, type Explanation } from '../inspect/explain/text.js'
 import { modeMeant } from '../modes/systems.js'
 import { modeLoaders } from '../modes/registry.js'
 import { readConfiguration } from './configuration.js'
@@ -61,16 +61,12 @@ async function explain(target: string, flags: ExplainFlags): Promise<void> {
   const see = () => (isPretended ? pretendNode(flags, flags.manifests) : seeNode(flags))
   const asksKernel = !isPretended && flags.live !== false
   let answer = await answerTo(target, flags, await see(), asksKernel)
-  if (differs(answer.explanation)) {
+  if (kernelDiffers(answer.explanation)) {
     await delay(secondLookAfterMs)
     answer = await answerTo(target, flags, await see(), asksKernel, answer.differences)
   }
   print(answer, flags)
 }
-
-/** Whether the kernel has anything else on this way than it should. */
-const differs = ({ ways }: Explanation) =>
-  ways.some(({ hops }) => hops.some(({ notes }) => notes !== undefined))
 
 /** The question, and the format of the answer. */
 interface ExplainQuestion extends OutputFlags {

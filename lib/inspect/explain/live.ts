@@ -36,10 +36,15 @@ export class LiveCheck {
       : 'MISSING: the kernel does not have this now'
   }
 
-  /** Notes about a hop; empty when the kernel has the same as the plan. */
-  notes({ item, path }: Hop, isFirstAtPlace: boolean): readonly string[] {
+  /**
+   * Notes about a hop; empty when the kernel has the same as the plan. What is too much in a place is
+   * said once: `told` has the places where it was.
+   */
+  notes({ item, path }: Hop, told: Set<string>): readonly string[] {
     const place = path.at(-1)
-    const extra = isFirstAtPlace && place ? (this.#extra.get(placeId(place)) ?? []) : []
+    const id = place ? placeId(place) : ''
+    const extra = told.has(id) ? [] : (this.#extra.get(id) ?? [])
+    told.add(id)
     const more = extra.length - extraShown
     return [
       ...(item && this.lacks(item) ? [this.#lack] : []),
@@ -55,12 +60,9 @@ const extraShown = 3
 /** Every hop with notes about the kernel. */
 export function annotate(ways: readonly Way[], live: LiveCheck): readonly Way[] {
   return ways.map((way) => {
-    const places = new Set<string>()
+    const told = new Set<string>()
     const hops = way.hops.map((hop) => {
-      const place = hop.path.at(-1)
-      const before = places.size
-      if (place) places.add(placeId(place))
-      const notes = live.notes(hop, places.size > before)
+      const notes = live.notes(hop, told)
       return notes.length === 0 ? hop : { ...hop, notes }
     })
     return { ...way, hops }

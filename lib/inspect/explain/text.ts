@@ -70,16 +70,23 @@ function hopLines({ path, rule, why, notes = [] }: Hop, number: string): readonl
   ]
 }
 
+/** Whether the kernel has anything else on this way than it should. */
+export function kernelDiffers({ ways, live }: Pick<Explanation, 'ways' | 'live'>): boolean {
+  const ends = (list: readonly Way[]) => list.map((way) => percent(way) + verdictOf(way)).join()
+  // Some differences belong to no hop, such as an element that a rule only looks up.
+  return live !== undefined && (isFlagged(ways) || ends(ways) !== ends(live))
+}
+
+const isFlagged = (ways: readonly Way[]) =>
+  ways.some(({ hops }) => hops.some(({ notes }) => notes !== undefined))
+
 /** The comparison with the kernel, if there is one. */
 function liveLines({ ways, live, notAsked }: Explanation): readonly string[] {
   if (notAsked !== '') return ['', `Not compared with the kernel: ${notAsked}`]
   if (!live) return []
-  const isFlagged = ways.some(({ hops }) => hops.some(({ notes }) => notes !== undefined))
-  const ends = (list: readonly Way[]) => list.map((way) => percent(way) + verdictOf(way)).join()
-  if (!isFlagged && ends(ways) === ends(live))
+  if (!kernelDiffers({ ways, live }))
     return ['', 'The kernel has every rule and element of this way.']
-  // Some differences belong to no hop, such as an element that a rule only looks up.
-  const marks = isFlagged ? '!! above; ' : ''
+  const marks = isFlagged(ways) ? '!! above; ' : ''
   const now = live.map((way) => `${percent(way)} ${verdictOf(way)}`)
   return [
     '',
