@@ -1,5 +1,11 @@
 import type { Place } from '../kernel/place.js'
-import { compareChain, type ChainWish, type SavedTable } from '../kernel/iptables.js'
+import {
+  compareChain,
+  isSameRule,
+  type ChainWish,
+  type Rule,
+  type SavedTable,
+} from '../kernel/iptables.js'
 
 /** One thing in the kernel that is not as it should be, in the words of the kernel's own tools. */
 export interface Difference {
@@ -15,6 +21,11 @@ export interface Difference {
   readonly item?: string
   /** The place itself is missing, and everything in it. */
   readonly isWhole?: true
+}
+
+/** The first of these rules that none of the texts says. */
+export function absentRule(rules: readonly Rule[], saved: readonly string[]): Rule | undefined {
+  return rules.find(({ text }) => !saved.some((other) => isSameRule(other, text)))
 }
 
 /** The difference that the place itself is missing. */

@@ -2,10 +2,16 @@ import { Iptables, targetOf, type WantedRule, type Table } from '../../kernel/ip
 import { chainIn } from '../../kernel/place.js'
 import { kernelError } from '../../kernel/command.js'
 import { iptablesPlanner, type IptablesPlan } from './plan.js'
-import { ownerText, type Difference, chainDifferences, jumpDifferences } from '../difference.js'
+import {
+  absentRule,
+  ownerText,
+  type Difference,
+  chainDifferences,
+  jumpDifferences,
+} from '../difference.js'
 import { chains, isOwnChain, isServiceChain } from './names.js'
 import { canLog } from '../refusal-log.js'
-import { dispatchChains, jumps, kubeletJumps, localnetGuard, misplacedTail } from './fixed-rules.js'
+import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
 import { readOwnTables, type Found } from './full-sync.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { IptablesSettings } from './settings.js'
@@ -121,7 +127,7 @@ function tailDifference(
   saved: readonly string[] = [],
 ): readonly Difference[] {
   const end = saved.slice(-tail.length)
-  const misplaced = misplacedTail(tail, end)
+  const misplaced = absentRule(tail, end)
   if (!misplaced) return []
   const expected = `at the end: ${misplaced.text}`
   const found = `at the end: ${end.join(', ')}`

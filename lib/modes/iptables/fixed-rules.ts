@@ -4,7 +4,6 @@ import {
   bytecode,
   connectionState,
   hex,
-  isSameRule,
   markIs,
   markIsNot,
   not,
@@ -230,11 +229,6 @@ function nodePortJumps({ family, nodePortAddresses, localhostNodePorts }: FixedC
         jump: chains.nodePorts,
       }),
     )
-}
-
-/** IT33: a rule of the tail that comes too early; `end` are as many last rules of the chain. */
-export function misplacedTail(tail: readonly Rule[], end: readonly string[]): Rule | undefined {
-  return tail.find(({ text }) => !end.some((saved) => isSameRule(saved, text)))
 }
 
 function hairpinMatches({ family, hairpin }: FixedContext): (readonly Match[])[] {

@@ -1,7 +1,8 @@
 import { setImmediate } from 'node:timers/promises'
 import { canonicalRule, isSameRule, targetOf } from '../../kernel/iptables.js'
+import { absentRule } from '../difference.js'
 import { chains, isOwnChain } from './names.js'
-import { dispatchChains, jumps, kubeletJumps, localnetGuard, misplacedTail } from './fixed-rules.js'
+import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
 import { ownTables } from './full-sync.js'
 import type { ChainDifference } from '../reported-differences.js'
 import type { ChainRules, DispatchRule, ServiceRules } from './service-rules.js'
@@ -219,7 +220,7 @@ function sharedDifference(
   if (missing !== undefined) return `lacks ${missing}`
   const [surplus] = seen.surplus
   if (surplus !== undefined) return `has one more: ${surplus}`
-  const misplaced = misplacedTail(seen.tail, end)
+  const misplaced = absentRule(seen.tail, end)
   return misplaced && `does not end with ${misplaced.text}`
 }
 

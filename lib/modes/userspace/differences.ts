@@ -1,12 +1,7 @@
-import {
-  canonicalRule,
-  isSameRule,
-  targetOf,
-  type SavedTable,
-  type WantedRule,
-} from '../../kernel/iptables.js'
+import { canonicalRule, targetOf, type SavedTable, type WantedRule } from '../../kernel/iptables.js'
 import { chainIn, placeId } from '../../kernel/place.js'
 import {
+  absentRule,
   missingPlace,
   ownerText,
   type Difference,
@@ -60,9 +55,13 @@ export function userspaceDifferences(
     const wish = { rules: wanted.get(placeId(place)) ?? [], isOrdered: false }
     const seen = [...chainDifferences(place, wish, present ?? [])]
     const standing = fixed.filter((one) => one.table === table && one.chain === chain)
-    const late = seen.length > 0 ? undefined : lateRule(standing, present ?? [])
-    if (late !== undefined)
-      seen.push({ place, expected: `first: ${late}`, found: undefined, owner: '' })
+    // A rule of no Service that comes after one of a Service.
+    const late = absentRule(
+      standing.map(({ rule }) => rule),
+      (present ?? []).slice(0, standing.length),
+    )
+    if (seen.length === 0 && late)
+      seen.push({ place, expected: `first: ${late.text}`, found: undefined, owner: '' })
     differences.push(...seen)
   }
   for (const { table, chain, rule } of jumps) {
@@ -71,12 +70,6 @@ export function userspaceDifferences(
     differences.push(...jumpDifferences(chainIn(table, chain), rule.text, present))
   }
   return differences
-}
-
-/** A rule of no Service that comes after one of a Service. */
-function lateRule(standing: readonly PlacedRule[], present: readonly string[]): string | undefined {
-  const head = present.slice(0, standing.length)
-  return standing.find(({ rule }) => !head.some((text) => isSameRule(text, rule.text)))?.rule.text
 }
 
 type RulesOf = (table: string, chain: string) => readonly string[]
