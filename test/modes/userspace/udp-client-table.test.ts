@@ -14,9 +14,9 @@ class Client {
   usedAt: number
   ended = ''
   readonly owner: Owner
-  readonly #table: UdpClientTable<Client>
+  readonly #table: UdpClientTable
 
-  constructor(table: UdpClientTable<Client>, now: number, owner = new Owner()) {
+  constructor(table: UdpClientTable, now: number, owner = new Owner()) {
     this.#table = table
     this.usedAt = now
     this.owner = owner
@@ -32,7 +32,7 @@ class Client {
 
 t.test('a full table removes the client that was silent longest, also if it waits', async (t) => {
   let now = 0
-  const table = new UdpClientTable<Client>(() => now, 3)
+  const table = new UdpClientTable(() => now, 3)
   const add = () => {
     const client = new Client(table, ++now)
     table.add(client, 60_000)
@@ -54,7 +54,7 @@ t.test('a full table removes the client that was silent longest, also if it wait
 
 t.test('a flood to one listener ends none of the clients of others', async (t) => {
   let now = 0
-  const table = new UdpClientTable<Client>(() => now, 64)
+  const table = new UdpClientTable(() => now, 64)
   const add = (owner: Owner) => {
     const client = new Client(table, ++now, owner)
     table.add(client, 60_000)
@@ -79,7 +79,7 @@ t.test('a flood to one listener ends none of the clients of others', async (t) =
 })
 
 t.test('US51: idle clients are removed, and clients that wait are removed later', async (t) => {
-  const table = new UdpClientTable<Client>(() => performance.now())
+  const table = new UdpClientTable(() => performance.now())
   const [waiting, answered] = [
     new Client(table, performance.now()),
     new Client(table, performance.now()),
@@ -93,7 +93,7 @@ t.test('US51: idle clients are removed, and clients that wait are removed later'
 })
 
 t.test('a client is not idle because the thread that reads its datagrams was late', async (t) => {
-  const table = new UdpClientTable<Client>(() => performance.now())
+  const table = new UdpClientTable(() => performance.now())
   const client = new Client(table, performance.now())
   const socket = createSocket('udp4').bind(0, '127.0.0.1')
   t.teardown(() => void socket.close())

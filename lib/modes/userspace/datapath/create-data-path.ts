@@ -8,12 +8,11 @@ import {
   type DataPathDeps,
   type DataPathName,
   type EndpointChanges,
-  type Listener,
   type ListenerSpec,
 } from './data-path.js'
+import type { Listener } from './listener.js'
 import type { TcpConnection } from './net/tcp-connection.js'
 import { TcpListener as NetTcpListener } from './net/tcp-listener.js'
-import type { UdpClient } from './net/udp-client.js'
 import { UdpListener as NetUdpListener } from './net/udp-listener.js'
 import { createContext } from './splice/context.js'
 import { TcpListener as SpliceTcpListener } from './splice/tcp-listener.js'
@@ -66,7 +65,7 @@ export async function createDataPath(
 }
 
 function createNetDataPath(deps: DataPathDeps, sockets: Sockets | undefined): DataPath {
-  const udpClients = new UdpClientTable<UdpClient>(deps.now)
+  const udpClients = new UdpClientTable(deps.now)
   const awaitingKeepAlive = new TimeoutQueue<TcpConnection>(
     keepAliveStartMs,
     deps.now,

@@ -47,23 +47,6 @@ export interface DataPath {
 
 export type DataPathName = 'net' | 'splice'
 
-/** One open listener of either data path and protocol. */
-export interface Listener {
-  listen(): Promise<number>
-  update(changes: EndpointChanges): void
-  /** Stops listening; connections go on. */
-  stop(): void
-  /** Stops listening, but keeps the socket open while a UDP client needs it for an answer. */
-  handOver(): void
-  /** Ends the connections that are left. */
-  cut(): void
-  /** Resolves when the listener has stopped and no connection is left. */
-  readonly idle: Promise<void>
-  /** The number of its socket; undefined when unknown. */
-  readonly descriptor: number | undefined
-  takeCounts(): ListenerCounts | undefined
-}
-
 /** Everything one listener has to know. A plain value, which is sent to the worker. */
 export interface ListenerSpec extends EndpointChoice {
   /** Unique on the node: family, service port and endpoint list. */

@@ -1,9 +1,9 @@
-import type { EndpointChanges } from './data-path.js'
+import type { EndpointChanges, Target } from './data-path.js'
 
 /** The part of a connection that is needed here. */
 interface EndpointConnection {
-  /** Key of its endpoint, once it has one. */
-  readonly endpoint: string | undefined
+  /** Its endpoint, once it has one. */
+  readonly target: Target | undefined
   reset(): void
 }
 
@@ -53,7 +53,7 @@ export class RemovedEndpoints {
   #end(endpoint: string): void {
     this.#timers.delete(endpoint)
     for (const connection of this.#connections) {
-      if (connection.endpoint === endpoint) connection.reset()
+      if (connection.target?.key === endpoint) connection.reset()
     }
   }
 }

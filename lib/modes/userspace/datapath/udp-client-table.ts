@@ -10,7 +10,7 @@ export interface ClientOwner {
 }
 
 /** A client as the table needs it. */
-export interface TableClient<T> extends Recent<T> {
+export interface TableClient extends Recent<TableClient> {
   readonly owner: ClientOwner
   usedAt: number
   /** The client has sent something, and its endpoint has not answered since. */
@@ -24,11 +24,11 @@ export interface TableClient<T> extends Recent<T> {
  * answer that took more than the idle time. Each list is in order of last use, so the clients
  * that are due are at its front.
  */
-export class UdpClientTable<T extends TableClient<T>> {
+export class UdpClientTable {
   readonly #now: () => number
   readonly #capacity: number
-  readonly #waiting = new RecencyList<T>()
-  readonly #answered = new RecencyList<T>()
+  readonly #waiting = new RecencyList<TableClient>()
+  readonly #answered = new RecencyList<TableClient>()
   #cancelSweep: (() => void) | undefined
   #dueAt = 0
   #idleMs = 0
@@ -43,7 +43,7 @@ export class UdpClientTable<T extends TableClient<T>> {
   }
 
   /** Adds a client that has just sent something. */
-  add(client: T, idleMs: number): void {
+  add(client: TableClient, idleMs: number): void {
     while (!this.#hasPlace(client.owner)) if (!this.evictFor(client.owner)) break
     client.awaitsReply = true
     this.#waiting.add(client)
@@ -51,15 +51,15 @@ export class UdpClientTable<T extends TableClient<T>> {
     if (!this.#cancelSweep) this.#arm(idleMs)
   }
 
-  asked(client: T, now = this.#now()): void {
+  asked(client: TableClient, now = this.#now()): void {
     this.#use(client, now, true)
   }
 
-  answered(client: T, now = this.#now()): void {
+  answered(client: TableClient, now = this.#now()): void {
     this.#use(client, now, false)
   }
 
-  remove(client: T): void {
+  remove(client: TableClient): void {
     this.#listOf(client).remove(client)
     if (this.size > 0) return
     this.#cancelSweep?.()
@@ -78,7 +78,7 @@ export class UdpClientTable<T extends TableClient<T>> {
     return oldest !== undefined
   }
 
-  #oldest(owner?: ClientOwner): T | undefined {
+  #oldest(owner?: ClientOwner): TableClient | undefined {
     const [one, other] = [this.#waiting, this.#answered].map((list) => {
       let client = list.oldest
       while (client && owner && client.owner !== owner) client = client.newer
@@ -93,7 +93,7 @@ export class UdpClientTable<T extends TableClient<T>> {
     return left > 0 && held <= mostTimesLeft * left
   }
 
-  #use(client: T, now: number, awaitsReply: boolean): void {
+  #use(client: TableClient, now: number, awaitsReply: boolean): void {
     client.usedAt = now
     if (client.awaitsReply === awaitsReply) {
       this.#listOf(client).use(client)
@@ -106,7 +106,7 @@ export class UdpClientTable<T extends TableClient<T>> {
     if (!awaitsReply && this.#dueAt > now + this.#idleMs) this.#arm(this.#idleMs)
   }
 
-  #listOf(client: T): RecencyList<T> {
+  #listOf(client: TableClient): RecencyList<TableClient> {
     return client.awaitsReply ? this.#waiting : this.#answered
   }
 
@@ -133,7 +133,7 @@ export class UdpClientTable<T extends TableClient<T>> {
 const smallestFlood = 16
 
 /** Ends the clients that were last used at `before` or earlier. Returns the time until the next. */
-function expire<T extends TableClient<T>>(list: RecencyList<T>, before: number): number {
+function expire(list: RecencyList<TableClient>, before: number): number {
   for (let client = list.oldest; client; client = list.oldest) {
     const left = client.usedAt - before
     if (left > 0) return left

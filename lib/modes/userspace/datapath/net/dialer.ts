@@ -4,25 +4,19 @@ import { afterReading } from '../../../../async.js'
 import { errnoName } from '../../../../kernel/sockets/errno.js'
 import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
-import type { DataPathDeps, EndpointChoice, Target } from '../data-path.js'
+import type { DataPathDeps, Target } from '../data-path.js'
 import { localShortages, shortagePauseMs } from '../descriptors.js'
-import { encodeProxyHeader } from '../proxy-header.js'
+import type { Listener } from '../listener.js'
 import { notKept } from '../source-rule.js'
 import { descriptorOf, withoutScope } from './node-sockets.js'
 
-/** The listener whose clients are connected. */
-export interface DialOwner {
-  readonly service: string
-  readonly choice: Pick<EndpointChoice, 'source' | 'proxyHeader'>
-}
-
 /** Connects to endpoints for the clients of one listener, and tells the endpoints who asks. */
 export class Dialer {
-  readonly #owner: DialOwner
+  readonly #owner: Listener
   readonly #deps: DataPathDeps
   readonly #sockets: Sockets | undefined
 
-  constructor(owner: DialOwner, deps: DataPathDeps, sockets: Sockets | undefined) {
+  constructor(owner: Listener, deps: DataPathDeps, sockets: Sockets | undefined) {
     this.#owner = owner
     this.#deps = deps
     this.#sockets = sockets
@@ -44,12 +38,13 @@ export class Dialer {
   /** The PROXY header for the endpoint, if it gets one. */
   header(client: Socket): Uint8Array | undefined {
     const { remoteAddress = '', remotePort = 0, localAddress = '', localPort = 0 } = client
-    const { proxyHeader } = this.#owner.choice
-    if (!proxyHeader || remoteAddress === '') return undefined
+    if (remoteAddress === '') return undefined
     const from = { ip: withoutScope(remoteAddress), port: remotePort }
-    const asked = this.#originalDestination(client, from.ip) ??
-      proxyHeader.asked ?? { ip: withoutScope(localAddress), port: localPort }
-    return encodeProxyHeader(proxyHeader.version, 'TCP', from, asked)
+    return this.#owner.header(
+      from,
+      () => this.#originalDestination(client, from.ip),
+      () => ({ ip: withoutScope(localAddress), port: localPort }),
+    )
   }
 
   async #dialOnce(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
@@ -71,12 +66,10 @@ export class Dialer {
   /** The client, if the endpoint is to see its address. */
   #keptClient(client: Socket, target: Target): SocketAddress | undefined {
     const { remoteAddress, remotePort = 0 } = client
-    const { source } = this.#owner.choice
-    const keeper = this.#deps.sourceKeeper
-    if (!source || !keeper || remoteAddress === undefined) return undefined
+    if (!this.#owner.choice.source || remoteAddress === undefined) return undefined
     const from = { ip: withoutScope(remoteAddress), port: remotePort }
-    const asked = this.#originalDestination(client, from.ip)
-    return keeper.keeps(source, { client: from, asked, target }) ? from : undefined
+    const asked = () => this.#originalDestination(client, from.ip)
+    return this.#owner.keeps(from, target, asked) ? from : undefined
   }
 
   /** The address that the client asked, where the kernel knows it. */

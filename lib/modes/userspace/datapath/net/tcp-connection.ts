@@ -1,18 +1,18 @@
 import type { Socket } from 'node:net'
+import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import { reset } from '../../../../kernel/sockets/reset.js'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { descriptorOf } from './node-sockets.js'
-import { keepAliveDelayMs, type AccessEntry, type Target, limitSilence } from '../data-path.js'
+import { keepAliveDelayMs, type Target, limitSilence } from '../data-path.js'
 import type { EndpointWatch } from '../endpoint-watch.js'
 import type { Timed } from '../timeout-queue.js'
-import { hostPort } from '../../../../state/ip.js'
 
 /** A client, and the endpoint it talks to once one has answered. */
 export class TcpConnection implements Timed {
   deadline = 0
   readonly client: Socket
-  readonly #clientName: string
-  readonly #startedAt: number
+  readonly peer: SocketAddress | undefined
+  readonly startedAt: number
   backend: Socket | undefined
   target: Target | undefined
   /** Undefined until the endpoint has accepted. */
@@ -23,14 +23,16 @@ export class TcpConnection implements Timed {
   end = 'ok'
   /** The length of the PROXY header. Its bytes do not count as the client's. */
   #headerBytes = 0
-  #countedToEndpoint = 0
-  #countedToClient = 0
+  /** As counted by the last `takeBytes`. */
+  bytesToEndpoint = 0
+  bytesToClient = 0
 
   constructor(client: Socket, startedAt: number, isLogged: boolean) {
     this.client = client
-    this.#startedAt = startedAt
+    this.startedAt = startedAt
     // A closed socket has no address any more.
-    this.#clientName = isLogged ? hostPort(client.remoteAddress ?? '', client.remotePort ?? 0) : ''
+    const { remoteAddress: ip = '', remotePort: port = 0 } = isLogged ? client : {}
+    this.peer = isLogged ? { ip, port } : undefined
   }
 
   get isOver(): boolean {
@@ -40,10 +42,6 @@ export class TcpConnection implements Timed {
   /** Keeps the first error only; others follow from it. */
   fail(code: string): void {
     if (this.end === 'ok') this.end = code
-  }
-
-  get endpoint(): string | undefined {
-    return this.target?.key
   }
 
   /** The endpoint gets the header, if any, before the first byte of the client. */
@@ -88,26 +86,11 @@ export class TcpConnection implements Timed {
   /** Bytes since the last call. */
   takeBytes(): { readonly toEndpoint: number; readonly toClient: number } {
     const written = (this.backend?.bytesWritten ?? 0) - this.#headerBytes
-    const toEndpoint = written - this.#countedToEndpoint
-    const toClient = this.client.bytesWritten - this.#countedToClient
-    this.#countedToEndpoint += toEndpoint
-    this.#countedToClient += toClient
+    const toEndpoint = written - this.bytesToEndpoint
+    const toClient = this.client.bytesWritten - this.bytesToClient
+    this.bytesToEndpoint += toEndpoint
+    this.bytesToClient += toClient
     return { toEndpoint, toClient }
-  }
-
-  /** Call it after the last `takeBytes`. */
-  entry(service: string, now: number): AccessEntry {
-    return {
-      service,
-      protocol: 'TCP',
-      client: this.#clientName,
-      endpoint: this.target?.key ?? '',
-      attempts: this.attempts,
-      bytesToEndpoint: this.#countedToEndpoint,
-      bytesToClient: this.#countedToClient,
-      durationMs: Math.round(now - this.#startedAt),
-      end: this.end,
-    }
   }
 }
 

@@ -1,52 +1,29 @@
 import type { Socket } from 'node:dgram'
-import type { Target } from '../data-path.js'
-import { createLiteralSocket } from './node-sockets.js'
+import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import { unreachable } from '../passive-health.js'
-import type { ClientOwner, TableClient } from '../udp-client-table.js'
+import { UdpClientBase, type UdpClientOptions } from '../udp-listener-base.js'
+import { createLiteralSocket } from './node-sockets.js'
 
-/**
- * One client address, and the socket that is connected to its endpoint (US50). Only the endpoint
- * can send to that socket, so whatever it receives is a reply to this client.
- */
-export class UdpClient implements TableClient<UdpClient> {
-  older: UdpClient | undefined
-  newer: UdpClient | undefined
-  awaitsReply = true
-  readonly owner: ClientOwner
-  readonly key: string
-  readonly address: string
-  readonly port: number
-  readonly target: Target
-  readonly startedAt: number
-  readonly #header: Uint8Array | undefined
-  usedAt: number
-  bytesToEndpoint = 0
-  bytesToClient = 0
+/** A client, and a socket of Node that is connected to its endpoint. */
+export class UdpClient extends UdpClientBase {
+  readonly peer: SocketAddress
   readonly #socket: Socket
   /** Datagrams that came before the socket was connected; undefined afterwards. */
   #early: Buffer[] | undefined = []
-  readonly #ended: (client: UdpClient, reason: string) => void
-  isEnded = false
 
-  constructor(options: UdpClientOptions) {
-    this.owner = options.owner
-    this.key = options.key
-    this.address = options.address
-    this.port = options.port
-    this.target = options.target
-    this.startedAt = this.usedAt = options.now
-    this.#header = options.header
-    this.#ended = options.ended
-    this.#socket = createLiteralSocket(options.target.ip)
+  constructor(options: NetClientOptions) {
+    super(options)
+    const { peer, target, descriptor, reply } = options
+    this.peer = peer
+    this.#socket = createLiteralSocket(target.ip)
     this.#socket.on('message', (datagram) => {
       this.bytesToClient += datagram.length
-      options.reply(this, datagram)
+      reply(this, datagram)
     })
     // ECONNREFUSED means that the endpoint is gone: the next datagram finds another one (US53).
     this.#socket.on('error', this.#failed)
-    if (options.descriptor !== undefined) this.#socket.bind({ fd: options.descriptor })
-    const { ip, port } = options.target
-    if (!this.isEnded) this.#socket.connect(port, ip, this.#connected)
+    if (descriptor !== undefined) this.#socket.bind({ fd: descriptor })
+    if (!this.isEnded) this.#socket.connect(target.port, target.ip, this.#connected)
   }
 
   send(datagram: Buffer): void {
@@ -55,11 +32,8 @@ export class UdpClient implements TableClient<UdpClient> {
     else if (this.#early.length < maxEarly) this.#early.push(datagram)
   }
 
-  end(reason: string): void {
-    if (this.isEnded) return
-    this.isEnded = true
+  protected override close(): void {
     this.#socket.close()
-    this.#ended(this, reason)
   }
 
   readonly #failed = ({ code = 'error' }: NodeJS.ErrnoException): void => this.end(code)
@@ -74,7 +48,7 @@ export class UdpClient implements TableClient<UdpClient> {
   }
 
   #pass(datagram: Buffer): void {
-    this.#socket.send(this.#header ? [this.#header, datagram] : datagram, this.#sent)
+    this.#socket.send(this.header ? [this.header, datagram] : datagram, this.#sent)
   }
 
   /** The kernel tells a refusal only once: to the next datagram, if one is sent at once. */
@@ -83,20 +57,11 @@ export class UdpClient implements TableClient<UdpClient> {
   }
 }
 
-interface UdpClientOptions {
-  readonly owner: ClientOwner
-  /** Unique among the clients of its listener. */
-  readonly key: string
-  readonly address: string
-  readonly port: number
-  readonly target: Target
-  readonly now: number
-  /** The PROXY header that each datagram begins with, if any. */
-  readonly header: Uint8Array | undefined
+interface NetClientOptions extends UdpClientOptions {
+  readonly peer: SocketAddress
   /** An open socket to use, which is bound to an address. */
   readonly descriptor: number | undefined
   readonly reply: (client: UdpClient, datagram: Buffer) => void
-  readonly ended: (client: UdpClient, reason: string) => void
 }
 
 const maxEarly = 64

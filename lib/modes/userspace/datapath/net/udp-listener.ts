@@ -3,57 +3,29 @@ import type { RemoteInfo, Socket } from 'node:dgram'
 import { errnoName } from '../../../../kernel/sockets/errno.js'
 import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
-import { hostPort } from '../../../../state/ip.js'
-import { Balancer } from '../balancer.js'
-import type { DataPathDeps, EndpointChanges, ListenerSpec, Target } from '../data-path.js'
-import { unreachable } from '../passive-health.js'
-import { notKept, type SourceRule } from '../source-rule.js'
-import type { Listener } from '../data-path.js'
+import type { DataPathDeps, ListenerSpec, Target } from '../data-path.js'
+import { notKept } from '../source-rule.js'
 import { createLiteralSocket, descriptorOf, stopReceiving, withoutScope } from './node-sockets.js'
-import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
-import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { UdpClientTable } from '../udp-client-table.js'
+import { UdpListenerBase } from '../udp-listener-base.js'
 import { UdpClient } from './udp-client.js'
 
 /** What the UDP listeners of one worker share. */
 interface UdpTools {
-  readonly table: UdpClientTable<UdpClient>
+  readonly table: UdpClientTable
   /** Undefined where koffi does not load. */
   readonly sockets: Sockets | undefined
 }
 
-/** One UDP service socket: receives from clients, and answers them from the same port (US50). */
-export class UdpListener implements Listener {
-  readonly #spec: ListenerSpec
-  readonly #deps: DataPathDeps
-  readonly #balancer: Balancer
-  readonly #table: UdpClientTable<UdpClient>
+export class UdpListener extends UdpListenerBase<UdpClient> {
   readonly #socket: Socket
-  readonly #traffic = new ListenerTraffic()
-  readonly #clients = new Map<string, UdpClient>()
-  #header: ProxyHeader | undefined
-  #source: SourceRule | undefined
   readonly #sockets: Sockets | undefined
-  #isStopped = false
-  #isHandedOver = false
-  readonly idle: Promise<void>
-  #becomeIdle: () => void = () => undefined
 
   constructor(spec: ListenerSpec, deps: DataPathDeps, { table, sockets }: UdpTools) {
+    super(spec, deps, table)
     this.#sockets = sockets
-    this.#spec = spec
-    this.#header = spec.proxyHeader
-    this.#source = spec.source
-    this.#deps = deps
-    this.#balancer = new Balancer(deps, spec)
-    this.#table = table
-    this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
     this.#socket = createLiteralSocket(spec.address)
     this.#socket.on('message', (datagram, from) => this.#received(datagram, from))
-  }
-
-  get held(): number {
-    return this.#clients.size
   }
 
   get descriptor(): number | undefined {
@@ -63,7 +35,7 @@ export class UdpListener implements Listener {
   async listen(): Promise<number> {
     // Must come before `bind`: without a resolver the socket listens before `bind` returns.
     const listening = once(this.#socket, 'listening')
-    const { address, port, descriptor } = this.#spec
+    const { address, port, descriptor } = this.spec
     this.#socket.bind(descriptor === undefined ? { address, port } : { fd: descriptor })
     try {
       await listening
@@ -76,141 +48,74 @@ export class UdpListener implements Listener {
     return this.#socket.address().port
   }
 
-  /** Ends clients of removed endpoints, unless these still serve (US53, E21). */
-  update(changes: EndpointChanges): void {
-    this.#balancer.update(changes)
-    this.#header = changes.proxyHeader
-    this.#source = changes.source
-    const serving = new Set(changes.servingKeys)
-    for (const client of this.#clients.values()) {
-      const { key } = client.target
-      if (!this.#balancer.has(key) && !serving.has(key)) client.end('endpoint removed')
-    }
+  protected override stopReceiving(): boolean {
+    return stopReceiving(this.#socket)
   }
 
-  handOver(): void {
-    this.#isHandedOver = stopReceiving(this.#socket)
-    if (!this.#isHandedOver || this.#clients.size === 0) this.stop()
-  }
-
-  /** Ends all clients, because their replies need the socket of the listener (US54). */
-  stop(): void {
-    if (this.#isStopped) return
-    this.#isStopped = true
-    for (const client of this.#clients.values()) client.end('listener closed')
+  protected override close(): void {
     this.#socket.close()
-    this.#becomeIdle()
-  }
-
-  cut(): void {
-    this.stop()
-  }
-
-  takeCounts(): ListenerCounts | undefined {
-    return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.needs(endpoint))
   }
 
   #received(datagram: Buffer, from: RemoteInfo): void {
     const key = `${from.address} ${from.port}`
-    const client = this.#clients.get(key) ?? this.#admit(key, from)
+    const client = this.clients.get(key) ?? this.#admit(key, from)
     if (!client) return
-    this.#table.asked(client)
-    this.#traffic.of(client.target.key).bytesToEndpoint += datagram.length
+    this.table.asked(client)
+    client.traffic.bytesToEndpoint += datagram.length
     client.send(datagram)
   }
 
-  #admit(key: string, from: RemoteInfo): UdpClient | undefined {
-    const { descriptors, now, warn } = this.#deps
-    const target = this.#balancer.pick(from.address)
-    if (!target) {
-      this.#traffic.refused++
-      return undefined
-    }
-    while (!descriptors.tryTakeFor(this.held, 1)) {
-      if (this.#table.evictFor(this)) continue
-      this.#traffic.refused++
-      descriptors.wasShort()
-      warn('too few file descriptors are left: dropped a datagram; raise the limit of open files')
-      this.#balancer.ended(target)
-      return undefined
-    }
+  #admit(key: string, peer: RemoteInfo): UdpClient | undefined {
+    const target = this.balancer.pick(peer.address)
+    const client = target && this.tryTakeDescriptor() ? this.#open(key, peer, target) : undefined
+    if (client) return client
+    if (target) this.balancer.ended(target)
+    this.traffic.refused++
+    return undefined
+  }
+
+  #open(key: string, { address, port }: RemoteInfo, target: Target): UdpClient | undefined {
+    const from = { ip: withoutScope(address), port }
     const client = new UdpClient({
       owner: this,
       key,
-      address: from.address,
-      port: from.port,
+      peer: { ip: address, port },
       target,
-      now: now(),
-      header: this.#headerOf(from),
+      now: this.deps.now(),
+      header: this.header(from, noAddress, () => this.#ownAddress),
       descriptor: this.#openAs(from, target),
       reply: (to, reply) => {
-        if (!to.isEnded) this.#table.answered(to)
+        if (!to.isEnded) this.table.answered(to)
         // Its first answer shows that the endpoint works.
-        if (to.bytesToClient === reply.length) this.#balancer.dialSucceeded(target)
-        this.#traffic.of(target.key).bytesToClient += reply.length
+        if (to.bytesToClient === reply.length) this.balancer.dialSucceeded(target)
+        to.traffic.bytesToClient += reply.length
         // Port 0 says that no answer is wanted, and Node throws.
-        if (to.port !== 0) this.#socket.send(reply, to.port, to.address)
+        if (port !== 0) this.#socket.send(reply, port, address)
       },
-      ended: (ended, reason) => this.#ended(ended, reason),
     })
     if (client.isEnded) {
       // It found no port of this node, so it was never one of the clients.
-      descriptors.release(1)
-      this.#balancer.ended(target)
-      this.#traffic.refused++
+      this.deps.descriptors.release(1)
       return undefined
     }
-    this.#table.add(client, this.#spec.udpIdleMs)
-    this.#clients.set(key, client)
-    this.#traffic.active++
-    this.#traffic.of(target.key).connections++
+    this.began(client)
     return client
   }
 
   /** A socket with the address of the client, if the endpoint is to see it. */
-  #openAs({ address, port }: RemoteInfo, target: Target): number | undefined {
-    const { sourceKeeper } = this.#deps
-    const client = { ip: withoutScope(address), port }
-    const dialed = { client, asked: undefined, target }
-    if (!this.#source || sourceKeeper?.keeps(this.#source, dialed) !== true) return undefined
+  #openAs(client: SocketAddress, target: Target): number | undefined {
+    if (!this.keeps(client, target, noAddress)) return undefined
     const descriptor = this.#sockets?.openAs(client, 'datagram')
     if (descriptor === undefined || descriptor >= 0) return descriptor
-    this.#deps.warn(notKept(this.#spec.service, errnoName(descriptor)))
+    this.deps.warn(notKept(this.service, errnoName(descriptor)))
     return undefined
-  }
-
-  #headerOf({ address, port }: RemoteInfo): Uint8Array | undefined {
-    if (!this.#header) return undefined
-    const { version, asked = this.#ownAddress } = this.#header
-    return encodeProxyHeader(version, 'UDP', { ip: withoutScope(address), port }, asked)
   }
 
   get #ownAddress(): SocketAddress {
     const { address, port } = this.#socket.address()
     return { ip: withoutScope(address), port }
   }
-
-  #ended(client: UdpClient, reason: string): void {
-    if (!this.#clients.delete(client.key)) return
-    this.#table.remove(client)
-    this.#deps.descriptors.release(1)
-    this.#traffic.active--
-    this.#balancer.ended(client.target)
-    if (unreachable.has(reason)) {
-      this.#balancer.dialFailed(client.target, client.address)
-      this.#traffic.of(client.target.key).dialErrors++
-    }
-    this.#deps.accessLog?.({
-      service: this.#spec.service,
-      protocol: 'UDP',
-      client: hostPort(client.address, client.port),
-      endpoint: client.target.key,
-      attempts: 1,
-      bytesToEndpoint: client.bytesToEndpoint,
-      bytesToClient: client.bytesToClient,
-      durationMs: Math.round(this.#deps.now() - client.startedAt),
-      end: reason,
-    })
-    if (this.#isHandedOver && this.#clients.size === 0) this.stop()
-  }
 }
+
+/** The kernel does not tell the address that a datagram was sent to. */
+const noAddress = () => undefined

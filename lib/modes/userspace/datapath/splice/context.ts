@@ -9,7 +9,6 @@ import { scratchBytes, type FlowTools } from './flow.js'
 import { PipePool } from './pipe-pool.js'
 import { TimeoutQueue, type Timed } from '../timeout-queue.js'
 import { UdpClientTable } from '../udp-client-table.js'
-import type { UdpClient } from './udp-client.js'
 import { UdpOutbox } from './udp-outbox.js'
 
 /** A connection as the queues of time-outs need it. */
@@ -29,7 +28,7 @@ export interface SpliceContext {
   readonly dialing: readonly TimeoutQueue<TimedConnection>[]
   /** Connections without keep-alive, because most end soon. */
   readonly awaitingKeepAlive: TimeoutQueue<TimedConnection>
-  readonly udpClients: UdpClientTable<UdpClient>
+  readonly udpClients: UdpClientTable
   /** Datagrams from clients on their way to endpoints. */
   readonly inbox: DatagramBatch
   readonly outbox: UdpOutbox
@@ -62,7 +61,7 @@ export function createContext(deps: DataPathDeps, libc: Libc): SpliceContext {
     awaitingKeepAlive: new TimeoutQueue<TimedConnection>(keepAliveStartMs, deps.now, (connection) =>
       connection.keepAliveDue(),
     ),
-    udpClients: new UdpClientTable<UdpClient>(deps.now),
+    udpClients: new UdpClientTable(deps.now),
     inbox: new DatagramBatch(libc, inboxCapacity),
     outbox: new UdpOutbox(libc, loop),
     addressOf(target) {

@@ -1,20 +1,21 @@
 import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
 import { interest } from '../../../../kernel/sockets/epoll.js'
 import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
-import type { Balancer } from '../balancer.js'
 import { roomPatienceMs, roomPauseMs, type Target } from '../data-path.js'
 import { localShortages, shortagePauseMs } from '../descriptors.js'
-import type { EndpointTraffic, ListenerTraffic } from '../traffic.js'
+import type { Listener } from '../listener.js'
+import type { EndpointTraffic } from '../traffic.js'
 import type { SpliceContext, TimedConnection } from './context.js'
 import { SocketEnd, type EndOwner } from './socket-end.js'
 
-/** The listener whose clients are connected. */
-export interface DialOwner {
-  readonly service: string
-  readonly balancer: Balancer
-  readonly traffic: ListenerTraffic
+/** The listener that a connection came through. */
+interface ConnectionOwner extends Pick<Listener, 'service' | 'choice' | 'balancer' | 'traffic'> {
   /** Begins to connect to an endpoint for the client. The new socket, or the negative error. */
   connect(client: number, peer: SocketAddress | undefined, target: Target): number
+  /** The PROXY header that the endpoint gets before the client's first byte, if any. */
+  headerOf(client: number, peer: SocketAddress | undefined): Uint8Array | undefined
+  /** Called once, when both sockets are closed. */
+  ended(connection: Dialing): void
 }
 
 const nothingTried: readonly Target[] = []
@@ -23,23 +24,23 @@ const nothingTried: readonly Target[] = []
  * The first part of a connection: tries one endpoint after the other until one has answered. A base
  * class, because an object of its own would be one more allocation for every connection.
  */
-export abstract class Dialing<Owner extends DialOwner> implements EndOwner, TimedConnection {
+export abstract class Dialing implements EndOwner, TimedConnection {
   deadline = 0
   protected readonly context: SpliceContext
-  protected readonly owner: Owner
+  protected readonly owner: ConnectionOwner
   protected readonly client: SocketEnd
   /** The client's address; undefined when nothing needs it. */
-  protected readonly peer: SocketAddress | undefined
+  readonly peer: SocketAddress | undefined
   protected backend: SocketEnd | undefined
-  protected target: Target | undefined
-  protected attempts = 0
-  protected end = 'ok'
+  target: Target | undefined
+  attempts = 0
+  end = 'ok'
   #tried = nothingTried
   #dialedAt = 0
   #pause: NodeJS.Timeout | undefined
   #waitedMs = 0
 
-  constructor({ context, owner, client, peer }: DialOptions<Owner>) {
+  constructor({ context, owner, client, peer }: DialOptions) {
     this.context = context
     this.owner = owner
     this.peer = peer
@@ -172,9 +173,9 @@ export abstract class Dialing<Owner extends DialOwner> implements EndOwner, Time
   }
 }
 
-export interface DialOptions<Owner> {
+export interface DialOptions {
   readonly context: SpliceContext
-  readonly owner: Owner
+  readonly owner: ConnectionOwner
   /** The accepted socket. */
   readonly client: number
   readonly peer: SocketAddress | undefined

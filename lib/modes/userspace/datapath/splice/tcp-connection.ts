@@ -1,32 +1,15 @@
-import { hostPort } from '../../../../state/ip.js'
 import { errnoName } from '../../../../kernel/sockets/errno.js'
-import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
-import {
-  keepAliveDelayMs,
-  type AccessEntry,
-  type EndpointChoice,
-  type Target,
-  limitSilence,
-} from '../data-path.js'
+import { keepAliveDelayMs, type Target, limitSilence } from '../data-path.js'
 import { type EndpointTraffic, countSilence, isSilence } from '../traffic.js'
-import { Dialing, type DialOptions, type DialOwner } from './dialing.js'
+import { Dialing, type DialOptions } from './dialing.js'
 import type { Task } from './event-loop.js'
 import { Flow, flowState } from './flow.js'
 import { EndpointWatch } from '../endpoint-watch.js'
 import type { SocketEnd } from './socket-end.js'
 
-/** The listener a connection came through. */
-export interface ConnectionOwner extends DialOwner {
-  readonly choice: Pick<EndpointChoice, 'keepAliveMs' | 'firstByteMs'>
-  /** The PROXY header that the endpoint gets before the client's first byte, if any. */
-  headerOf(client: number, peer: SocketAddress | undefined): Uint8Array | undefined
-  /** Called once, when both sockets are closed. */
-  connectionClosed(connection: TcpConnection): void
-}
-
 /** A client and its endpoint: dials, then moves bytes in both directions until both have ended. */
-export class TcpConnection extends Dialing<ConnectionOwner> implements Task {
-  readonly #startedAt: number
+export class TcpConnection extends Dialing implements Task {
+  readonly startedAt: number
   #endpointTraffic: EndpointTraffic | undefined
   #watch: EndpointWatch | undefined
   #toEndpoint: Flow | undefined
@@ -35,13 +18,17 @@ export class TcpConnection extends Dialing<ConnectionOwner> implements Task {
   #isPaused = false
   #isOver = false
 
-  constructor(options: DialOptions<ConnectionOwner>) {
+  constructor(options: DialOptions) {
     super(options)
-    this.#startedAt = options.context.deps.now()
+    this.startedAt = options.context.deps.now()
   }
 
-  get endpoint(): string | undefined {
-    return this.target?.key
+  get bytesToEndpoint(): number {
+    return this.#toEndpoint?.bytes ?? 0
+  }
+
+  get bytesToClient(): number {
+    return this.#toClient?.bytes ?? 0
   }
 
   /** A peer of an old connection may have gone without closing it. */
@@ -76,20 +63,6 @@ export class TcpConnection extends Dialing<ConnectionOwner> implements Task {
     if (this.#isOver) return
     this.end = 'reset'
     this.close(true)
-  }
-
-  entry(now: number): AccessEntry {
-    return {
-      service: this.owner.service,
-      protocol: 'TCP',
-      client: this.peer ? hostPort(this.peer.ip, this.peer.port) : '',
-      endpoint: this.target?.key ?? '',
-      attempts: this.attempts,
-      bytesToEndpoint: this.#toEndpoint?.bytes ?? 0,
-      bytesToClient: this.#toClient?.bytes ?? 0,
-      durationMs: Math.round(now - this.#startedAt),
-      end: this.end,
-    }
   }
 
   protected override connected(backend: SocketEnd, traffic: EndpointTraffic, target: Target): void {
@@ -196,8 +169,7 @@ export class TcpConnection extends Dialing<ConnectionOwner> implements Task {
     }
     this.client.close()
     this.backend?.close()
-    if (this.target) this.owner.balancer.ended(this.target)
     this.#watch?.ended('otherwise')
-    this.owner.connectionClosed(this)
+    this.owner.ended(this)
   }
 }

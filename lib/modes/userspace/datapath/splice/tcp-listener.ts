@@ -1,15 +1,7 @@
 import { interest } from '../../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
 import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
-import { Balancer } from '../balancer.js'
-import {
-  listenBacklog,
-  type EndpointChanges,
-  type EndpointChoice,
-  type ListenerSpec,
-  type Target,
-} from '../data-path.js'
-import { RemovedEndpoints } from '../removed-endpoints.js'
+import { listenBacklog, type ListenerSpec, type Target } from '../data-path.js'
 import { notKept } from '../source-rule.js'
 import {
   descriptorsPerConnection,
@@ -17,44 +9,19 @@ import {
   shortageAdvice,
   shortagePauseMs,
 } from '../descriptors.js'
-import type { Listener } from '../data-path.js'
-import { encodeProxyHeader } from '../proxy-header.js'
-import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
+import { TcpListenerBase } from '../tcp-listener-base.js'
 import type { SpliceContext } from './context.js'
 import type { Watcher } from './event-loop.js'
-import { TcpConnection, type ConnectionOwner } from './tcp-connection.js'
+import { TcpConnection } from './tcp-connection.js'
 
-/** One listening TCP socket and the connections that came through it. */
-export class TcpListener implements Listener, ConnectionOwner, Watcher {
-  readonly balancer: Balancer
-  readonly traffic = new ListenerTraffic()
-  readonly idle: Promise<void>
+export class TcpListener extends TcpListenerBase<TcpConnection> implements Watcher {
   readonly #context: SpliceContext
-  readonly #connections = new Set<TcpConnection>()
-  readonly #removedEndpoints: RemovedEndpoints
-  readonly #spec: ListenerSpec
-  #choice: Omit<EndpointChoice, 'endpoints'>
   #fd = -1
-  #becomeIdle: () => void = () => undefined
-  #isStopped = false
   #pause: NodeJS.Timeout | undefined
 
   constructor(spec: ListenerSpec, context: SpliceContext) {
-    this.#spec = spec
-    this.#choice = spec
+    super(spec, context.deps)
     this.#context = context
-    this.balancer = new Balancer(context.deps, spec)
-    const isUsed = (endpoint: string) => this.balancer.has(endpoint)
-    this.#removedEndpoints = new RemovedEndpoints(this.#connections, isUsed, spec.servingKeys)
-    this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
-  }
-
-  get service(): string {
-    return this.#spec.service
-  }
-
-  get choice(): Omit<EndpointChoice, 'endpoints'> {
-    return this.#choice
   }
 
   get descriptor(): number {
@@ -63,7 +30,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
 
   listen(): Promise<number> {
     const { sockets, loop } = this.#context
-    const { address: ip, port, descriptor } = this.#spec
+    const { address: ip, port, descriptor } = this.spec
     // Nothing here waits, but errors have to reject the promise.
     return Promise.resolve().then(() => {
       this.#fd = descriptor ?? sockets.listen({ ip, port, kind: 'stream', backlog: listenBacklog })
@@ -74,36 +41,15 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     })
   }
 
-  update(changes: EndpointChanges): void {
-    this.balancer.update(changes)
-    this.#choice = changes
-    this.#removedEndpoints.update(changes)
-  }
-
-  stop(): void {
-    if (this.#isStopped) return
-    this.#isStopped = true
+  protected override stopListening(): void {
     clearTimeout(this.#pause)
     this.#context.loop.closeShared(this.#fd)
-    if (this.#connections.size === 0) this.#becomeIdle()
-  }
-
-  handOver(): void {
-    this.stop()
-  }
-
-  cut(): void {
-    for (const connection of this.#connections) connection.reset()
-  }
-
-  takeCounts(): ListenerCounts | undefined {
-    return this.traffic.take(this.#spec.key, (endpoint) => this.balancer.needs(endpoint))
   }
 
   /** Does not wait for dials, so that other clients are accepted meanwhile (US42). */
   ready(): void {
     const { sockets, deps } = this.#context
-    for (let count = 0; count < acceptsPerRound && !this.#isStopped; count++) {
+    for (let count = 0; count < acceptsPerRound && !this.isStopped; count++) {
       if (!this.#takeDescriptors()) {
         // Only in the first round is it certain that a client waits.
         if (count === 0) this.#backOff(shortageAdvice)
@@ -127,7 +73,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   connect(client: number, peer: SocketAddress | undefined, target: Target): number {
     const { sockets, addressOf } = this.#context
     const to = addressOf(target)
-    if (peer && this.#keeps(client, peer, target)) {
+    if (peer && this.keeps(peer, target, () => this.#asked(client, peer))) {
       const fd = sockets.connected('stream', to, peer)
       if (fd >= 0 || fd === -errno.ECONNREFUSED) return fd
       this.#context.deps.warn(notKept(this.service, errnoName(fd)))
@@ -135,54 +81,29 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     return sockets.connected('stream', to)
   }
 
-  #keeps(fd: number, client: SocketAddress, target: Target): boolean {
-    const { sockets, deps } = this.#context
-    const { source } = this.#choice
-    if (!source || !deps.sourceKeeper) return false
-    const asked = sockets.originalDestination(fd, client.ip.includes(':'))
-    return deps.sourceKeeper.keeps(source, { client, asked, target })
-  }
-
   headerOf(client: number, peer: SocketAddress | undefined): Uint8Array | undefined {
-    const { proxyHeader } = this.#choice
-    if (!proxyHeader || !peer) return undefined
-    const { sockets } = this.#context
-    const asked =
-      sockets.originalDestination(client, peer.ip.includes(':')) ??
-      proxyHeader.asked ??
-      sockets.localAddress(client)
-    return encodeProxyHeader(proxyHeader.version, 'TCP', peer, asked)
+    const own = () => this.#context.sockets.localAddress(client)
+    return peer && this.header(peer, () => this.#asked(client, peer), own)
   }
 
-  connectionClosed(connection: TcpConnection): void {
-    const { descriptors, accessLog, now } = this.#context.deps
-    this.#connections.delete(connection)
-    this.traffic.active--
-    descriptors.release(descriptorsPerConnection)
-    accessLog?.(connection.entry(now()))
-    if (this.#isStopped && this.#connections.size === 0) this.#becomeIdle()
+  #asked(client: number, { ip }: SocketAddress): SocketAddress | undefined {
+    return this.#context.sockets.originalDestination(client, ip.includes(':'))
   }
 
   #admit(client: number): void {
     const { sockets, deps } = this.#context
-    const isPeerWanted =
-      this.balancer.usesClient ||
-      deps.accessLog !== undefined ||
-      this.#choice.proxyHeader !== undefined ||
-      this.#choice.source !== undefined
+    const { proxyHeader, source } = this.choice
+    const isPeerWanted = this.balancer.usesClient || deps.accessLog || proxyHeader || source
     const peer = isPeerWanted ? sockets.peer() : undefined
     const connection = new TcpConnection({ context: this.#context, owner: this, client, peer })
-    this.#connections.add(connection)
-    this.traffic.active++
+    this.began(connection)
     connection.dial()
   }
 
   /** Closes idle pipes when that makes room for the connection. */
   #takeDescriptors(): boolean {
-    const { deps, flowTools } = this.#context
-    const held = this.#connections.size * descriptorsPerConnection
-    const tryTake = () => deps.descriptors.tryTakeFor(held, descriptorsPerConnection)
-    return tryTake() || (flowTools.pool.shed() && tryTake())
+    const { pool } = this.#context.flowTools
+    return this.tryTakeDescriptors() || (pool.shed() && this.tryTakeDescriptors())
   }
 
   /**
