@@ -3,11 +3,7 @@ import type { Applied, ServiceFailure } from '../mode.js'
 import type { Listeners } from './listeners/listeners.js'
 import { frontend, OwnFrontends, type Frontend } from './datapath/own-frontends.js'
 import type { OpenFailure } from './listeners/messages.js'
-import {
-  isSameNodePort,
-  type ReservedNodePort,
-  type ReservedNodePorts,
-} from './portals/reserved-node-ports.js'
+import { ReservedNodePorts } from './portals/reserved-node-ports.js'
 import type { ServicePlan, UserspacePlan } from './plan.js'
 import type { PlacedRule } from './portals/sub-chains.js'
 import type { EndpointList } from './portals/portal-rules.js'
@@ -16,34 +12,27 @@ import { placeRules } from './render.js'
 import type { Portals } from './portals/portals.js'
 import type { SourceKeeping } from './portals/source-keeping.js'
 
+interface Parts {
+  readonly listeners: Listeners
+  readonly portals: Portals
+  readonly flows: UdpFlowCleaner
+  readonly sources: Pick<SourceKeeping, 'use'>
+}
+
 /** Keeps listeners, reserved node ports and rules of one family as the plan wants them. */
 export class FamilyApplier {
   readonly #family: IpFamily
-  readonly #listeners: Listeners
+  readonly #parts: Parts
   readonly #nodePorts: ReservedNodePorts
-  readonly #portals: Portals
-  readonly #flows: UdpFlowCleaner
-  readonly #sources: Pick<SourceKeeping, 'use'>
   readonly #frontends = new OwnFrontends()
-  readonly #held = new Map<string, HeldService>()
+  /** The keys of the listeners of each service port. */
+  readonly #held = new Map<string, readonly string[]>()
   #failed: ReadonlySet<string> = new Set()
 
-  constructor(
-    family: IpFamily,
-    parts: {
-      readonly listeners: Listeners
-      readonly nodePorts: ReservedNodePorts
-      readonly portals: Portals
-      readonly flows: UdpFlowCleaner
-      readonly sources: Pick<SourceKeeping, 'use'>
-    },
-  ) {
+  constructor(family: IpFamily, parts: Parts) {
     this.#family = family
-    this.#listeners = parts.listeners
-    this.#nodePorts = parts.nodePorts
-    this.#portals = parts.portals
-    this.#flows = parts.flows
-    this.#sources = parts.sources
+    this.#parts = parts
+    this.#nodePorts = new ReservedNodePorts(parts.listeners.descriptors)
   }
 
   /**
@@ -53,37 +42,34 @@ export class FamilyApplier {
    */
   async apply(plan: UserspacePlan, previous: UserspacePlan | undefined): Promise<Applied> {
     const { services, gone } = this.#difference(plan, previous)
+    const { listeners, portals, flows, sources } = this.#parts
     const failures = new Map<string, ServiceFailure>()
     for (const { key, unsupported } of services) {
       if (unsupported !== undefined) failures.set(key, { key, reason: unsupported })
     }
     const full = previous === undefined
-    if (this.#portals.listensDirectly) await this.#closeUnused(services, gone)
-    for (const failure of await this.#portals.prepare(services, { gone, full })) {
+    if (portals.listensDirectly) await this.#closeUnused(services, gone)
+    for (const failure of await portals.prepare(services, { gone, full })) {
       failures.set(failure.key, failure)
     }
     this.#hold(services)
     const hasSource = services.some(({ listeners }) => listeners.some(({ spec }) => spec.source))
-    if (hasSource) await this.#sources.use()
-    await this.#listen(
-      services.filter(({ key }) => !failures.has(key)),
-      failures,
-    )
+    if (hasSource) await sources.use()
+    const prepared = services.filter(({ key }) => !failures.has(key))
+    await this.#listen(prepared, failures)
     await this.#noteFrontends(services, { gone, full }, failures)
-    for (const key of gone) this.#releaseNodePort(key)
+    for (const key of gone) this.#nodePorts.release(key)
     await this.#reserveNodePorts(services, failures)
 
     const rules = new Map<string, readonly PlacedRule[]>()
     for (const key of gone) if (previous) rules.set(key, [])
     for (const service of services) rules.set(service.key, this.#placeRules(service))
     // Without its address a client would wait for ever.
-    const leave = (addresses: readonly string[]) => this.#listeners.cut(addresses)
-    const written = await (full
-      ? this.#portals.replaceAll(rules, leave)
-      : this.#portals.change(rules, leave))
-    await this.#flows.clean(this.#family, this.#redirections(written.changed, plan, previous))
+    const leave = (addresses: readonly string[]) => listeners.cut(addresses)
+    const written = await (full ? portals.replaceAll(rules, leave) : portals.change(rules, leave))
+    await flows.clean(this.#family, this.#redirections(written.changed, plan, previous))
 
-    if (!this.#portals.listensDirectly) await this.#closeUnused(services, gone)
+    if (!portals.listensDirectly) await this.#closeUnused(services, gone)
     this.#failed = new Set(failures.keys())
     const { bytes, objects, isRepair = false } = written
     return { full: full || isRepair, bytes, objects, failed: [...failures.values()] }
@@ -110,12 +96,8 @@ export class FamilyApplier {
   /** Notes the listeners before they open, so that a sync that fails later does not lose them. */
   #hold(services: readonly ServicePlan[]): void {
     for (const { key, listeners } of services) {
-      const held = this.#held.get(key) ?? nothingHeld
-      const listenerKeys = listeners.map(({ spec }) => spec.key)
-      this.#held.set(key, {
-        ...held,
-        listenerKeys: [...new Set([...held.listenerKeys, ...listenerKeys])],
-      })
+      const wanted = listeners.map(({ spec }) => spec.key)
+      this.#held.set(key, [...new Set([...(this.#held.get(key) ?? []), ...wanted])])
     }
   }
 
@@ -128,7 +110,7 @@ export class FamilyApplier {
       for (const { spec } of listeners) owners.set(spec.key, key)
     }
     const specs = services.flatMap(({ listeners }) => listeners.map(({ spec }) => spec))
-    for (const failure of await this.#listeners.ensure(specs)) {
+    for (const failure of await this.#parts.listeners.ensure(specs)) {
       const key = owners.get(failure.key) ?? failure.key
       failures.set(key, { key, ...explain(failure) })
     }
@@ -143,14 +125,14 @@ export class FamilyApplier {
     { gone, full }: { readonly gone: readonly string[]; readonly full: boolean },
     failures: Map<string, ServiceFailure>,
   ): Promise<void> {
-    const portOf = (key: string) => this.#listeners.portOf(key)
+    const portOf = (key: string) => this.#parts.listeners.portOf(key)
     const noted = [
       ...gone.map((key) => [this.#named(key), []] as const),
       ...services.map((one) => [this.#named(one.key), frontendsOf(one, portOf)] as const),
     ]
     const changed = noted.filter(([key, frontends]) => this.#frontends.set(key, frontends))
     // A full sync tells everything, because a thread may be new and know nothing yet.
-    await this.#listeners.note(full ? noted : changed)
+    await this.#parts.listeners.note(full ? noted : changed)
     for (const { key, listeners } of services) {
       if (failures.has(key)) continue
       const specs = listeners.map(({ spec }) => spec)
@@ -174,37 +156,25 @@ export class FamilyApplier {
     failures: Map<string, ServiceFailure>,
   ): Promise<void> {
     // Releases come first: a Service may get the port that another gives up in the same sync.
+    for (const { key, nodePort } of services) this.#nodePorts.release(key, nodePort)
     for (const { key, nodePort } of services) {
-      if (!isSameNodePort(this.#held.get(key)?.nodePort, nodePort)) this.#releaseNodePort(key)
-    }
-    for (const { key, nodePort } of services) {
-      const held = this.#held.get(key) ?? nothingHeld
-      if (!nodePort || held.nodePort) continue
-      const reason = await this.#nodePorts.reserve(key, nodePort)
-      if (reason === undefined) this.#held.set(key, { ...held, nodePort })
-      else failures.set(key, { key, reason, event: 'PortConflict' })
+      const reason = nodePort && (await this.#nodePorts.reserve(key, nodePort))
+      if (reason !== undefined) failures.set(key, { key, reason, event: 'PortConflict' })
     }
   }
 
-  /** Call after the sockets of reserved node ports were closed: the next apply opens them again. */
-  forgetNodePorts(): void {
-    for (const [key, held] of this.#held) this.#held.set(key, { ...held, nodePort: undefined })
-  }
-
-  #releaseNodePort(key: string): void {
-    const held = this.#held.get(key)
-    if (!held?.nodePort) return
-    this.#nodePorts.release(key, held.nodePort)
-    this.#held.set(key, { ...held, nodePort: undefined })
+  /** The next apply opens them again. */
+  closeNodePorts(): void {
+    this.#nodePorts.close()
   }
 
   #placeRules(service: ServicePlan): readonly PlacedRule[] {
     const ports: Partial<Record<EndpointList, string>> = {}
     for (const { list, spec } of service.listeners) {
-      const port = this.#listeners.portOf(spec.key)
+      const port = this.#parts.listeners.portOf(spec.key)
       if (port !== undefined) ports[list] = String(port)
     }
-    const ownsNodePort = this.#held.get(service.key)?.nodePort !== undefined
+    const ownsNodePort = this.#nodePorts.has(service.key)
     return placeRules(
       // While another program has the node port, the other addresses still work.
       service.rules.filter(({ isNodePort = false }) => ownsNodePort || !isNodePort),
@@ -239,23 +209,22 @@ export class FamilyApplier {
   #portsInUse({ listeners, rules }: ServicePlan): readonly number[] {
     const lists = new Set(rules.map(({ target }) => ('list' in target ? target.list : undefined)))
     return listeners.flatMap(({ list, spec }) =>
-      lists.has(list) ? (this.#listeners.portOf(spec.key) ?? []) : [],
+      lists.has(list) ? (this.#parts.listeners.portOf(spec.key) ?? []) : [],
     )
   }
 
   async #closeUnused(services: readonly ServicePlan[], gone: readonly string[]): Promise<void> {
     const close: string[] = []
     for (const key of gone) {
-      close.push(...(this.#held.get(key)?.listenerKeys ?? []))
+      close.push(...(this.#held.get(key) ?? []))
       this.#held.delete(key)
     }
     for (const { key, listeners } of services) {
-      const held = this.#held.get(key) ?? nothingHeld
-      const listenerKeys = listeners.map(({ spec }) => spec.key)
-      close.push(...held.listenerKeys.filter((old) => !listenerKeys.includes(old)))
-      this.#held.set(key, { ...held, listenerKeys })
+      const wanted = listeners.map(({ spec }) => spec.key)
+      close.push(...(this.#held.get(key) ?? []).filter((old) => !wanted.includes(old)))
+      this.#held.set(key, wanted)
     }
-    await this.#listeners.close(close)
+    await this.#parts.listeners.close(close)
   }
 }
 
@@ -276,13 +245,6 @@ function frontendsOf(
   }
   return [...found]
 }
-
-interface HeldService {
-  readonly listenerKeys: readonly string[]
-  readonly nodePort: ReservedNodePort | undefined
-}
-
-const nothingHeld: HeldService = { listenerKeys: [], nodePort: undefined }
 
 function explain({ code, message }: OpenFailure): Omit<ServiceFailure, 'key'> {
   if (code === 'ERANGE') return { reason: message, event: 'ProxyPortsExhausted' }

@@ -23,7 +23,6 @@ import {
   type PortalsByFamily,
 } from './portals/open-portals.js'
 import type { Portals } from './portals/portals.js'
-import { ReservedNodePorts } from './portals/reserved-node-ports.js'
 import { SourceKeeping } from './portals/source-keeping.js'
 import { SourceRouting } from './portals/source-routing.js'
 import { SourceSwitch } from './datapath/source-keeper.js'
@@ -63,7 +62,6 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   readonly #run: Run | undefined
   readonly #means: PortalMeans
   readonly #foreign: ForeignCommits
-  readonly #nodePorts: ReservedNodePorts
   readonly #listeners: Listeners
   readonly #families: ReadonlyMap<IpFamily, Family>
   /** Families whose first plan is not yet applied. */
@@ -98,7 +96,6 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     const sourceSwitch = new SourceSwitch()
     const listeners = createListeners(settings, context, sourceSwitch.shared)
     this.#listeners = listeners
-    this.#nodePorts = new ReservedNodePorts(listeners.descriptors)
     const flows = new UdpFlowCleaner(context)
     this.staleFlows = flows
     this.hasNoRules = this.#direct.size === portals.size
@@ -111,7 +108,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
           isRequired: settings.sourceAddress === 'keep',
           log: context.log,
         })
-        const parts = { listeners, nodePorts: this.#nodePorts, portals: opened, flows, sources }
+        const parts = { listeners, portals: opened, flows, sources }
         const complaints = new Complaints(context.log)
         const applier = new FamilyApplier(family, parts)
         return [family, { portals: opened, complaints, applier, sources }]
@@ -219,7 +216,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       await this.#removePortals(async (portals, family) => {
         await this.staleFlows.forget(family, await portals.remove())
       })
-      this.#nodePorts.close()
+      this.#closeNodePorts()
       await this.#listeners.drain(this.#settings.drainTimeoutMs)
       if (!this.#isHandedOver) await farewellsSent(this.#listeners.ports)
       await this.#removePortals((portals) => portals.drained())
@@ -262,17 +259,20 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     return this.#turns.take(async () => {
       if (this.#hasGivenUp()) return
       const given = await this.#listeners.give(copy)
-      this.#nodePorts.close()
+      this.#closeNodePorts()
       if ((await hand(given)) || this.#hasGivenUp()) {
         this.#isHandedOver = true
         this.#context.stop?.('another process has taken the listeners over')
         return
       }
-      for (const { applier } of this.#families.values()) applier.forgetNodePorts()
       this.#listeners.receive(given)
       const reason = 'the process that took the listeners over has ended; taking them back'
       this.#context.resync(reason, { byOthers: false })
     })
+  }
+
+  #closeNodePorts(): void {
+    for (const { applier } of this.#families.values()) applier.closeNodePorts()
   }
 
   #hasGivenUp(): boolean {

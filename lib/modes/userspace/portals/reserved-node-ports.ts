@@ -14,7 +14,7 @@ export interface ReservedNodePort {
 }
 
 /**
- * Sockets on the node ports of Services, so that no other program opens one of these ports and
+ * Sockets on the node ports of Services of one family, so that no other program opens one of these ports and
  * waits in vain for clients (US13). The rules redirect connections before they get to these
  * sockets. A connection to an address where node ports do not answer gets here and is reset (US14).
  */
@@ -22,19 +22,25 @@ export class ReservedNodePorts {
   readonly #descriptors: DescriptorBudget
   readonly #reserved = new Map<
     string,
-    { readonly owner: string; readonly sockets: readonly (Server | Socket)[] }
+    { readonly nodePort: ReservedNodePort; readonly sockets: readonly (Server | Socket)[] }
   >()
+  /** By the name of the port. */
+  readonly #owners = new Map<string, string>()
 
   constructor(descriptors: DescriptorBudget) {
     this.#descriptors = descriptors
   }
 
+  has(owner: string): boolean {
+    return this.#reserved.has(owner)
+  }
+
   /** Undefined when the owner has the port now, otherwise the reason why not. */
   async reserve(owner: string, nodePort: ReservedNodePort): Promise<string | undefined> {
+    if (this.has(owner)) return undefined
     const name = nameOf(nodePort)
-    const reserved = this.#reserved.get(name)
-    if (reserved)
-      return reserved.owner === owner ? undefined : `${name} is held by ${reserved.owner}`
+    const other = this.#owners.get(name)
+    if (other !== undefined) return `${name} is held by ${other}`
     const wildcard = nodePort.family === 'IPv4' ? '0.0.0.0' : '::'
     const open = nodePort.protocol === 'TCP' ? openTcp : openUdp
     const sockets: (Server | Socket)[] = []
@@ -56,22 +62,22 @@ export class ReservedNodePorts {
           : `reserve ${name}: ${code}`
       }
     }
-    this.#reserved.set(name, { owner, sockets })
+    this.#reserved.set(owner, { nodePort, sockets })
+    this.#owners.set(name, owner)
     return undefined
   }
 
-  /** Does nothing where the owner has no such port (US15). */
-  release(owner: string, nodePort: ReservedNodePort): void {
-    const name = nameOf(nodePort)
-    const reserved = this.#reserved.get(name)
-    if (reserved?.owner !== owner) return
-    this.#reserved.delete(name)
-    this.#close(reserved.sockets)
+  /** Gives up the owner's port, unless it is the wanted one (US15). */
+  release(owner: string, wanted?: ReservedNodePort): void {
+    const held = this.#reserved.get(owner)
+    if (!held || isSame(held.nodePort, wanted)) return
+    this.#reserved.delete(owner)
+    this.#owners.delete(nameOf(held.nodePort))
+    this.#close(held.sockets)
   }
 
   close(): void {
-    for (const { sockets } of this.#reserved.values()) this.#close(sockets)
-    this.#reserved.clear()
+    for (const owner of this.#reserved.keys()) this.release(owner)
   }
 
   #close(sockets: readonly (Server | Socket)[]): void {
@@ -82,11 +88,8 @@ export class ReservedNodePorts {
   }
 }
 
-export function isSameNodePort(
-  one: ReservedNodePort | undefined,
-  other: ReservedNodePort | undefined,
-): boolean {
-  if (!one || !other) return one === other
+function isSame(one: ReservedNodePort, other: ReservedNodePort | undefined): boolean {
+  if (!other) return false
   return nameOf(one) === nameOf(other) && one.addresses?.join() === other.addresses?.join()
 }
 
