@@ -1,13 +1,7 @@
 import { hashOf } from '../../../state/persistent-map.js'
 import { DescriptorBudget, listenAdvice } from '../datapath/descriptors.js'
-import { endpointChanges, type EndpointChanges, type ListenerSpec } from '../datapath/data-path.js'
-import type {
-  ListenerChanges,
-  OpenFailure,
-  ServiceFrontends,
-  WorkerReport,
-  WorkerSettings,
-} from './messages.js'
+import { endpointChanges, type ListenerSpec } from '../datapath/data-path.js'
+import type { OpenFailure, Outcome, Tasks, WorkerReport, WorkerSettings } from './messages.js'
 import type { Meter } from '../../mode.js'
 import { PortAllocator } from './port-allocator.js'
 import { WorkerThread } from './worker-thread.js'
@@ -93,7 +87,11 @@ export class Listeners {
    * meanwhile.
    */
   async ensure(specs: readonly ListenerSpec[]): Promise<readonly OpenFailure[]> {
-    await this.#change({ update: specs.flatMap((spec) => this.#update(spec)) })
+    await this.#perform(
+      'update',
+      specs.flatMap((spec) => this.#update(spec)),
+      ([key]) => key,
+    )
     const failures = await this.#open(specs.filter(({ key }) => this.portOf(key) === undefined))
     this.#countOpen()
     for (const { code } of failures) {
@@ -107,14 +105,13 @@ export class Listeners {
   }
 
   /** Tells every thread where these Services answer, so that no endpoint leads back there. */
-  async note(services: ServiceFrontends): Promise<void> {
-    if (services.length === 0) return
-    await Promise.all(this.#threads.map((thread) => thread.note(services)))
+  async note(services: readonly Tasks['frontends'][]): Promise<void> {
+    await Promise.all(this.#threads.map((thread) => thread.perform('frontends', services)))
   }
 
   async close(keys: readonly string[]): Promise<void> {
     const close = keys.filter((key) => this.#forget(key)?.isOpen)
-    if (close.length > 0) await this.#change({ close })
+    await this.#perform('close', close, (key) => key)
     // A listener may have ended with its worker before.
     for (const key of keys) this.#observer.closed(key)
     this.#countOpen()
@@ -122,7 +119,7 @@ export class Listeners {
 
   /** See DataPath. */
   async cut(addresses: readonly string[]): Promise<void> {
-    await Promise.all(this.#threads.map((thread) => thread.cut(addresses)))
+    await Promise.all(this.#threads.map((thread) => thread.perform('cut', addresses)))
   }
 
   /**
@@ -130,10 +127,9 @@ export class Listeners {
    * the worker closes the socket. Established connections stay in this process.
    */
   async give(copy: (descriptor: number) => number): Promise<readonly GivenListener[]> {
-    const keys = [...this.#listeners.keys()]
-    const held = await Promise.all(this.#threads.map((thread) => thread.descriptors(keys)))
+    const outcomes = await this.#perform('descriptors', [...this.#listeners.keys()], (key) => key)
     const given: GivenListener[] = []
-    for (const { key, descriptor } of held.flat()) {
+    for (const { key, descriptor } of outcomes.flatMap(({ descriptors }) => descriptors)) {
       const listener = this.#listeners.get(key)
       const copied = listener ? copy(descriptor) : -1
       if (!listener || copied < 0) continue
@@ -141,7 +137,11 @@ export class Listeners {
       given.push({ key, protocol, address, port: listener.port, descriptor: copied })
       this.#forget(key)
     }
-    await this.#change({ handOver: given.map(({ key }) => key) })
+    await this.#perform(
+      'handOver',
+      given.map(({ key }) => key),
+      (key) => key,
+    )
     return given
   }
 
@@ -164,7 +164,7 @@ export class Listeners {
   }
 
   /** The message about a changed spec, for the listener's worker. None while it is not open. */
-  #update(spec: ListenerSpec): readonly (readonly [string, EndpointChanges])[] {
+  #update(spec: ListenerSpec): readonly Tasks['update'][] {
     const listener = this.#listeners.get(spec.key)
     if (!listener?.isOpen || listener.spec === spec) return []
     this.#listeners.set(spec.key, { ...listener, spec })
@@ -178,7 +178,9 @@ export class Listeners {
     let left = specs
     for (let round = 1; left.length > 0; round++) {
       const again: ListenerSpec[] = []
-      for (const failure of await this.#change({ open: this.#number(left, avoid, failures) })) {
+      const numbered = this.#number(left, avoid, failures)
+      const outcomes = await this.#perform('open', numbered, ({ key }) => key)
+      for (const failure of outcomes.flatMap(({ failed }) => failed)) {
         const listener = this.#forget(failure.key)
         const isFromRange = this.#ports !== undefined && listener?.spec.port === 0
         if (isFromRange && failure.code === 'EADDRINUSE' && round < maxOpenRounds) {
@@ -228,32 +230,23 @@ export class Listeners {
   }
 
   /** Sends each thread its part and waits for all threads, also when one ends meanwhile. */
-  async #change(changes: Partial<ListenerChanges>): Promise<readonly OpenFailure[]> {
-    const { close = [], handOver = [], update = [], open = [] } = changes
-    const parts = this.#threads.map((thread) => ({
-      thread,
-      close: [] as string[],
-      handOver: [] as string[],
-      update: [] as (readonly [string, EndpointChanges])[],
-      open: [] as ListenerSpec[],
-    }))
-    const partOf = (key: string) => parts[indexOf(key, parts.length)]
-    for (const key of close) partOf(key)?.close.push(key)
-    for (const key of handOver) partOf(key)?.handOver.push(key)
-    for (const entry of update) partOf(entry[0])?.update.push(entry)
-    for (const spec of open) partOf(spec.key)?.open.push(spec)
-    const outcomes = parts.map(({ thread, ...part }) => this.#changeOn(thread, part))
+  async #perform<Kind extends keyof Tasks>(
+    kind: Kind,
+    items: readonly Tasks[Kind][],
+    keyOf: (item: Tasks[Kind]) => string,
+  ): Promise<readonly Required<Outcome>[]> {
+    const parts = this.#threads.map((thread) => ({ thread, items: [] as Tasks[Kind][] }))
+    for (const item of items) parts[indexOf(keyOf(item), parts.length)]?.items.push(item)
+    const outcomes = parts.map(async (part) => {
+      const outcome = await part.thread.perform(kind, part.items)
+      for (const { key, port } of outcome.opened) {
+        const listener = this.#listeners.get(key)
+        if (listener) this.#listeners.set(key, { ...listener, port, isOpen: true })
+      }
+      return outcome
+    })
     await Promise.allSettled(outcomes)
-    return (await Promise.all(outcomes)).flat()
-  }
-
-  async #changeOn(thread: WorkerThread, part: ListenerChanges): Promise<readonly OpenFailure[]> {
-    const { opened, failed } = await thread.change(part)
-    for (const { key, port } of opened) {
-      const listener = this.#listeners.get(key)
-      if (listener) this.#listeners.set(key, { ...listener, port, isOpen: true })
-    }
-    return failed
+    return Promise.all(outcomes)
   }
 
   #forget(key: string): Listener | undefined {

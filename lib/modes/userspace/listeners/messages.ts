@@ -26,28 +26,35 @@ export interface WorkerData extends WorkerSettings {
   readonly held: SharedArrayBuffer
 }
 
-/** Listeners to close, to hand over (see DataPath), to give new endpoints, and to open. */
-export interface ListenerChanges {
-  readonly close: readonly string[]
-  readonly handOver: readonly string[]
-  readonly update: readonly (readonly [key: string, changes: EndpointChanges])[]
-  readonly open: readonly ListenerSpec[]
+/** What a worker can be asked to do, and the type of what it does that to. See DataPath. */
+export interface Tasks {
+  readonly open: ListenerSpec
+  readonly update: readonly [key: string, changes: EndpointChanges]
+  /** Keys of listeners. */
+  readonly close: string
+  readonly handOver: string
+  readonly descriptors: string
+  /** By service port, see OwnFrontends. */
+  readonly frontends: readonly [key: string, frontends: readonly Frontend[]]
+  /** Addresses. */
+  readonly cut: string
+  /** Milliseconds. */
+  readonly drain: number
 }
 
-export type ToWorker =
-  | ({ readonly kind: 'change'; readonly id: number } & ListenerChanges)
-  | { readonly kind: 'descriptors'; readonly id: number; readonly keys: readonly string[] }
-  | { readonly kind: 'frontends'; readonly id: number; readonly services: ServiceFrontends }
-  | { readonly kind: 'cut'; readonly id: number; readonly addresses: readonly string[] }
-  | { readonly kind: 'drain'; readonly id: number; readonly graceMs: number }
+interface Task<Kind extends keyof Tasks> {
+  readonly id: number
+  readonly kind: Kind
+  readonly items: readonly Tasks[Kind][]
+}
 
-/** By service port, see OwnFrontends. */
-export type ServiceFrontends = readonly (readonly [key: string, frontends: readonly Frontend[]])[]
+export type ToWorker = { [Kind in keyof Tasks]: Task<Kind> }[keyof Tasks]
 
-/** Which listeners could be opened, and which could not. */
-export interface OpenOutcome {
-  readonly opened: readonly { readonly key: string; readonly port: number }[]
-  readonly failed: readonly OpenFailure[]
+/** What a task has led to. */
+export interface Outcome {
+  readonly opened?: readonly { readonly key: string; readonly port: number }[]
+  readonly failed?: readonly OpenFailure[]
+  readonly descriptors?: readonly HeldDescriptor[]
 }
 
 export interface OpenFailure {
@@ -64,14 +71,9 @@ export interface HeldDescriptor {
 }
 
 /** The answer to the message with the same `id`. */
-export type WorkerAnswer =
-  | ({ readonly kind: 'changed'; readonly id: number } & OpenOutcome)
-  | {
-      readonly kind: 'descriptors'
-      readonly id: number
-      readonly descriptors: readonly HeldDescriptor[]
-    }
-  | { readonly kind: 'drained' | 'noted'; readonly id: number }
+export interface WorkerAnswer extends Outcome {
+  readonly id: number
+}
 
 /** A message of a worker that answers no question. */
 export type WorkerReport =

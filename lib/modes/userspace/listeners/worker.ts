@@ -3,11 +3,18 @@ import { parentPort, workerData } from 'node:worker_threads'
 import { setUpEngine } from '../../../engine.js'
 import { messageOf } from '../../../errors.js'
 import { createDataPath } from '../datapath/create-data-path.js'
-import type { AccessEntry, DataPath } from '../datapath/data-path.js'
+import type { AccessEntry, DataPath, ListenerSpec } from '../datapath/data-path.js'
 import { DescriptorBudget } from '../datapath/descriptors.js'
 import { OwnFrontends } from '../datapath/own-frontends.js'
 import { SourceKeeper } from '../datapath/source-keeper.js'
-import type { OpenFailure, ToWorker, WorkerAnswer, WorkerReport, WorkerData } from './messages.js'
+import type {
+  OpenFailure,
+  Outcome,
+  ToWorker,
+  WorkerAnswer,
+  WorkerReport,
+  WorkerData,
+} from './messages.js'
 
 setUpEngine()
 
@@ -71,23 +78,55 @@ async function openKeeper(): Promise<SourceKeeper | undefined> {
   }
 }
 
-async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change' }>) {
-  for (const key of message.close) path.close(key)
-  for (const key of message.handOver) path.handOver(key)
-  for (const [key, changes] of message.update) path.update(key, changes)
+async function open(path: DataPath, specs: readonly ListenerSpec[]): Promise<Outcome> {
   const opened: { key: string; port: number }[] = []
   const failed: OpenFailure[] = []
   await Promise.all(
-    message.open.map(async (spec) => {
+    specs.map(async (spec) => {
+      const { key } = spec
       try {
-        opened.push({ key: spec.key, port: await path.open(spec) })
+        opened.push({ key, port: await path.open(spec) })
       } catch (error) {
         const code = error instanceof Error && 'code' in error ? String(error.code) : 'EFAILED'
-        failed.push({ key: spec.key, code, message: messageOf(error) })
+        failed.push({ key, code, message: messageOf(error) })
       }
     }),
   )
-  post({ kind: 'changed', id: message.id, opened, failed })
+  return { opened, failed }
+}
+
+async function perform(path: DataPath, { kind, items }: ToWorker): Promise<Outcome> {
+  switch (kind) {
+    case 'open':
+      return open(path, items)
+    case 'update':
+      for (const [key, changes] of items) path.update(key, changes)
+      break
+    case 'close':
+      for (const key of items) path.close(key)
+      break
+    case 'handOver':
+      for (const key of items) path.handOver(key)
+      break
+    case 'frontends':
+      for (const [key, frontends] of items) ownFrontends.set(key, frontends)
+      break
+    case 'cut':
+      for (const address of items) path.cut(address)
+      break
+    case 'descriptors':
+      return {
+        descriptors: items.flatMap((key) => {
+          const descriptor = path.descriptorOf(key)
+          return descriptor === undefined ? [] : [{ key, descriptor }]
+        }),
+      }
+    case 'drain':
+      for (const graceMs of items) await path.drain(graceMs)
+      accessLog?.flush()
+      postCounts()
+  }
+  return {}
 }
 
 const warn = createWarner()
@@ -114,32 +153,7 @@ process.on('uncaughtExceptionMonitor', () => path.abort())
 let previous = Promise.resolve()
 parentPort?.on('message', (message: ToWorker) => {
   previous = previous.then(async () => {
-    if (message.kind === 'change') {
-      await change(path, message)
-      return
-    }
-    if (message.kind === 'frontends') {
-      for (const [key, frontends] of message.services) ownFrontends.set(key, frontends)
-      post({ kind: 'noted', id: message.id })
-      return
-    }
-    if (message.kind === 'cut') {
-      for (const address of message.addresses) path.cut(address)
-      post({ kind: 'noted', id: message.id })
-      return
-    }
-    if (message.kind === 'descriptors') {
-      const descriptors = message.keys.flatMap((key) => {
-        const descriptor = path.descriptorOf(key)
-        return descriptor === undefined ? [] : [{ key, descriptor }]
-      })
-      post({ kind: 'descriptors', id: message.id, descriptors })
-      return
-    }
-    await path.drain(message.graceMs)
-    accessLog?.flush()
-    postCounts()
-    post({ kind: 'drained', id: message.id })
+    post({ id: message.id, ...(await perform(path, message)) })
   })
 })
 
