@@ -10,73 +10,42 @@ export interface ListenerCounts {
   readonly left: readonly string[]
 }
 
-interface EndpointCounts {
-  /** `Target.key` */
-  readonly endpoint: string
-  readonly connections: number
-  readonly dialErrors: number
-  /** The endpoint got a PROXY header and ended the connection without sending a byte. */
-  readonly headersRefused: number
-  /** The endpoint accepted, but reset at once, or its first byte came too late. */
-  readonly resets: number
-  readonly lateAnswers: number
-  /** Connections that ended because one side did not answer any more. */
-  readonly deadClients: number
-  readonly deadEndpoints: number
-  readonly bytesToEndpoint: number
-  readonly bytesToClient: number
-  /** How long some dials took, in seconds. Not all, so that the message stays short in a burst. */
-  readonly dialSeconds: readonly number[]
-}
-
-/** Counters of one endpoint of one listener; data paths add to the fields. */
+/** What happened at one endpoint of one listener since the last report; data paths add to it. */
 export class EndpointTraffic {
   connections = 0
   dialErrors = 0
+  /** The endpoint got a PROXY header and ended the connection without sending a byte. */
   headersRefused = 0
+  /** The endpoint accepted, but reset at once, or its first byte came too late. */
   resets = 0
   lateAnswers = 0
+  /** Connections that ended because one side did not answer any more. */
   deadClients = 0
   deadEndpoints = 0
   bytesToEndpoint = 0
   bytesToClient = 0
+  /** How long some dials took, in seconds. Not all, so that the message stays short in a burst. */
+  readonly dialSeconds: number[] = []
   /** Reports in a row without news about an endpoint that left. */
   quietReports = 0
-  #dialSeconds: number[] = []
 
   dialed(milliseconds: number): void {
     this.connections++
-    if (this.#dialSeconds.length < dialSampleSize) this.#dialSeconds.push(milliseconds / 1000)
+    if (this.dialSeconds.length < dialSampleSize) this.dialSeconds.push(milliseconds / 1000)
   }
+}
 
-  get isQuiet(): boolean {
-    return !(
-      this.connections ||
-      this.dialErrors ||
-      this.headersRefused ||
-      this.resets ||
-      this.lateAnswers ||
-      this.deadClients ||
-      this.deadEndpoints ||
-      this.bytesToEndpoint ||
-      this.bytesToClient
-    )
-  }
+/** `endpoint` is a `Target.key`. */
+type EndpointCounts = ReturnType<typeof takeCounts>
 
-  take(endpoint: string): EndpointCounts {
-    const { connections, dialErrors, headersRefused, bytesToEndpoint, bytesToClient } = this
-    const { resets, lateAnswers, deadClients, deadEndpoints } = this
-    const counts = {
-      ...{ endpoint, connections, dialErrors, headersRefused, bytesToEndpoint, bytesToClient },
-      ...{ resets, lateAnswers, deadClients, deadEndpoints },
-    }
-    this.connections = this.dialErrors = this.headersRefused = 0
-    this.resets = this.lateAnswers = this.deadClients = this.deadEndpoints = 0
-    this.bytesToEndpoint = this.bytesToClient = 0
-    const dialSeconds = this.#dialSeconds
-    this.#dialSeconds = []
-    return { ...counts, dialSeconds }
-  }
+function takeCounts(endpoint: string, traffic: EndpointTraffic) {
+  const { quietReports, ...counts } = traffic
+  Object.assign(traffic, new EndpointTraffic())
+  return { endpoint, ...counts }
+}
+
+function isQuiet({ dialSeconds, quietReports, ...numbers }: EndpointTraffic): boolean {
+  return Object.values(numbers).every((number) => number === 0)
 }
 
 /** Errors of a connection whose peer answers no more. The kernel gives the last one it heard of. */
@@ -115,10 +84,12 @@ export class ListenerTraffic {
     const endpoints: EndpointCounts[] = []
     const left: string[] = []
     for (const [endpoint, traffic] of this.#endpoints) {
-      const isQuiet = traffic.isQuiet
-      traffic.quietReports = isQuiet && !isNeeded(endpoint) ? traffic.quietReports + 1 : 0
-      if (!isQuiet) endpoints.push(traffic.take(endpoint))
-      else if (traffic.quietReports >= lastReports) {
+      if (!isQuiet(traffic)) {
+        endpoints.push(takeCounts(endpoint, traffic))
+        continue
+      }
+      traffic.quietReports = isNeeded(endpoint) ? 0 : traffic.quietReports + 1
+      if (traffic.quietReports >= lastReports) {
         this.#endpoints.delete(endpoint)
         left.push(endpoint)
       }

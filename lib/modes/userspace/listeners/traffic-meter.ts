@@ -4,6 +4,19 @@ import type { ListenerCounts } from '../datapath/traffic.js'
 /** So many pairs of service port and endpoint have numbers of their own. The rest is `other`. */
 const maxPairs = 4096
 
+/** The metrics of an endpoint, the labels that only they have, and what they count. */
+const counters = [
+  ['service_connections_total', {}, 'connections'],
+  ['service_dial_errors_total', {}, 'dialErrors'],
+  ['service_proxy_headers_refused_total', {}, 'headersRefused'],
+  ['service_endpoint_faults_total', { fault: 'reset' }, 'resets'],
+  ['service_endpoint_faults_total', { fault: 'late' }, 'lateAnswers'],
+  ['service_dead_connections_total', { side: 'client' }, 'deadClients'],
+  ['service_dead_connections_total', { side: 'endpoint' }, 'deadEndpoints'],
+  ['service_bytes_total', { direction: 'to_endpoint' }, 'bytesToEndpoint'],
+  ['service_bytes_total', { direction: 'to_client' }, 'bytesToClient'],
+] as const
+
 /** Turns the counts of workers into metrics. */
 export class TrafficMeter {
   readonly #meter: Meter
@@ -19,11 +32,9 @@ export class TrafficMeter {
     for (const { key, active, refused, endpoints, left } of counts) {
       const { service, protocol } = namesIn(key)
       const name = `${service}/${protocol}`
-      let numbers = this.#services.get(name)
-      if (!numbers) {
-        numbers = { endpoints: new Map(), active: new Map() }
-        this.#services.set(name, numbers)
-      }
+      const fresh: ServiceNumbers = { endpoints: new Map(), active: new Map() }
+      const numbers = this.#services.get(name) ?? fresh
+      this.#services.set(name, numbers)
       numbers.active.set(key, active)
       const open = [...numbers.active.values()].reduce((sum, one) => sum + one, 0)
       this.#meter.gauge('service_active_connections', { service, protocol }, open)
@@ -31,18 +42,9 @@ export class TrafficMeter {
       for (const counted of endpoints) {
         const endpoint = this.#labelOf(numbers, counted.endpoint, key)
         const labels = { service, protocol, endpoint }
-        this.#count('service_connections_total', labels, counted.connections)
-        this.#count('service_dial_errors_total', labels, counted.dialErrors)
-        this.#count('service_proxy_headers_refused_total', labels, counted.headersRefused)
-        const faults = 'service_endpoint_faults_total'
-        this.#count(faults, { ...labels, fault: 'reset' }, counted.resets)
-        this.#count(faults, { ...labels, fault: 'late' }, counted.lateAnswers)
-        const dead = 'service_dead_connections_total'
-        this.#count(dead, { ...labels, side: 'client' }, counted.deadClients)
-        this.#count(dead, { ...labels, side: 'endpoint' }, counted.deadEndpoints)
-        const bytes = 'service_bytes_total'
-        this.#count(bytes, { ...labels, direction: 'to_endpoint' }, counted.bytesToEndpoint)
-        this.#count(bytes, { ...labels, direction: 'to_client' }, counted.bytesToClient)
+        for (const [name, more, field] of counters) {
+          this.#count(name, { ...labels, ...more }, counted[field])
+        }
         for (const seconds of counted.dialSeconds) {
           this.#meter.observe('service_dial_duration_seconds', labels, seconds)
         }
