@@ -1,18 +1,24 @@
 import { Turns } from '../../../async.js'
 import { Batch, type Iptables, type SavedTable, type Table } from '../../../kernel/iptables.js'
 import { kernelError } from '../../../kernel/command.js'
-import { subChainsFrom, jumpsToSubChains, subChainName, type PlacedRule } from './sub-chains.js'
+import {
+  isSubChain,
+  subChainsFrom,
+  jumpsToSubChains,
+  subChainName,
+  type PlacedRule,
+} from './sub-chains.js'
 import { messageOf } from '../../../errors.js'
 import { ForeignCommits } from '../../foreign-commits.js'
 import { Reported } from '../../reported-differences.js'
 import { append, jumps, writeDifference } from '../render.js'
 import {
-  hasOurs,
+  isDrain,
+  isOurs,
   keepTracking,
   ourChains,
-  removeDrainChain,
+  removeChains,
   removeJumps,
-  removeSubChains,
   udpPortsOf,
 } from './removal.js'
 import { PortalsVerification } from './verify.js'
@@ -79,8 +85,8 @@ export class IptablesPortals implements Portals {
     this.#hasSubChains ||= count >= subChainsFrom
     const batch = new Batch()
     for (const [table, chain] of this.#chains()) batch.chain(table, chain)
-    const saved = await this.#save()
-    for (const table of saved) removeJumps(batch, table)
+    const saved = await readPortals(this.iptables)
+    removeJumps(batch, saved)
     for (const { table, chain, rule, prepend } of jumps) {
       if (prepend) batch.prepend(table, chain, rule)
       else batch.append(table, chain, rule)
@@ -89,8 +95,8 @@ export class IptablesPortals implements Portals {
     for (const placed of rules.values()) {
       for (const one of placed) append(batch, this.#placed(one))
     }
-    if (!this.#hasSubChains) for (const table of saved) removeSubChains(batch, table)
-    for (const table of saved) removeDrainChain(batch, table)
+    if (!this.#hasSubChains) removeChains(batch, saved, isSubChain)
+    removeChains(batch, saved, isDrain)
     const changed = [...rules.keys(), ...this.#written.keys()]
     const written = await this.#restore(batch)
     this.#written = new Map(rules)
@@ -188,7 +194,7 @@ export class IptablesPortals implements Portals {
   drained(): Promise<void> {
     return this.#writes.take(async () => {
       const batch = new Batch()
-      for (const saved of await this.#save()) removeDrainChain(batch, saved)
+      removeChains(batch, await readPortals(this.iptables), isDrain)
       await this.#restore(batch)
     })
   }
@@ -196,22 +202,15 @@ export class IptablesPortals implements Portals {
   /** First adds a rule that needs tracking, and leaves it: otherwise open connections would hang. */
   async #remove(): Promise<ReadonlySet<number>> {
     this.#verification?.ignoreAll()
-    const tables = await this.#save()
+    const tables = await readPortals(this.iptables)
     const ports = new Set(tables.flatMap(udpPortsOf))
-    const lasting = new Batch()
-    if (tables.some(hasOurs)) keepTracking(lasting)
-    await this.#restore(lasting)
     const batch = new Batch()
-    for (const saved of tables) {
-      removeJumps(batch, saved)
-      for (const [table, chain] of ourChains) {
-        if (table !== saved.table || !saved.chains.has(chain)) continue
-        batch.chain(table, chain)
-        batch.deleteChain(table, chain)
-      }
-      removeSubChains(batch, saved)
+    removeJumps(batch, tables)
+    removeChains(batch, tables, isOurs)
+    if (batch.size > 0) {
+      await this.#restore(keepTracking())
+      await this.#restore(batch)
     }
-    await this.#restore(batch)
     this.#written.clear()
     this.#count = 0
     this.#isKnown = false
@@ -235,10 +234,6 @@ export class IptablesPortals implements Portals {
     const { chain, subChain } = placed
     if (!this.#hasSubChains || subChain === undefined) return placed
     return { ...placed, chain: subChainName(chain, subChain) }
-  }
-
-  #save(): Promise<readonly SavedTable[]> {
-    return readPortals(this.iptables)
   }
 
   async #restore(batch: Batch): Promise<Omit<WriteOutcome, 'changed'>> {

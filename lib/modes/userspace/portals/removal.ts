@@ -1,10 +1,10 @@
 /** Removes rules that are replaced or no longer needed, of this process and of earlier ones. */
 import {
+  Batch,
   connectionState,
   parseRule,
   rule,
   targetOf,
-  type Batch,
   type SavedTable,
 } from '../../../kernel/iptables.js'
 import { drainChain, filterChains, natChains } from '../names.js'
@@ -16,49 +16,49 @@ export const ourChains: readonly (readonly [table: 'nat' | 'filter', chain: stri
   ...Object.values(filterChains).map((chain) => ['filter', chain] as const),
 ]
 
-/** Removes sub-chains that no rule jumps to any more. */
-export function removeSubChains(batch: Batch, { table, chains }: SavedTable): void {
-  if (table !== 'nat' && table !== 'filter') return
-  for (const chain of chains.keys()) {
-    if (!isSubChain(table, chain)) continue
-    batch.chain(table, chain)
-    batch.deleteChain(table, chain)
+export function isOurs(table: string, chain: string): boolean {
+  return ourChains.some((each) => each.join() === `${table},${chain}`) || isSubChain(table, chain)
+}
+
+/** The chain may also be of a process that was killed while it drained. */
+export function isDrain(_table: string, chain: string): boolean {
+  return chain === drainChain
+}
+
+/** Empties and removes chains that no other rule jumps to any more. */
+export function removeChains(
+  batch: Batch,
+  tables: readonly SavedTable[],
+  isUnwanted: (table: string, chain: string) => boolean,
+): void {
+  for (const { table, chains } of tables) {
+    for (const chain of chains.keys()) {
+      if (isUnwanted(table, chain)) batch.chain(table, chain).deleteChain(table, chain)
+    }
   }
 }
 
 /** Adds a rule that no packet comes to. The kernel tracks connections as long as it exists. */
-export function keepTracking(batch: Batch): void {
+export function keepTracking(): Batch {
   const tracked = rule({ matches: [connectionState('DNAT')], jump: 'RETURN' })
-  batch.chain('filter', drainChain).append('filter', drainChain, tracked)
+  return new Batch().chain('filter', drainChain).append('filter', drainChain, tracked)
 }
 
-/** The chain may also be of a process that was killed while it drained. */
-export function removeDrainChain(batch: Batch, { table, chains }: SavedTable): void {
-  if (table !== 'filter' || !chains.has(drainChain)) return
-  batch.chain(table, drainChain).deleteChain(table, drainChain)
-}
-
-export function hasOurs({ table, chains }: SavedTable): boolean {
-  return ourChains.some(([where, chain]) => where === table && chains.has(chain))
-}
-
-export function removeJumps(batch: Batch, { table, chains }: SavedTable): void {
-  if (table !== 'nat' && table !== 'filter') return
+export function removeJumps(batch: Batch, tables: readonly SavedTable[]): void {
   const targets = new Set(jumps.map(({ rule }) => rule.args.at(-1)))
-  for (const { name, policy, rules } of chains.values()) {
-    if (policy === '-') continue
-    for (const text of rules) {
-      if (targets.has(targetOf(text))) batch.deleteSaved(table, name, text)
+  for (const { table, chains } of tables) {
+    for (const { name, policy, rules } of chains.values()) {
+      if (policy === '-') continue
+      for (const text of rules) {
+        if (targets.has(targetOf(text))) batch.deleteSaved(table, name, text)
+      }
     }
   }
 }
 
 /** The proxy ports that rules of ours lead UDP packets to. */
 export function udpPortsOf({ table, chains }: SavedTable): readonly number[] {
-  const ours = [...chains.values()].filter(
-    ({ name }) =>
-      ourChains.some((each) => each.join() === `${table},${name}`) || isSubChain(table, name),
-  )
+  const ours = [...chains.values()].filter(({ name }) => isOurs(table, name))
   return ours.flatMap(({ rules }) =>
     rules.flatMap((text) => {
       const { protocol, jumpArgs: [option = '', to = ''] = [] } = parseRule(text)

@@ -26,7 +26,6 @@ const addressBits = subChains - 1
 const portsPerSubChain = 65_536 / subChains
 
 const splitInNat: readonly string[] = [natChains.portalsContainer, natChains.portalsHost]
-const splitInFilter: readonly string[] = [filterChains.direct]
 
 /** The sub-chain of a rule, by its address or proxy port. Undefined for chains that have none. */
 export function subChainOf(
@@ -39,7 +38,7 @@ export function subChainOf(
     return ip && Number(ip.value & BigInt(addressBits))
   }
   const number = Number(port)
-  const isPort = splitInFilter.includes(chain) && number < 65_536
+  const isPort = chain === filterChains.direct && number < 65_536
   return isPort ? Math.floor(number / portsPerSubChain) : undefined
 }
 
@@ -50,8 +49,8 @@ export function subChainName(chain: string, subChain: number): string {
 /** Whether a chain found in the kernel is a sub-chain, of this run or an earlier one. */
 export function isSubChain(table: string, chain: string): boolean {
   const [, parent] = /^(.*)-[0-9A-F]{2}$/.exec(chain) ?? []
-  const parents = table === 'nat' ? splitInNat : table === 'filter' ? splitInFilter : []
-  return parent !== undefined && parents.includes(parent)
+  if (table === 'filter') return parent === filterChains.direct
+  return table === 'nat' && parent !== undefined && splitInNat.includes(parent)
 }
 
 interface SubChainOptions {
@@ -77,11 +76,10 @@ export function jumpsToSubChains(
     const from = subChain * portsPerSubChain
     const args = ['--dport', `${from}:${from + portsPerSubChain - 1}`]
     for (const protocol of ['tcp', 'udp']) {
-      for (const chain of splitInFilter) {
-        const jump = subChainName(chain, subChain)
-        const matches = [{ name: protocol, args }]
-        jumps.push({ table: 'filter', chain, rule: rule({ protocol, matches, jump }) })
-      }
+      const jump = subChainName(filterChains.direct, subChain)
+      const matches = [{ name: protocol, args }]
+      const guard = rule({ protocol, matches, jump })
+      jumps.push({ table: 'filter', chain: filterChains.direct, rule: guard })
     }
   }
   return jumps
