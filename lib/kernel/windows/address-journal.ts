@@ -1,12 +1,4 @@
-import {
-  closeSync,
-  fsyncSync,
-  mkdirSync,
-  openSync,
-  readFileSync,
-  renameSync,
-  writeSync,
-} from 'node:fs'
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { KernelError, messageOf } from '../../errors.js'
 import { parseIp } from '../../state/ip.js'
@@ -30,14 +22,12 @@ export class AddressJournal {
 
   /** Empty without a file. Anything that is not an entry is left out. */
   read(): readonly JournalEntry[] {
-    let text: string
     try {
-      text = readFileSync(this.#file, 'utf8')
+      const entries: unknown = JSON.parse(readFileSync(this.#file, 'utf8'))
+      return Array.isArray(entries) ? entries.flatMap((entry) => entryOf(entry) ?? []) : []
     } catch {
       return []
     }
-    const entries = parsed(text)
-    return Array.isArray(entries) ? entries.flatMap((entry) => entryOf(entry) ?? []) : []
   }
 
   /**
@@ -47,26 +37,12 @@ export class AddressJournal {
     const next = `${this.#file}.new`
     try {
       mkdirSync(dirname(this.#file), { recursive: true, mode: 0o700 })
-      const fd = openSync(next, 'w', 0o600)
-      try {
-        writeSync(fd, JSON.stringify(entries))
-        fsyncSync(fd)
-      } finally {
-        closeSync(fd)
-      }
+      writeFileSync(next, JSON.stringify(entries), { mode: 0o600, flush: true })
       renameSync(next, this.#file)
     } catch (cause) {
       const reason = `write ${this.#file}, the list of our addresses: ${messageOf(cause)}`
       throw new KernelError('failed', reason, { cause })
     }
-  }
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
   }
 }
 

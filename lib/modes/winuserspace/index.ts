@@ -2,7 +2,7 @@ import type { Config } from '../../config/config.js'
 import type { LinkAddresses } from '../../kernel/link-addresses.js'
 import type { Log, ModeDefinition, Finding } from '../mode.js'
 import { openLink, windowsNode, type WindowsNode } from './open-link.js'
-import { messageOf } from '../../errors.js'
+import { attempt } from '../findings.js'
 import { missingSystem } from '../systems.js'
 
 /** Userspace mode gives the parts that need no netfilter. */
@@ -24,26 +24,15 @@ export function winuserspaceMode(onAddresses: OnAddresses): ModeDefinition {
 export async function probeWindows(node: WindowsNode = windowsNode): Promise<readonly Finding[]> {
   const elsewhere = missingSystem('winuserspace')
   if (elsewhere) return [elsewhere]
-  return [await probeIpHelper(node), probeInterfaces(node)]
-}
-
-async function probeIpHelper({ loadIpHelper }: WindowsNode): Promise<Finding> {
-  const need = { what: 'iphlpapi.dll, for addresses of Services', required: false }
-  try {
-    await loadIpHelper()
-    return { ...need, ok: true, seen: 'can be called', fix: '' }
-  } catch (error) {
-    return { ...need, ok: false, seen: messageOf(error), fix: 'netsh is used instead' }
+  const helper = { what: 'iphlpapi.dll, for addresses of Services', fix: 'netsh is used instead' }
+  const interfaces = {
+    what: 'interfaces of this node',
+    fix: 'UDP node ports then listen on every address',
   }
-}
-
-function probeInterfaces({ interfaces }: WindowsNode): Finding {
-  const need = { what: 'interfaces of this node', required: false }
-  try {
-    const names = Object.keys(interfaces())
-    return { ...need, ok: true, seen: names.join(', '), fix: '' }
-  } catch (error) {
-    const fix = 'UDP node ports then listen on every address'
-    return { ...need, ok: false, seen: messageOf(error), fix }
-  }
+  return Promise.all([
+    attempt({ ...helper, required: false }, () => node.loadIpHelper().then(() => 'can be called')),
+    attempt({ ...interfaces, required: false }, () =>
+      Promise.resolve().then(() => Object.keys(node.interfaces()).join(', ')),
+    ),
+  ])
 }
