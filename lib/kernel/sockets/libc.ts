@@ -10,41 +10,7 @@ export const nonBlockingCloexec = 0o4000 | 0o2000000
  * result or the negative error number, like the kernel. Pointers are plain numbers, see
  * {@link NativeMemory}; 0 is NULL.
  */
-export interface Libc {
-  socket(family: number, type: number, protocol: number): number
-  bind(fd: number, address: number, length: number): number
-  listen(fd: number, backlog: number): number
-  accept4(fd: number, address: number, length: number, flags: number): number
-  connect(fd: number, address: number, length: number): number
-  getsockname(fd: number, address: number, length: number): number
-  setsockopt(fd: number, level: number, name: number, value: number, length: number): number
-  getsockopt(fd: number, level: number, name: number, value: number, length: number): number
-  shutdown(fd: number, how: number): number
-  close(fd: number): number
-  recv(fd: number, buffer: number, length: number, flags: number): number
-  send(fd: number, buffer: number, length: number, flags: number): number
-  fcntl(fd: number, command: number, argument: number): number
-  flock(fd: number, operation: number): number
-  pipe2(fds: number, flags: number): number
-  splice(
-    from: number,
-    offset: number,
-    to: number,
-    at: number,
-    length: number,
-    flags: number,
-  ): number
-  epoll_create1(flags: number): number
-  epoll_ctl(epoll: number, operation: number, fd: number, event: number): number
-  epoll_wait(epoll: number, events: number, count: number, timeoutMs: number): number
-  recvmmsg(fd: number, messages: number, count: number, flags: number, timeout: number): number
-  sendmmsg(fd: number, messages: number, count: number, flags: number): number
-  recvmsg(fd: number, message: number, flags: number): number
-  sendmsg(fd: number, message: number, flags: number): number
-  addressOf(memory: ArrayBuffer): number
-  /** Watches a descriptor from Node's own loop; does not keep the thread alive. */
-  watch(fd: number, onReadable: () => void): Watch
-}
+export type Libc = ReturnType<typeof bind>
 
 /** The caller keeps a reference: the watch stops when it is garbage-collected. */
 export interface Watch {
@@ -79,18 +45,21 @@ export async function loadLibc(): Promise<Libc> {
 }
 
 type Koffi = (typeof import('koffi'))['default']
-type Call = (...values: number[]) => number
+/** As many numbers as the text has words. */
+type Numbers<Words extends string> = Words extends `${string} ${infer Rest}`
+  ? [number, ...Numbers<Rest>]
+  : [number]
 
 async function importKoffi(): Promise<Koffi> {
   return (await import('koffi')).default
 }
 
-function bind(koffi: Koffi): Libc {
+function bind(koffi: Koffi) {
   const library = koffi.load(null)
   // `int` is wide enough for every result and length used here.
-  const call = (name: string, types: string): Call => {
-    const native: Call = library.func(name, 'int', types.split(' '))
-    return (...values) => {
+  const call = <Types extends string>(name: string, types: Types) => {
+    const native: (...values: number[]) => number = library.func(name, 'int', types.split(' '))
+    return (...values: Numbers<Types>): number => {
       const result = native(...values)
       return result < 0 ? -koffi.errno() : result
     }
@@ -119,8 +88,9 @@ function bind(koffi: Koffi): Libc {
     sendmmsg: call('sendmmsg', 'int uintptr_t int int'),
     recvmsg: call('recvmsg', 'int uintptr_t int'),
     sendmsg: call('sendmsg', 'int uintptr_t int'),
-    addressOf: (memory) => Number(koffi.address(memory)),
-    watch: (fd, onReadable) => {
+    addressOf: (memory: ArrayBuffer) => Number(koffi.address(memory)),
+    /** Watches a descriptor from Node's own loop; does not keep the thread alive. */
+    watch: (fd: number, onReadable: () => void): Watch => {
       const callback = asNodeCalls(onReadable)
       const handle = koffi.node.poll(fd, { readable: true }, callback)
       handle.unref()

@@ -1,5 +1,5 @@
-import { addressFamilies } from '../addresses.js'
-import { formatIp, parseIp } from '../../state/ip.js'
+import { addressBytes, addressFamilies } from '../addresses.js'
+import { formatIp } from '../../state/ip.js'
 
 /** Bytes of `struct sockaddr_in6`, the longer of the two. */
 export const maxAddressLength = 28
@@ -11,19 +11,16 @@ export interface SocketAddress {
 
 /** The bytes of `struct sockaddr_in` or `sockaddr_in6`; throws RangeError for a wrong address. */
 export function encodeAddress({ ip, port }: SocketAddress): Uint8Array {
-  const parsed = parseIp(ip)
-  if (!parsed || !Number.isInteger(port) || port < 0 || port > 65535) {
+  const address = addressBytes(ip)
+  if (!address || !Number.isInteger(port) || port < 0 || port > 65535) {
     throw new RangeError(`encode socket address: ${ip} port ${port} is not one`)
   }
-  const bytes = new Uint8Array(parsed.family === 'IPv4' ? 16 : maxAddressLength)
+  const isIpv4 = address.length === 4
+  const bytes = new Uint8Array(isIpv4 ? 16 : maxAddressLength)
   const view = new DataView(bytes.buffer)
-  view.setUint16(0, addressFamilies[parsed.family], true)
+  view.setUint16(0, isIpv4 ? addressFamilies.IPv4 : addressFamilies.IPv6, true)
   view.setUint16(2, port)
-  if (parsed.family === 'IPv4') view.setUint32(4, Number(parsed.value))
-  else {
-    view.setBigUint64(8, parsed.value >> 64n)
-    view.setBigUint64(16, BigInt.asUintN(64, parsed.value))
-  }
+  bytes.set(address, isIpv4 ? 4 : 8)
   return bytes
 }
 

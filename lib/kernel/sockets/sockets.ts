@@ -164,34 +164,20 @@ export class Sockets {
    */
   originalDestination(fd: number, isIpv6: boolean): SocketAddress | undefined {
     const at = isIpv6 ? level.ipv6 : level.ip
-    this.#length.view.setInt32(0, maxAddressLength, true)
-    const { address } = this.#address
     const name = option.originalDestination
-    const result = this.#libc.getsockopt(fd, at, name, address, this.#length.address)
+    const result = this.#getOption(fd, at, name, this.#address, maxAddressLength)
     return result < 0 ? undefined : this.peer()
   }
 
   /** Whether a TCP connection has ended: either side reset it, or the kernel gave it up. */
   isGone(fd: number): boolean {
-    this.#length.view.setInt32(0, 1, true)
-    const { address, bytes } = this.#value
-    const at = level.tcp
-    return this.#libc.getsockopt(fd, at, option.tcpInfo, address, this.#length.address) === 0
-      ? bytes[0] === tcpClosed
-      : false
+    const result = this.#getOption(fd, level.tcp, option.tcpInfo, this.#value, 1)
+    return result === 0 && this.#value.bytes[0] === tcpClosed
   }
 
   /** The pending error of a socket as a negative number, 0 if none. Reading clears it. */
   takeError(fd: number): number {
-    this.#length.view.setInt32(0, 4, true)
-    const { address } = this.#value
-    const result = this.#libc.getsockopt(
-      fd,
-      level.socket,
-      option.error,
-      address,
-      this.#length.address,
-    )
+    const result = this.#getOption(fd, level.socket, option.error, this.#value, 4)
     return result < 0 ? result : -this.#value.view.getInt32(0, true)
   }
 
@@ -259,6 +245,11 @@ export class Sockets {
   setOption(fd: number, at: number, name: number, value: number, length = 4): number {
     this.#value.view.setInt32(0, value, true)
     return this.#libc.setsockopt(fd, at, name, this.#value.address, length)
+  }
+
+  #getOption(fd: number, at: number, name: number, into: NativeMemory, length: number): number {
+    this.#length.view.setInt32(0, length, true)
+    return this.#libc.getsockopt(fd, at, name, into.address, this.#length.address)
   }
 
   #check(what: string, result: number): number {
