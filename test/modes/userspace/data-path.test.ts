@@ -6,14 +6,16 @@ import { connect, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { NativeSocket } from '../../../lib/lab/world/native-socket.js'
-import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
+import {
+  dataPathLoaders,
+  type DataPath,
+} from '../../../lib/modes/userspace/datapath/create-data-path.js'
 import { dialTcp } from '../../../lib/modes/userspace/datapath/net/dialer.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import type { Test } from 'tap'
 import {
   endpointChanges,
   type AccessEntry,
-  type DataPath,
   type DataPathDeps,
   type ListenerSpec,
   type Target,

@@ -8,8 +8,11 @@ import { readFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
-import { keepAliveStartMs, type DataPath } from '../../../lib/modes/userspace/datapath/data-path.js'
+import {
+  dataPathLoaders,
+  type DataPath,
+} from '../../../lib/modes/userspace/datapath/create-data-path.js'
+import { keepAliveStartMs } from '../../../lib/modes/userspace/datapath/data-path.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { keepAliveAnnotation } from '../../../lib/state/connection-annotations.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'

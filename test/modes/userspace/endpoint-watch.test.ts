@@ -3,8 +3,11 @@ import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
-import type { DataPath, EndpointChoice } from '../../../lib/modes/userspace/datapath/data-path.js'
+import {
+  dataPathLoaders,
+  type DataPath,
+} from '../../../lib/modes/userspace/datapath/create-data-path.js'
+import type { EndpointChoice } from '../../../lib/modes/userspace/datapath/data-path.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { firstByteAnnotation } from '../../../lib/state/connection-annotations.js'
 

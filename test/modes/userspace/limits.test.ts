@@ -3,7 +3,10 @@ import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
+import {
+  dataPathLoaders,
+  type DataPath,
+} from '../../../lib/modes/userspace/datapath/create-data-path.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { endpointChanges } from '../../../lib/modes/userspace/datapath/data-path.js'
 import {
@@ -11,7 +14,6 @@ import {
   removalAnnotation,
 } from '../../../lib/state/connection-annotations.js'
 import type {
-  DataPath,
   DataPathDeps,
   EndpointChoice,
   ListenerSpec,

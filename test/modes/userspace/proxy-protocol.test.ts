@@ -8,12 +8,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
-import type {
-  DataPath,
-  ListenerSpec,
-  Target,
-} from '../../../lib/modes/userspace/datapath/data-path.js'
+import {
+  dataPathLoaders,
+  type DataPath,
+} from '../../../lib/modes/userspace/datapath/create-data-path.js'
+import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath/data-path.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { encodeProxyHeader } from '../../../lib/modes/userspace/datapath/proxy-header.js'
 import { hostPort } from '../../../lib/state/ip.js'

@@ -4,7 +4,6 @@ import { loadLibc } from '../../../kernel/sockets/libc.js'
 import { Sockets } from '../../../kernel/sockets/sockets.js'
 import {
   keepAliveStartMs,
-  type DataPath,
   type DataPathDeps,
   type DataPathName,
   type EndpointChanges,
@@ -33,7 +32,7 @@ export const dataPathLoaders: Readonly<
     const libc = await loadLibc()
     return (deps) => {
       const context = createContext(deps, libc)
-      return new ListenersDataPath(
+      return new DataPath(
         'splice',
         (spec) =>
           spec.protocol === 'TCP'
@@ -71,15 +70,20 @@ function createNetDataPath(deps: DataPathDeps, sockets: Sockets | undefined): Da
     deps.now,
     (connection) => connection.keepAliveDue(),
   )
-  return new ListenersDataPath('net', (spec) =>
+  return new DataPath('net', (spec) =>
     spec.protocol === 'TCP'
       ? new NetTcpListener(spec, deps, { awaitingKeepAlive, sockets })
       : new NetUdpListener(spec, deps, { table: udpClients, sockets }),
   )
 }
 
-/** A data path made of listeners. The two data paths share this class and differ in `create`. */
-class ListenersDataPath implements DataPath {
+/**
+ * A data path copies bytes between clients and endpoints. It lives in one worker thread and owns
+ * the listeners of that worker. Workers share only a few numbers: those of DescriptorBudget and
+ * SourceSwitch. There are two data paths: `net` on Node's own sockets, and `splice` on raw
+ * descriptors. Both behave the same, and differ in the listeners that they create.
+ */
+export class DataPath {
   readonly name: DataPathName
   readonly #create: (spec: ListenerSpec) => Listener
   readonly #drained: () => void
@@ -87,7 +91,6 @@ class ListenersDataPath implements DataPath {
   readonly #open = new Map<string, Listener>()
   /** Listeners that have stopped, while their connections go on. */
   readonly #stopping = new Set<Listener>()
-  readonly #addresses = new WeakMap<Listener, string>()
   /** Counts of listeners that are idle for good, while the process is about to end. */
   #last: ListenerCounts[] = []
   #isLeaving = false
@@ -104,39 +107,54 @@ class ListenersDataPath implements DataPath {
     this.#aborted = aborted
   }
 
+  /**
+   * Listens and resolves with the port. Rejects with an error that carries the system's `code`,
+   * such as EADDRINUSE; nothing is left behind then.
+   */
   async open(spec: ListenerSpec): Promise<number> {
     const listener = this.#create(spec)
     const port = await listener.listen()
     this.#open.set(spec.key, listener)
-    this.#addresses.set(listener, spec.address)
     // Listeners that were handed over may come back.
     this.#isLeaving = false
     return port
   }
 
+  /** The number of the listener's socket, for a take-over; undefined when unknown. */
   descriptorOf(key: string): number | undefined {
     return this.#open.get(key)?.descriptor
   }
 
+  /** New endpoints or affinity for an open listener; its socket and port stay. */
   update(key: string, changes: EndpointChanges): void {
     this.#open.get(key)?.update(changes)
   }
 
+  /** Stops listening. TCP connections live on (US45); UDP clients end with their socket (US54). */
   close(key: string): void {
     this.#stop(key, 'stop')
   }
 
+  /** Ends the connections that closed listeners on this address have left. */
   cut(address: string): void {
     for (const listener of this.#stopping) {
-      if (this.#addresses.get(listener) === address) listener.cut()
+      if (listener.spec.address === address) listener.cut()
     }
   }
 
+  /**
+   * Like `close`, for a listener whose socket another process has too. It stays open until UDP
+   * clients have their answers and are idle.
+   */
   handOver(key: string): void {
     this.#isLeaving = true
     this.#stop(key, 'handOver')
   }
 
+  /**
+   * Stops listening everywhere, lets connections finish and cuts what is left after `graceMs`.
+   * Resolves when no connection is left.
+   */
   async drain(graceMs: number): Promise<void> {
     this.#isLeaving = true
     for (const key of this.#open.keys()) this.close(key)
@@ -150,6 +168,7 @@ class ListenersDataPath implements DataPath {
     this.#drained()
   }
 
+  /** Resets and closes what would outlive the thread, before this ends because of a mistake. */
   abort(): void {
     // Node closes its own sockets when the thread ends.
     if (!this.#aborted) return
@@ -165,6 +184,7 @@ class ListenersDataPath implements DataPath {
     this.#aborted()
   }
 
+  /** What happened since the last call. Listeners where nothing happened are left out. */
   takeCounts(): readonly ListenerCounts[] {
     const last = this.#last
     this.#last = []

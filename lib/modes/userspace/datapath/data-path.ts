@@ -6,44 +6,6 @@ import type { OwnFrontends } from './own-frontends.js'
 import type { ProxyHeader } from './proxy-header.js'
 import type { SourceKeeper } from './source-keeper.js'
 import type { SourceRule } from './source-rule.js'
-import type { ListenerCounts } from './traffic.js'
-
-/**
- * A data path copies bytes between clients and endpoints. It lives in one worker thread and owns
- * the listeners of that worker. Workers share only a few numbers: those of DescriptorBudget and
- * SourceSwitch. There are two data paths: `net` on Node's own sockets, and `splice` on raw
- * descriptors. Both behave the same.
- */
-export interface DataPath {
-  readonly name: DataPathName
-  /**
-   * Listens and resolves with the port. Rejects with an error that carries the system's `code`,
-   * such as EADDRINUSE; nothing is left behind then.
-   */
-  open(spec: ListenerSpec): Promise<number>
-  /** The number of the listener's socket, for a take-over; undefined when unknown. */
-  descriptorOf(key: string): number | undefined
-  /** New endpoints or affinity for an open listener; its socket and port stay. */
-  update(key: string, changes: EndpointChanges): void
-  /** Stops listening. TCP connections live on (US45); UDP clients end with their socket (US54). */
-  close(key: string): void
-  /** Ends the connections that closed listeners on this address have left. */
-  cut(address: string): void
-  /**
-   * Like `close`, for a listener whose socket another process has too. It stays open until UDP
-   * clients have their answers and are idle.
-   */
-  handOver(key: string): void
-  /**
-   * Stops listening everywhere, lets connections finish and cuts what is left after `graceMs`.
-   * Resolves when no connection is left.
-   */
-  drain(graceMs: number): Promise<void>
-  /** Resets and closes what would outlive the thread, before this ends because of a mistake. */
-  abort(): void
-  /** What happened since the last call. Listeners where nothing happened are left out. */
-  takeCounts(): readonly ListenerCounts[]
-}
 
 export type DataPathName = 'net' | 'splice'
 

@@ -19,7 +19,7 @@ export abstract class Listener {
   readonly idle: Promise<void>
   /** The part of the spec that changes. */
   choice: Omit<EndpointChoice, 'endpoints'>
-  protected readonly spec: ListenerSpec
+  readonly spec: ListenerSpec
   protected readonly deps: DataPathDeps
   protected isStopped = false
   protected becomeIdle: () => void = () => undefined
