@@ -41,8 +41,6 @@ export class IptablesPortals implements Portals {
   readonly #jumpsToSubChains: readonly PlacedRule[]
   /** By service key. */
   #written = new Map<string, readonly PlacedRule[]>()
-  /** How many rules of Services were written. */
-  #count = 0
   #hasSubChains = false
   readonly #log: Log | undefined
   readonly #foreign: ForeignCommits
@@ -79,10 +77,9 @@ export class IptablesPortals implements Portals {
   }
 
   async #replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome> {
-    const count = countOf(rules.values())
     this.#verification?.ignoreAll()
     this.#isKnown = false
-    this.#hasSubChains ||= count >= subChainsFrom
+    this.#hasSubChains ||= countOf(rules.values()) >= subChainsFrom
     const batch = new Batch()
     for (const [table, chain] of this.#chains()) batch.chain(table, chain)
     const saved = await readPortals(this.iptables)
@@ -100,7 +97,6 @@ export class IptablesPortals implements Portals {
     const changed = [...rules.keys(), ...this.#written.keys()]
     const written = await this.#restore(batch)
     this.#written = new Map(rules)
-    this.#count = count
     this.#isKnown = true
     this.#fullWrites++
     return { ...written, changed }
@@ -123,11 +119,10 @@ export class IptablesPortals implements Portals {
       this.#verification?.ignore([...difference.before, ...difference.after])
     }
     if (changed.length === 0) return { bytes: 0, objects: 0, changed }
-    const growth =
-      countOf(rules.values()) - countOf([...rules.keys()].map((key) => this.#written.get(key)))
+    const all = () => new Map([...this.#written, ...rules])
     // The chains have grown too large. They keep sub-chains as long as the process lives.
-    if (!this.#hasSubChains && this.#count + growth >= subChainsFrom) {
-      return { ...(await this.#replaceAll(new Map([...this.#written, ...rules]))), changed }
+    if (!this.#hasSubChains && countOf(all().values()) >= subChainsFrom) {
+      return { ...(await this.#replaceAll(all())), changed }
     }
     let written: Pick<WriteOutcome, 'bytes' | 'objects'>
     try {
@@ -135,14 +130,12 @@ export class IptablesPortals implements Portals {
     } catch (error) {
       // Another program may have removed rules that this change deletes. A full write needs none.
       this.#log?.info({ error: messageOf(error) }, 'a change of rules failed; all are written anew')
-      const all = await this.#replaceAll(new Map([...this.#written, ...rules]))
-      return { ...all, isRepair: true }
+      return { ...(await this.#replaceAll(all())), isRepair: true }
     }
     for (const [key, after] of rules) {
       if (after.length > 0) this.#written.set(key, after)
       else this.#written.delete(key)
     }
-    this.#count += growth
     return { ...written, changed }
   }
 
@@ -212,7 +205,6 @@ export class IptablesPortals implements Portals {
       await this.#restore(batch)
     }
     this.#written.clear()
-    this.#count = 0
     this.#isKnown = false
     return ports
   }
@@ -258,8 +250,8 @@ export async function readPortals(iptables: Iptables): Promise<readonly SavedTab
   }
 }
 
-function countOf(rules: Iterable<readonly PlacedRule[] | undefined>): number {
+function countOf(rules: Iterable<readonly PlacedRule[]>): number {
   let count = 0
-  for (const placed of rules) count += placed?.length ?? 0
+  for (const placed of rules) count += placed.length
   return count
 }
