@@ -59,9 +59,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   readonly #direct: ReadonlySet<IpFamily>
   #settings: UserspaceSettings
   readonly #context: ModeContext
-  readonly #run: Run | undefined
-  readonly #means: PortalMeans
-  readonly #foreign: ForeignCommits
+  readonly #parts: Parts
   readonly #listeners: Listeners
   readonly #families: ReadonlyMap<IpFamily, Family>
   /** Families whose first plan is not yet applied. */
@@ -82,12 +80,11 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     settings: UserspaceSettings,
     context: ModeContext,
     portals: PortalsByFamily,
-    { run, means, foreign, taker }: Parts,
+    parts: Parts,
   ) {
-    this.#run = run
-    this.#means = means
-    this.#foreign = foreign
-    this.#taker = taker
+    const { run, foreign } = parts
+    this.#parts = parts
+    this.#taker = parts.taker
     this.#settings = settings
     this.#context = context
     const direct = [...portals].filter(([, { listensDirectly }]) => listensDirectly)
@@ -108,9 +105,8 @@ export class UserspaceMode implements Mode<UserspacePlan> {
           isRequired: settings.sourceAddress === 'keep',
           log: context.log,
         })
-        const parts = { listeners, portals: opened, flows, sources }
         const complaints = new Complaints(context.log)
-        const applier = new FamilyApplier(family, parts)
+        const applier = new FamilyApplier(family, { listeners, portals: opened, flows, sources })
         return [family, { portals: opened, complaints, applier, sources }]
       }),
     )
@@ -154,8 +150,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
           .apply(plan, previous)
           .catch((error: unknown) => this.#giveBack(error))
         if (this.#starting.has(plan.family)) {
-          const { log } = this.#context
-          const parts = { means: this.#means, flows: this.staleFlows, run: this.#run, log }
+          const parts = { ...this.#parts, flows: this.staleFlows, log: this.#context.log }
           await removeOtherPortals(plan.family, family.portals, parts)
         }
         if (this.#starting.delete(plan.family) && this.#starting.size === 0) await this.#started()
@@ -193,7 +188,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       if (this.#taker?.isWaiting === true) this.#isHandedOver = this.#taker.close()
     }
     signal.addEventListener('abort', giveUp, { once: true })
-    const pauses = new LookPauses(this.#foreign)
+    const pauses = new LookPauses(this.#parts.foreign)
     for (let wasIntact = true; ;) {
       const checkMs = Math.min(this.#settings.syncPeriodMs, longestCheckMs)
       // The second look shows whether the repair has helped.
@@ -221,7 +216,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       if (!this.#isHandedOver) await farewellsSent(this.#listeners.ports)
       await this.#removePortals((portals) => portals.drained())
       if (this.#failure) throw this.#failure
-      if (this.#isHandedOver || !this.#means.hasRules) return
+      if (this.#isHandedOver || !this.#parts.means.hasRules) return
       for (const { sources } of this.#families.values()) await sources.remove()
     })
   }
@@ -241,7 +236,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   async #started(): Promise<void> {
     await this.#taker?.done(this.#listeners.unused())
     // Connections of a process that gave its listeners to this one may still need it.
-    if (!this.#settings.takeover && this.#means.hasRules) {
+    if (!this.#settings.takeover && this.#parts.means.hasRules) {
       for (const { sources } of this.#families.values()) await sources.tidy()
     }
     const { takeoverFolder } = this.#settings

@@ -61,14 +61,8 @@ export async function sendListeners(
 ): Promise<void> {
   for (let start = 0; start < given.length; start += maxDescriptors) {
     const part = given.slice(start, start + maxDescriptors)
-    const listeners = part.map(({ key, protocol, address, port }) => {
-      return { key, protocol, address, port }
-    })
-    await say(
-      socket,
-      { listeners },
-      part.map(({ descriptor }) => descriptor),
-    )
+    const descriptors = part.map(({ descriptor }) => descriptor)
+    await say(socket, { listeners: part }, descriptors)
   }
   await say(socket, { complete: true })
 }
