@@ -120,7 +120,8 @@ function planWithRules(
   facts: Facts,
 ): ServicePlan {
   const { key } = service
-  const { family, reserveAddresses } = facts
+  const { family, nodePortCidrs, bindableAddresses } = facts
+  const addresses = nodePortCidrs && bindableAddresses
   const lists = endpointListsOf(service)
   const place = protocol === 'UDP' ? onHostIp(facts) : facts
   return {
@@ -136,9 +137,7 @@ function planWithRules(
       }),
     })),
     nodePort:
-      service.nodePort === 0
-        ? undefined
-        : { family, protocol, port: service.nodePort, addresses: reserveAddresses },
+      service.nodePort === 0 ? undefined : { family, protocol, port: service.nodePort, addresses },
     udpFrontends: protocol === 'UDP' ? frontendsOf(service, facts) : [],
     rules: portalRulesOf(service, protocol, lists, place),
   }
@@ -150,10 +149,10 @@ function planDirect(service: DesiredService, protocol: 'TCP' | 'UDP', facts: Fac
   return {
     ...nothing,
     key,
-    listeners: directPlacesOf(service, facts).map(({ list, address, port, name }) => ({
+    listeners: directPlacesOf(service, facts).map(({ list, address, port }) => ({
       list,
       spec: listenerSpec(service, protocol, list, facts, {
-        key: `${facts.family} ${key} ${list} ${name}`,
+        key: `${facts.family} ${key} ${list} ${hostPort(address, port)}`,
         address,
         port,
       }),
@@ -185,7 +184,6 @@ function factsOf(node: NodeView, family: IpFamily, settings: UserspaceSettings):
     nodePortCidrs: node.nodePorts.matchesAll ? undefined : node.nodePorts.cidrs,
     nodePortAddresses: node.nodePorts.addresses,
     bindableAddresses,
-    reserveAddresses: node.nodePorts.matchesAll ? undefined : bindableAddresses,
     localTraffic: node.localTraffic,
     guardsEachPort: settings.portRange === undefined,
   }

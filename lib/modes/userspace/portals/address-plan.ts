@@ -7,8 +7,6 @@ interface DirectPlace {
   readonly list: EndpointList
   readonly address: string
   readonly port: number
-  /** `ip:port`, part of the listener's key. */
-  readonly name: string
 }
 
 /**
@@ -21,7 +19,7 @@ export function directPlacesOf(service: DesiredService, facts: NodeFacts): reado
   const places = new Map<string, DirectPlace>()
   const listen = (list: EndpointList | undefined, address: string, at: number) => {
     const name = hostPort(address, at)
-    if (list && !places.has(name)) places.set(name, { list, address, port: at, name })
+    if (list && !places.has(name)) places.set(name, { list, address, port: at })
   }
   listen(listOf(internal), clusterIp, port)
   const inside = listFromInside(service)
@@ -38,8 +36,8 @@ export function directPlacesOf(service: DesiredService, facts: NodeFacts): reado
 
 /** UDP avoids the wildcard if it can: there the kernel would choose the source of replies. */
 function nodePortAddressesOf({ protocol }: DesiredService, facts: NodeFacts): readonly string[] {
-  const { reserveAddresses, bindableAddresses, listenAddress, listensOnWildcard } = facts
-  if (reserveAddresses) return reserveAddresses
+  const { nodePortCidrs, bindableAddresses, listenAddress, listensOnWildcard } = facts
+  if (nodePortCidrs) return bindableAddresses
   const isKnown = bindableAddresses.length > 0
   return protocol === 'UDP' && listensOnWildcard && isKnown ? bindableAddresses : [listenAddress]
 }

@@ -17,8 +17,6 @@ export interface NodeFacts {
   readonly nodePortAddresses: readonly string[]
   /** The node-port addresses that a socket can be bound to. */
   readonly bindableAddresses: readonly string[]
-  /** Addresses of the sockets that reserve node ports; undefined: the wildcard. */
-  readonly reserveAddresses: readonly string[] | undefined
   readonly localTraffic: LocalTraffic
   /** Each listener needs its own rule against direct access, as there is no port range. */
   readonly guardsEachPort: boolean
@@ -91,12 +89,9 @@ class RuleWriter {
   clusterIp(): void {
     const { clusterIp, port, internal } = this.#service
     const place = { destination: clusterIp, destinationPort: port }
-    if (internal === 'reject' || internal === 'drop') {
-      this.#turnAway(place, internal)
-      return
-    }
-    this.#nat(natChains.portalsContainer, place, this.#containerTarget(internal))
-    this.#nat(natChains.portalsHost, place, this.#hostTarget(internal))
+    this.#leadOrRefuse(natChains.portalsContainer, place, internal)
+    const list = listOf(internal)
+    if (list) this.#nat(natChains.portalsHost, place, this.#hostTarget(list))
   }
 
   /** An external or load-balancer IP. The latter may be for some sources only (S13). */
@@ -114,8 +109,7 @@ class RuleWriter {
     }
     for (const sender of allowed) {
       const from = { ...place, ...sender }
-      if (external === 'reject' || external === 'drop') this.#turnAway(from, external)
-      else this.#nat(natChains.portalsContainer, from, this.#containerTarget(external))
+      this.#leadOrRefuse(natChains.portalsContainer, from, external)
       if (fromNode) this.#nat(natChains.portalsHost, from, this.#hostTarget(fromNode))
     }
     // This does not match allowed packets: the rules above have changed their destination.
@@ -133,9 +127,8 @@ class RuleWriter {
         const from = { ...place, ...sender }
         this.#nat(natChains.nodePortContainer, from, this.#containerTarget('cluster'))
       }
-      if (external === 'reject' || external === 'drop') {
-        this.#turnAway({ ...place, condition: 'to local address' }, external)
-      } else this.#nat(natChains.nodePortContainer, place, this.#containerTarget(external))
+      const refused = { ...place, condition: 'to local address' } as const
+      this.#leadOrRefuse(natChains.nodePortContainer, place, external, refused)
       if (fromNode) {
         // The address stays the same, so that UDP replies come from the address that was asked.
         const address = listensOnWildcard ? '' : listenAddress
@@ -164,17 +157,13 @@ class RuleWriter {
 
   guards(lists: readonly EndpointList[]): void {
     for (const list of lists) {
-      this.#filter(filterChains.direct, {
-        destinationPort: list,
-        target: { kind: 'reject' },
-      })
+      this.#filter(filterChains.direct, { destinationPort: list, target: { kind: 'reject' } })
     }
   }
 
   #listsOfNodePort(): ReadonlySet<EndpointList> {
-    const { external } = this.#service
-    const lists = new Set<EndpointList>()
-    if (external === 'cluster' || external === 'local') lists.add(external)
+    const list = listOf(this.#service.external)
+    const lists = new Set<EndpointList>(list ? [list] : [])
     if (this.#fromPods([{}]).length > 0) lists.add('cluster')
     return lists
   }
@@ -228,8 +217,10 @@ class RuleWriter {
     this.rules.push({ table: 'nat', chain, ...this.#common, ...place, target })
   }
 
-  #turnAway(place: Place, verdict: Extract<Verdict, 'reject' | 'drop'>): void {
-    this.#refuse(place, { kind: verdict === 'reject' ? 'refused' : 'dropped' })
+  #leadOrRefuse(chain: ChainName, place: Place, verdict: Verdict, refused = place): void {
+    const list = listOf(verdict)
+    if (list) this.#nat(chain, place, this.#containerTarget(list))
+    else this.#refuse(refused, { kind: verdict === 'reject' ? 'refused' : 'dropped' })
   }
 
   #refuse(place: Place, target: PortalTarget): void {
