@@ -163,21 +163,17 @@ export function renderPlanChanges(
   const { added, changed, removed } = plan.services.since(previous.services)
   const batch = new Batch()
   const lines: string[] = []
+  const placed = (service?: ServicePlan) => placeRules(service?.rules ?? [], symbolicPorts)
+  const change = (before: ServicePlan | undefined, after: ServicePlan | undefined) => {
+    if (after) lines.push(renderListeners(after))
+    writeDifference(batch, { before: placed(before), after: placed(after) })
+  }
   for (const [key, service] of removed) {
     lines.push(`close ${printable(key)}\n`)
-    for (const old of placeRules(service.rules, symbolicPorts)) remove(batch, old)
+    change(service, undefined)
   }
-  for (const [, service, before] of changed) {
-    lines.push(renderListeners(service))
-    writeDifference(batch, {
-      before: placeRules(before.rules, symbolicPorts),
-      after: placeRules(service.rules, symbolicPorts),
-    })
-  }
-  for (const [, service] of added) {
-    lines.push(renderListeners(service))
-    for (const placed of placeRules(service.rules, symbolicPorts)) append(batch, placed)
-  }
+  for (const [, service, before] of changed) change(before, service)
+  for (const [, service] of added) change(undefined, service)
   return `${lines.join('')}\n${batch.toString()}`
 }
 
@@ -189,16 +185,12 @@ export function writeDifference(
   const { before, after } = rules
   if (isSame(before, after)) return 0
   for (const placed of after) append(batch, placed)
-  for (const placed of before) remove(batch, placed)
+  for (const { table, chain, rule } of before) batch.delete(table, chain, rule)
   return before.length + after.length
 }
 
 export function append(batch: Batch, { table, chain, rule }: PlacedRule): void {
   batch.append(table, chain, rule)
-}
-
-function remove(batch: Batch, { table, chain, rule }: PlacedRule): void {
-  batch.delete(table, chain, rule)
 }
 
 function isSame(before: readonly PlacedRule[], after: readonly PlacedRule[]): boolean {
