@@ -14,6 +14,8 @@ interface WantedRule {
 }
 
 interface ReadChain {
+  /** Otherwise it is a built-in chain, which jumps to ours. */
+  readonly isOwn: boolean
   isThere: boolean
   /** A rule of a Service was read, so those of no Service must be above. */
   hasService: boolean
@@ -43,43 +45,38 @@ const targets = new Set(jumps.map(({ rule }) => rule.args.at(-1)))
  * they change from the moment on when this is made.
  */
 export class PortalsVerification implements SavedVisitor {
-  readonly #own = new Map<string, ReadChain>()
-  /** Built-in chains, which jump to ours. */
-  readonly #builtIn = new Map<string, ReadChain>()
+  readonly #chains = new Map<string, ReadChain>()
   readonly #rules: Wanted['rules']
   readonly #unsettled = new Set<string>()
   #isVoid = false
   #hasIgnored = false
 
   constructor({ chains, standing, rules }: Wanted) {
-    for (const [table, chain] of chains) this.#own.set(idOf(table, chain), emptyChain())
-    this.#expect(this.#own, standing, true)
+    for (const [table, chain] of chains) this.#chains.set(idOf(table, chain), emptyChain(true))
+    for (const { table, chain } of jumps) this.#chains.set(idOf(table, chain), emptyChain(false))
+    this.#expect(standing, true)
+    for (const jump of jumps) this.#expect([jump], true)
     this.#rules = rules
-    for (const { table, chain } of jumps) this.#builtIn.set(idOf(table, chain), emptyChain())
-    for (const jump of jumps) this.#expect(this.#builtIn, [jump], true)
   }
 
   /** Call it before anything is read. Syncs go on meanwhile, so it takes its time. */
   async prepare(): Promise<void> {
     let count = 0
     for (const placed of this.#rules) {
-      this.#expect(this.#own, placed, false)
+      this.#expect(placed, false)
       if (++count % servicesAtOnce === 0) await setImmediate()
     }
   }
 
   chain(table: Table, name: string): void {
-    const id = idOf(table, name)
-    const known = this.#own.get(id) ?? this.#builtIn.get(id)
+    const known = this.#chains.get(idOf(table, name))
     if (known) known.isThere = true
   }
 
   rule(table: Table, chain: string, saved: string): void {
-    const id = idOf(table, chain)
-    const own = this.#own.get(id)
-    const builtIn = own ? undefined : this.#builtIn.get(id)
-    if (own) read(own, saved)
-    else if (builtIn && targets.has(targetOf(saved))) read(builtIn, saved)
+    const known = this.#chains.get(idOf(table, chain))
+    if (!known) return
+    if (known.isOwn || targets.has(targetOf(saved))) read(known, saved)
   }
 
   /** A sync writes or deletes these rules while the kernel is read, so they are not compared. */
@@ -103,7 +100,7 @@ export class PortalsVerification implements SavedVisitor {
   differences(): ChainDifference[] {
     if (this.#isVoid) return []
     const out: ChainDifference[] = []
-    for (const [id, chain] of [...this.#own, ...this.#builtIn]) {
+    for (const [id, chain] of this.#chains) {
       const missing = this.#settled(id, chain.missing).map(([, { text }]) => text)
       const surplus = this.#settled(id, chain.surplus).map(([, text]) => text)
       const displaced = this.#settled(id, chain.displaced).map(([, text]) => text)
@@ -115,15 +112,11 @@ export class PortalsVerification implements SavedVisitor {
     return out
   }
 
-  #expect(
-    chains: ReadonlyMap<string, ReadChain>,
-    placed: readonly PlacedRule[],
-    isStanding: boolean,
-  ): void {
+  #expect(placed: readonly PlacedRule[], isStanding: boolean): void {
     const services = new Map<string, { last: number }>()
     for (const [index, { table, chain, rule }] of placed.entries()) {
       const id = idOf(table, chain)
-      const missing = chains.get(id)?.missing
+      const missing = this.#chains.get(id)?.missing
       const key = canonicalRule(rule.text)
       const known = missing?.get(key)
       if (known) {
@@ -174,8 +167,9 @@ function inWords(
   return displaced === undefined ? undefined : `has another order: ${displaced}`
 }
 
-function emptyChain(): ReadChain {
+function emptyChain(isOwn: boolean): ReadChain {
   return {
+    isOwn,
     isThere: false,
     hasService: false,
     missing: new Map(),
