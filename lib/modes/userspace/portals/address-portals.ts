@@ -38,8 +38,7 @@ export class AddressPortals implements Portals {
     for (const key of gone) this.#wanted.delete(key)
     for (const { key, addresses } of services) this.#wanted.set(key, addresses)
     const wanted = new Set(services.flatMap(({ addresses }) => addresses.filter(needsDevice)))
-    let missing = [...wanted].filter((ip) => !this.#held.has(ip))
-    if (full && wanted.size > 0) missing = [...wanted]
+    const missing = [...wanted].filter((ip) => full || !this.#held.has(ip))
     if (missing.length === 0) return []
     const failed = await this.#add(missing)
     return services.flatMap(({ key, addresses }) => {
@@ -60,7 +59,7 @@ export class AddressPortals implements Portals {
     if (unused.length > 0) {
       await leave(unused)
       const link = await this.#open()
-      this.#warn(await link.remove(this.#family, unused))
+      warn(await link.remove(this.#family, unused), this.#log)
       for (const ip of unused) this.#held.delete(ip)
     }
     return { bytes: 0, objects: unused.length, changed: [] }
@@ -91,7 +90,7 @@ export class AddressPortals implements Portals {
 
   async drained(): Promise<void> {
     this.#wanted.clear()
-    if (this.#held.size > 0) this.#warn(await removeAddresses(await this.#open(), this.#family))
+    if (this.#held.size > 0) await removeAddresses(await this.#open(), this.#family, this.#log)
     this.#held.clear()
   }
 
@@ -112,12 +111,6 @@ export class AddressPortals implements Portals {
       for (const ip of ips) failed.set(ip, explain(ip, error, advice))
     }
     return failed
-  }
-
-  #warn(failures: readonly AddressFailure[]): void {
-    for (const { ip, error } of failures) {
-      this.#log.warn({ ip, error: error.message }, 'remove the address of a Service')
-    }
   }
 
   /** Undefined where addresses cannot be changed. No process can have added any there. */
@@ -141,10 +134,17 @@ export class AddressPortals implements Portals {
 export async function removeAddresses(
   link: LinkAddresses,
   family: IpFamily,
-): Promise<readonly AddressFailure[]> {
+  log: Log,
+): Promise<void> {
   const failures = await link.remove(family, await link.ours(family))
   await link.tidy()
-  return failures
+  warn(failures, log)
+}
+
+function warn(failures: readonly AddressFailure[], log: Log): void {
+  for (const { ip, error } of failures) {
+    log.warn({ ip, error: error.message }, 'remove the address of a Service')
+  }
 }
 
 /** False for loopback addresses: every machine has all of 127.0.0.0/8, and ::1. */

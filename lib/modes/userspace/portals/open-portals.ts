@@ -126,9 +126,7 @@ export async function removeAddressesOf(
 ): Promise<void> {
   await withLink(means, log, async (link) => {
     for (const family of families) {
-      for (const { ip, error } of await removeAddresses(link, family)) {
-        log.warn({ ip, error: error.message }, 'remove the address of a Service')
-      }
+      await removeAddresses(link, family, log)
     }
   })
 }
