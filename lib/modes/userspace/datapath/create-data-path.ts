@@ -64,16 +64,17 @@ export async function createDataPath(
 }
 
 function createNetDataPath(deps: DataPathDeps, sockets: Sockets | undefined): DataPath {
-  const udpClients = new UdpClientTable(deps.now)
+  const table = new UdpClientTable(deps.now)
   const awaitingKeepAlive = new TimeoutQueue<TcpConnection>(
     keepAliveStartMs,
     deps.now,
     (connection) => connection.keepAliveDue(),
   )
+  const tools = { table, awaitingKeepAlive, sockets }
   return new DataPath('net', (spec) =>
     spec.protocol === 'TCP'
-      ? new NetTcpListener(spec, deps, { awaitingKeepAlive, sockets })
-      : new NetUdpListener(spec, deps, { table: udpClients, sockets }),
+      ? new NetTcpListener(spec, deps, tools)
+      : new NetUdpListener(spec, deps, tools),
   )
 }
 

@@ -34,7 +34,7 @@ export abstract class Listener {
 
   /** The number of its socket; undefined when unknown. */
   abstract get descriptor(): number | undefined
-  abstract listen(): Promise<number>
+  abstract listen(): number | Promise<number>
   /** Stops listening; connections go on. */
   abstract stop(): void
   /** Stops listening, but keeps the socket open while a UDP client needs it for an answer. */

@@ -20,7 +20,6 @@ export interface TimedConnection extends Timed {
 /** What all listeners and connections of one worker share. */
 export interface SpliceContext {
   readonly deps: DataPathDeps
-  readonly libc: Libc
   readonly loop: EventLoop
   readonly sockets: Sockets
   readonly flowTools: FlowTools
@@ -43,7 +42,6 @@ export function createContext(deps: DataPathDeps, libc: Libc): SpliceContext {
   const loop = new EventLoop(libc)
   return {
     deps,
-    libc,
     sockets,
     loop,
     flowTools: {

@@ -28,17 +28,14 @@ export class TcpListener extends TcpListenerBase<TcpConnection> implements Watch
     return this.#fd
   }
 
-  listen(): Promise<number> {
+  listen(): number {
     const { sockets, loop } = this.#context
     const { address: ip, port, descriptor } = this.spec
-    // Nothing here waits, but errors have to reject the promise.
-    return Promise.resolve().then(() => {
-      this.#fd = descriptor ?? sockets.listen({ ip, port, kind: 'stream', backlog: listenBacklog })
-      // Accepted sockets inherit the option, which saves a call for each.
-      sockets.noDelay(this.#fd)
-      loop.add(this.#fd, interest.readable, this)
-      return sockets.localAddress(this.#fd).port
-    })
+    this.#fd = descriptor ?? sockets.listen({ ip, port, kind: 'stream', backlog: listenBacklog })
+    // Accepted sockets inherit the option, which saves a call for each.
+    sockets.noDelay(this.#fd)
+    loop.add(this.#fd, interest.readable, this)
+    return sockets.localAddress(this.#fd).port
   }
 
   protected override stopListening(): void {

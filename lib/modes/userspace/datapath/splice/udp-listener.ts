@@ -27,17 +27,15 @@ export class UdpListener extends UdpListenerBase<UdpClient> implements Watcher {
     return this.#fd
   }
 
-  listen(): Promise<number> {
+  listen(): number {
     const { sockets, loop } = this.#context
     const { address: ip, port, descriptor } = this.spec
-    return Promise.resolve().then(() => {
-      this.#fd = descriptor ?? sockets.listen({ ip, port, kind: 'datagram' })
-      sockets.bufferSizes(this.#fd, socketBufferBytes)
-      // On the wildcard the kernel would choose the source address of replies itself.
-      if (ip === '0.0.0.0' || ip === '::') sockets.tellDestination(this.#fd, ip === '::')
-      loop.add(this.#fd, interest.readable, this)
-      return sockets.localAddress(this.#fd).port
-    })
+    this.#fd = descriptor ?? sockets.listen({ ip, port, kind: 'datagram' })
+    sockets.bufferSizes(this.#fd, socketBufferBytes)
+    // On the wildcard the kernel would choose the source address of replies itself.
+    if (ip === '0.0.0.0' || ip === '::') sockets.tellDestination(this.#fd, ip === '::')
+    loop.add(this.#fd, interest.readable, this)
+    return sockets.localAddress(this.#fd).port
   }
 
   protected override stopReceiving(): boolean {
