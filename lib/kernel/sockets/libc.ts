@@ -34,7 +34,7 @@ export async function loadLibc(): Promise<Libc> {
     )
   }
   try {
-    return bind(await importKoffi())
+    return bind((await import('koffi')).default)
   } catch (cause) {
     throw new KernelError(
       'unsupported',
@@ -49,10 +49,6 @@ type Koffi = (typeof import('koffi'))['default']
 type Numbers<Words extends string> = Words extends `${string} ${infer Rest}`
   ? [number, ...Numbers<Rest>]
   : [number]
-
-async function importKoffi(): Promise<Koffi> {
-  return (await import('koffi')).default
-}
 
 function bind(koffi: Koffi) {
   const library = koffi.load(null)
