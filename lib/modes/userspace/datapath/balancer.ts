@@ -1,9 +1,14 @@
 import { AffinityTable } from './affinity.js'
 import { PassiveHealth } from './passive-health.js'
 import { strategyOf, type Strategy } from './strategies.js'
-import type { EndpointChoice, ListenerSpec, Target, EndpointChanges } from './data-path.js'
+import type {
+  DataPathDeps,
+  EndpointChoice,
+  ListenerSpec,
+  Target,
+  EndpointChanges,
+} from './data-path.js'
 import type { Balance } from '../../../state/balance.js'
-import type { OwnFrontends } from './own-frontends.js'
 
 type Choice = Pick<EndpointChoice, 'endpoints' | 'affinityMs' | 'balance' | 'maxConnections'> &
   Partial<Pick<ListenerSpec, 'protocol' | 'service'>>
@@ -12,13 +17,8 @@ type Changes = Pick<
   'removed' | 'added' | 'affinityMs' | 'balance' | 'maxConnections'
 >
 
-interface BalancerDeps {
-  readonly now: () => number
-  readonly random: () => number
-  readonly passiveHealth: boolean
-  readonly ownFrontends?: Pick<OwnFrontends, 'has'>
-  readonly warn?: (message: string) => void
-}
+type BalancerDeps = Pick<DataPathDeps, 'now' | 'random' | 'passiveHealth'> &
+  Partial<Pick<DataPathDeps, 'ownFrontends' | 'warn'>>
 
 /**
  * Chooses the endpoint for the next connection of one listener. With affinity a client gets the
@@ -41,20 +41,13 @@ export class Balancer {
   readonly #service: string
 
   constructor(deps: BalancerDeps, choice: Choice) {
-    const {
-      endpoints,
-      affinityMs,
-      balance,
-      maxConnections,
-      protocol = 'TCP',
-      service = '',
-    } = choice
+    const { endpoints, protocol = 'TCP', service = '' } = choice
     this.#deps = deps
     this.#protocol = protocol
     this.#service = service
     this.#health = deps.passiveHealth ? new PassiveHealth() : undefined
     this.#strategy = this.#create(this.#word)
-    this.update({ removed: [], added: endpoints, affinityMs, balance, maxConnections })
+    this.update({ ...choice, removed: [], added: endpoints })
   }
 
   /** Whether `pick` needs the client's address; if not, callers need not format it. */

@@ -1,7 +1,6 @@
 import { afterReading } from '../../../async.js'
-import type { Balancer } from './balancer.js'
 import type { Target } from './data-path.js'
-import type { EndpointTraffic } from './traffic.js'
+import type { Listener } from './listener.js'
 
 /** An endpoint that resets a connection within this time has not served it. */
 const atOnceMs = 1_000
@@ -12,27 +11,35 @@ const atOnceMs = 1_000
  * goes on: a late answer is better than none.
  */
 export class EndpointWatch {
-  readonly #options: WatchOptions
+  readonly #listener: Pick<Listener, 'balancer' | 'traffic'>
+  readonly #target: Target
+  readonly #now: () => number
   readonly #connectedAt: number
+  readonly #firstByteMs: number | undefined
   #cancelTimer: (() => void) | undefined
   #isAsked = false
   #isOver = false
 
-  constructor(options: WatchOptions) {
-    this.#options = options
-    this.#connectedAt = options.now()
-    const { balancer, target, firstByteMs } = options
-    if (firstByteMs !== undefined || !balancer.mustProve(target)) return
+  constructor(
+    listener: Pick<Listener, 'balancer' | 'traffic' | 'choice'>,
+    target: Target,
+    now: () => number,
+  ) {
+    this.#listener = listener
+    this.#target = target
+    this.#now = now
+    this.#connectedAt = now()
+    this.#firstByteMs = listener.choice.firstByteMs
+    if (this.#firstByteMs !== undefined || !listener.balancer.mustProve(target)) return
     // Some endpoints send nothing first. They prove themselves when they keep the connection open.
     this.#cancelTimer = afterReading(atOnceMs, () => this.#prove())
   }
 
   /** The client's first bytes were sent to the endpoint. */
   asked(): void {
-    const { firstByteMs } = this.#options
-    if (this.#isAsked || this.#isOver || firstByteMs === undefined) return
+    if (this.#isAsked || this.#isOver || this.#firstByteMs === undefined) return
     this.#isAsked = true
-    this.#cancelTimer = afterReading(firstByteMs, () => this.#late())
+    this.#cancelTimer = afterReading(this.#firstByteMs, () => this.#late())
   }
 
   /** The endpoint's first bytes have come. */
@@ -43,24 +50,24 @@ export class EndpointWatch {
   /** The connection has ended. `reset by the endpoint`: while the client could still send. */
   ended(how: 'reset by the endpoint' | 'in order' | 'otherwise'): void {
     if (this.#isOver) return
-    const { balancer, traffic, target, now, firstByteMs } = this.#options
-    if (how === 'reset by the endpoint' && now() - this.#connectedAt < atOnceMs) {
-      traffic.resets++
-      balancer.acceptedInVain(target)
-    } else if (how === 'in order' && firstByteMs === undefined) this.#prove()
+    const { balancer, traffic } = this.#listener
+    if (how === 'reset by the endpoint' && this.#now() - this.#connectedAt < atOnceMs) {
+      traffic.of(this.#target.key).resets++
+      balancer.acceptedInVain(this.#target)
+    } else if (how === 'in order' && this.#firstByteMs === undefined) this.#prove()
     this.#stop()
   }
 
   #late(): void {
-    const { balancer, traffic, target } = this.#options
-    traffic.lateAnswers++
-    balancer.acceptedInVain(target)
+    const { balancer, traffic } = this.#listener
+    traffic.of(this.#target.key).lateAnswers++
+    balancer.acceptedInVain(this.#target)
     this.#stop()
   }
 
   #prove(): void {
-    const { balancer, target } = this.#options
-    if (balancer.mustProve(target)) balancer.proved(target)
+    const { balancer } = this.#listener
+    if (balancer.mustProve(this.#target)) balancer.proved(this.#target)
     this.#stop()
   }
 
@@ -68,13 +75,4 @@ export class EndpointWatch {
     this.#isOver = true
     this.#cancelTimer?.()
   }
-}
-
-interface WatchOptions {
-  readonly balancer: Balancer
-  readonly traffic: EndpointTraffic
-  readonly target: Target
-  readonly now: () => number
-  /** See EndpointChoice. */
-  readonly firstByteMs: number | undefined
 }

@@ -157,10 +157,8 @@ export class TcpListener extends TcpListenerBase<TcpConnection> {
     connection.target = target
     connection.end = 'ok'
     const traffic = this.traffic.of(target.key)
-    const { keepAliveMs, firstByteMs } = this.choice
-    const { balancer } = this
-    const { now } = this.deps
-    connection.watch = new EndpointWatch({ balancer, traffic, target, now, firstByteMs })
+    const { keepAliveMs } = this.choice
+    connection.watch = new EndpointWatch(this, target, this.deps.now)
     const ended = () => {
       if (connection.hasRefusedHeader) traffic.headersRefused++
     }

@@ -67,12 +67,11 @@ export class TcpConnection extends Dialing implements Task {
 
   protected override connected(backend: SocketEnd, traffic: EndpointTraffic, target: Target): void {
     const { awaitingKeepAlive, deps, flowTools } = this.context
-    const { balancer, choice } = this.owner
-    const { keepAliveMs, firstByteMs } = choice
+    const { keepAliveMs } = this.owner.choice
     if (keepAliveMs === undefined) awaitingKeepAlive.add(this)
     else if (keepAliveMs > 0) this.#askAfter(keepAliveMs, true)
     this.#endpointTraffic = traffic
-    this.#watch = new EndpointWatch({ balancer, traffic, target, now: deps.now, firstByteMs })
+    this.#watch = new EndpointWatch(this.owner, target, deps.now)
     this.#sendHeader(backend)
     this.#toEndpoint = new Flow(flowTools, this.client, backend)
     this.#toClient = new Flow(flowTools, backend, this.client)
