@@ -2,14 +2,17 @@ import type { SocketAddress } from '../../../kernel/sockets/socket-address.js'
 import type { DataPathDeps, EndpointChanges, ListenerSpec, Target } from './data-path.js'
 import { Listener, type Carried } from './listener.js'
 import { unreachable } from './passive-health.js'
-import type { EndpointTraffic, ListenerTraffic } from './traffic.js'
-import type { ClientOwner, TableClient, UdpClientTable } from './udp-client-table.js'
+import type { EndpointTraffic } from './traffic.js'
+import type { TableClient, UdpClientTable } from './udp-client-table.js'
 
-/** The listener of UDP clients. */
-export interface UdpClientOwner extends ClientOwner {
-  readonly traffic: ListenerTraffic
-  ended(client: UdpClientBase, reason: string): void
-}
+/** The listener of a client. */
+export type UdpClientOwner = Pick<UdpListenerBase<UdpClientBase>, 'held' | 'traffic' | 'ended'>
+
+/** What a client is made of. */
+export type UdpClientOptions = Pick<
+  UdpClientBase,
+  'owner' | 'key' | 'target' | 'header' | 'startedAt'
+>
 
 /**
  * One client address, and the socket that is connected to its endpoint (US50). Only the endpoint
@@ -21,6 +24,7 @@ export abstract class UdpClientBase implements TableClient, Carried {
   awaitsReply = true
   readonly attempts = 1
   readonly owner: UdpClientOwner
+  /** Unique among the clients of its listener. */
   readonly key: number | string
   readonly target: Target
   readonly traffic: EndpointTraffic
@@ -38,7 +42,7 @@ export abstract class UdpClientBase implements TableClient, Carried {
     this.target = options.target
     this.traffic = options.owner.traffic.of(options.target.key)
     this.header = options.header
-    this.startedAt = this.usedAt = options.now
+    this.startedAt = this.usedAt = options.startedAt
   }
 
   abstract get peer(): SocketAddress | undefined
@@ -52,20 +56,8 @@ export abstract class UdpClientBase implements TableClient, Carried {
   }
 }
 
-export interface UdpClientOptions {
-  readonly owner: UdpClientOwner
-  /** Unique among the clients of its listener. */
-  readonly key: number | string
-  readonly target: Target
-  readonly header: Uint8Array | undefined
-  readonly now: number
-}
-
 /** A UDP service socket: receives from clients, and answers them from the same port (US50). */
-export abstract class UdpListenerBase<C extends UdpClientBase>
-  extends Listener
-  implements UdpClientOwner
-{
+export abstract class UdpListenerBase<C extends UdpClientBase> extends Listener {
   protected readonly clients = new Map<number | string, C>()
   protected readonly table: UdpClientTable
   #isHandedOver = false

@@ -81,7 +81,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> {
       key,
       peer: { ip: address, port },
       target,
-      now: this.deps.now(),
+      startedAt: this.deps.now(),
       header: this.header(from, noAddress, () => this.#ownAddress),
       descriptor: this.#openAs(from, target),
       reply: (to, reply) => {

@@ -153,7 +153,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> implements Watcher {
       address: Uint8Array.from(inbox.names.bytes.subarray(offset, offset + length)),
       asked: inbox.destination(index),
       target,
-      now: this.deps.now(),
+      startedAt: this.deps.now(),
       header: sender && this.header(sender, noAddress, () => sockets.localAddress(this.#fd)),
     })
     this.began(client)
