@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { IpFamily } from '../../state/ip.js'
+import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import { addressText } from '../addresses.js'
 import { isLittleEndian } from '../netlink/protocol.js'
 
@@ -55,11 +55,8 @@ interface SocketLine {
 
 async function readSockets(protocol: 'tcp' | 'udp'): Promise<readonly SocketLine[]> {
   const sockets: SocketLine[] = []
-  for (const [suffix, family] of [
-    ['', 'IPv4'],
-    ['6', 'IPv6'],
-  ] as const) {
-    const file = `/proc/thread-self/net/${protocol}${suffix}`
+  for (const family of ipFamilies) {
+    const file = `/proc/thread-self/net/${protocol}${family === 'IPv6' ? '6' : ''}`
     const text = await readFile(file, 'utf8').catch(() => '')
     for (const line of text.split('\n').slice(1)) {
       const [, local = '', , state = ''] = line.trim().split(/\s+/)
