@@ -25,62 +25,49 @@ const statusKinds: Readonly<Record<number, KernelErrorKind>> = {
   5010: 'exists',
 }
 
-/** Undefined when there is no interface of this name. */
-export function openIpHelperWriter(helper: IpHelper, link: string): AddressWriter | undefined {
-  const { status, luid } = helper.luidOf(link)
-  return status === 0 ? new IpHelperWriter(helper, luid) : undefined
-}
-
 /**
  * Uses iphlpapi.dll. The node's own connections do not take an added address as their source
- * (SkipAsSource). An address ends with the interface or with Windows itself.
+ * (SkipAsSource). An address ends with the interface or with Windows itself. Undefined when there is
+ * no interface of this name.
  */
-class IpHelperWriter implements AddressWriter {
-  readonly name = 'iphlpapi'
-  readonly #helper: IpHelper
-  readonly #luid: bigint
-
-  constructor(helper: IpHelper, luid: bigint) {
-    this.#helper = helper
-    this.#luid = luid
+export function openIpHelperWriter(helper: IpHelper, link: string): AddressWriter | undefined {
+  const { status, luid } = helper.luidOf(link)
+  if (status !== 0) return undefined
+  return {
+    name: 'iphlpapi',
+    read: (family) => Promise.resolve().then(() => addressesOf(helper, luid, family)),
+    add: (family, ip) =>
+      settled(helper.create(rowOf(helper, luid, family, ip)), `add address ${ip}`),
+    remove: (family, ip) =>
+      settled(helper.delete(rowOf(helper, luid, family, ip)), `remove address ${ip}`),
   }
+}
 
-  read(family: IpFamily): Promise<readonly SeenAddress[]> {
-    const { status, rows } = this.#helper.table(families[family])
-    if (status !== 0 && statusKinds[status] !== 'not-found') {
-      return Promise.reject(errorOf(status, `list ${family} addresses`))
-    }
-    const seen: SeenAddress[] = []
-    for (let start = 0; start + rowBytes <= rows.length; start += rowBytes) {
-      if (rows.readBigUInt64LE(start + at.luid) !== this.#luid) continue
-      const ip = addressText(family, rows, start + addressAt[family])
-      const isSingle = rows[start + at.prefixLength] === bitsOf(family)
-      seen.push({ ip, isSingle, isSource: rows[start + at.skipAsSource] === 0 })
-    }
-    return Promise.resolve(seen)
+function addressesOf(helper: IpHelper, luid: bigint, family: IpFamily): readonly SeenAddress[] {
+  const { status, rows } = helper.table(families[family])
+  if (status !== 0 && statusKinds[status] !== 'not-found') {
+    throw errorOf(status, `list ${family} addresses`)
   }
+  const seen: SeenAddress[] = []
+  for (let start = 0; start + rowBytes <= rows.length; start += rowBytes) {
+    if (rows.readBigUInt64LE(start + at.luid) !== luid) continue
+    const ip = addressText(family, rows, start + addressAt[family])
+    const isSingle = rows[start + at.prefixLength] === bitsOf(family)
+    seen.push({ ip, isSingle, isSource: rows[start + at.skipAsSource] === 0 })
+  }
+  return seen
+}
 
-  add(family: IpFamily, ip: string): Promise<void> {
-    const row = this.#row(family, ip)
-    return settled(this.#helper.create(row), `add address ${ip}`)
-  }
-
-  remove(family: IpFamily, ip: string): Promise<void> {
-    const row = this.#row(family, ip)
-    return settled(this.#helper.delete(row), `remove address ${ip}`)
-  }
-
-  #row(family: IpFamily, ip: string): Buffer {
-    const row = Buffer.alloc(rowBytes)
-    this.#helper.initialize(row)
-    row.writeUInt16LE(families[family], 0)
-    row.set(addressBytes(ip) ?? [], addressAt[family])
-    row.writeBigUInt64LE(this.#luid, at.luid)
-    row.writeUInt8(bitsOf(family), at.prefixLength)
-    row.writeUInt8(1, at.skipAsSource)
-    row.writeUInt32LE(preferred, at.duplicateDetection)
-    return row
-  }
+function rowOf(helper: IpHelper, luid: bigint, family: IpFamily, ip: string): Buffer {
+  const row = Buffer.alloc(rowBytes)
+  helper.initialize(row)
+  row.writeUInt16LE(families[family], 0)
+  row.set(addressBytes(ip) ?? [], addressAt[family])
+  row.writeBigUInt64LE(luid, at.luid)
+  row.writeUInt8(bitsOf(family), at.prefixLength)
+  row.writeUInt8(1, at.skipAsSource)
+  row.writeUInt32LE(preferred, at.duplicateDetection)
+  return row
 }
 
 function settled(status: number, action: string): Promise<void> {

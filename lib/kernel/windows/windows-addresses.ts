@@ -103,25 +103,22 @@ export class WindowsAddresses implements LinkAddresses {
   }
 
   async remove(family: IpFamily, ips: readonly string[]): Promise<readonly AddressFailure[]> {
-    const failures: AddressFailure[] = []
+    const failed = new Map<string, KernelError>()
     const asked = new Set(ips)
     const unwanted = (await this.#entries(family)).filter(({ ip }) => asked.has(ip))
     for (const { ip, link } of unwanted) {
       const writer = this.#writerOf(link)
       const error = await attempt(() => writer?.remove(family, ip), 'not-found')
-      if (error) failures.push({ ip, error })
+      if (error) failed.set(ip, error)
     }
-    const failed = new Set(failures.map(({ ip }) => ip))
     for (const { ip, link } of await this.#entries(family)) {
       if (!asked.has(ip) || failed.has(ip)) continue
       const { name = '' } = this.#writerOf(link) ?? {}
       const reason = `remove address ${ip}: ${name} reported success, but ${link} still has it`
-      failures.push({ ip, error: new KernelError('failed', reason) })
-      failed.add(ip)
+      failed.set(ip, new KernelError('failed', reason))
     }
-    const gone = new Set(ips.filter((ip) => !failed.has(ip)))
-    if (gone.size > 0) this.#forget(({ ip }) => gone.has(ip))
-    return failures
+    this.#forget(({ ip }) => asked.has(ip) && !failed.has(ip))
+    return [...failed].map(([ip, error]) => ({ ip, error }))
   }
 
   /** Removes nothing, because the interface belongs to the node. */
