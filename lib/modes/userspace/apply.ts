@@ -49,7 +49,7 @@ export class FamilyApplier {
     }
     const full = previous === undefined
     if (portals.listensDirectly) await this.#closeUnused(services, gone)
-    for (const failure of await portals.prepare(services, { gone, full })) {
+    for (const failure of (await portals.prepare?.(services, { gone, full })) ?? []) {
       failures.set(failure.key, failure)
     }
     this.#hold(services)

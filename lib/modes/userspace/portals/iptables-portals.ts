@@ -66,11 +66,6 @@ export class IptablesPortals implements Portals {
     })
   }
 
-  /** Rules need no preparation. */
-  prepare(): Promise<readonly []> {
-    return Promise.resolve([])
-  }
-
   /** Writes everything in one transaction, whatever our chains hold now. */
   replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome> {
     return this.#writes.take(() => this.#replaceAll(rules))
@@ -102,7 +97,6 @@ export class IptablesPortals implements Portals {
     return { ...written, changed }
   }
 
-  /** Writes what differs from what was written before; a service without rules is removed. */
   change(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome> {
     return this.#writes.take(() => this.#change(rules))
   }

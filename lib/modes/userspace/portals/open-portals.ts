@@ -59,13 +59,10 @@ export async function openPortals(
   families: readonly IpFamily[],
   { log, run, means = linux, foreign = new ForeignCommits() }: OpenParts,
 ): Promise<PortalsByFamily> {
-  const portals = await Promise.all(
-    families.map(async (family) => {
-      const opened = await openFamily(family, settings, { log, run, foreign, means })
-      return [family, opened] as const
-    }),
-  )
-  return new Map(portals)
+  const parts = { log, run, means, foreign }
+  const open = async (family: IpFamily) =>
+    [family, await openFamily(family, settings, parts)] as const
+  return new Map(await Promise.all(families.map(open)))
 }
 
 async function openFamily(

@@ -10,7 +10,7 @@ export interface Portals {
   /** What writes the rules, for others to use: to open it starts a dozen programs. */
   readonly iptables: Iptables | undefined
   /** Prepares what listeners need before they open. Resolves to the services where that failed. */
-  prepare(
+  prepare?(
     services: readonly ServicePlan[],
     others: { readonly gone: readonly string[]; readonly full: boolean },
   ): Promise<readonly ServiceFailure[]>

@@ -116,7 +116,7 @@ export async function removeTakeoverFolder(folder: string): Promise<void> {
   try {
     const path = takeoverPath(folder)
     if (existsSync(path) && !isServed(await loadLibc(), path)) rmSync(path)
-    if (existsSync(successionPath(folder))) claimSuccession(await loadLibc(), folder).release()
+    if (existsSync(successionPath(folder))) claimSuccession(await loadLibc(), folder)()
     rmdirSync(folder)
   } catch {
     // Missing, in use, of another owner, or a mount of a container: then it is not ours to remove.

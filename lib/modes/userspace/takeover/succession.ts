@@ -5,17 +5,13 @@ import { takeoverPath } from './protocol.js'
 
 const exclusiveNonBlocking = 2 | 4
 
-/** A lock that one process holds from its start until other processes can ask for its listeners. */
-export interface Succession {
-  release(): void
-}
-
 /**
- * Takes the lock. Without it a process that takes over while another one starts would find nobody
+ * Takes a lock that one process holds from its start until other processes can ask for its
+ * listeners, and returns what releases it. Without it a process that takes over while another one starts would find nobody
  * to ask and start like the first process on a node, and both would stay. Throws a KernelError
  * `busy` when another process has the lock. The kernel frees the lock of a process that dies.
  */
-export function claimSuccession(libc: Libc, folder: string): Succession {
+export function claimSuccession(libc: Libc, folder: string): () => void {
   mkdirSync(folder, { recursive: true, mode: 0o700 })
   const path = successionPath(folder)
   for (;;) {
@@ -28,11 +24,9 @@ export function claimSuccession(libc: Libc, folder: string): Succession {
       )
     }
     if (isAt(fd, path)) {
-      return {
-        release: () => {
-          rmSync(path, { force: true })
-          closeSync(fd)
-        },
+      return () => {
+        rmSync(path, { force: true })
+        closeSync(fd)
       }
     }
     // The last holder removed the file after this process had opened it.

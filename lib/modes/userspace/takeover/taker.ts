@@ -15,7 +15,7 @@ import {
   tellLongWait,
   version,
 } from './protocol.js'
-import { claimSuccession, type Succession } from './succession.js'
+import { claimSuccession } from './succession.js'
 
 const waits =
   'the process that serves now does not answer, and this one waits for its listeners; if it is stopped or hangs, continue it, or end it: this one then goes on without them'
@@ -30,7 +30,7 @@ export class Taker {
   readonly #folder: string
   readonly #log: Log
   #libc: Libc | undefined
-  #succession: Succession | undefined
+  #release: (() => void) | undefined
   #socket: PacketSocket | undefined
   #mayAsk: boolean
   #isWaiting = false
@@ -47,7 +47,7 @@ export class Taker {
     const taker = new Taker(folder, takesOver, log)
     try {
       taker.#libc = await loadLibc()
-      taker.#succession = claimSuccession(taker.#libc, folder)
+      taker.#release = claimSuccession(taker.#libc, folder)
     } catch (error) {
       if (!takesOver) return taker
       if (error instanceof KernelError && error.kind === 'busy') throw error
@@ -123,8 +123,8 @@ export class Taker {
     this.#isClosed = true
     this.#socket?.close()
     this.#socket = undefined
-    this.#succession?.release()
-    this.#succession = undefined
+    this.#release?.()
+    this.#release = undefined
     return isLeft
   }
 
