@@ -1,20 +1,15 @@
 import { afterReading } from '../../../async.js'
 
-/** An item of a {@link TimeoutQueue}. It can be in one queue only. */
-export interface Timed {
-  /** Set by the queue. */
-  deadline: number
-}
-
 /**
- * Time-outs of equal length. The item that was added first is due first, so a Set in order of
+ * Time-outs of equal length. The item that was added first is due first, so a Map in order of
  * arrival and one timer are enough.
  */
-export class TimeoutQueue<T extends Timed> {
+export class TimeoutQueue<T> {
   readonly #durationMs: number
   readonly #now: () => number
   readonly #expire: (item: T) => void
-  readonly #waiting = new Set<T>()
+  /** By item: when it is due. */
+  readonly #waiting = new Map<T, number>()
   #isArmed = false
 
   constructor(durationMs: number, now: () => number, expire: (item: T) => void) {
@@ -24,8 +19,7 @@ export class TimeoutQueue<T extends Timed> {
   }
 
   add(item: T): void {
-    item.deadline = this.#now() + this.#durationMs
-    this.#waiting.add(item)
+    this.#waiting.set(item, this.#now() + this.#durationMs)
     if (!this.#isArmed) this.#arm(this.#durationMs)
   }
 
@@ -42,9 +36,9 @@ export class TimeoutQueue<T extends Timed> {
   #sweep(): void {
     this.#isArmed = false
     const now = this.#now()
-    for (const item of this.#waiting) {
-      if (item.deadline > now) {
-        this.#arm(Math.max(item.deadline - now, 1))
+    for (const [item, deadline] of this.#waiting) {
+      if (deadline > now) {
+        this.#arm(Math.max(deadline - now, 1))
         return
       }
       this.#waiting.delete(item)

@@ -5,11 +5,9 @@ import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { descriptorOf } from './node-sockets.js'
 import { keepAliveDelayMs, type Target, limitSilence } from '../data-path.js'
 import type { EndpointWatch } from '../endpoint-watch.js'
-import type { Timed } from '../timeout-queue.js'
 
 /** A client, and the endpoint it talks to once one has answered. */
-export class TcpConnection implements Timed {
-  deadline = 0
+export class TcpConnection {
   readonly client: Socket
   readonly peer: SocketAddress | undefined
   readonly startedAt: number

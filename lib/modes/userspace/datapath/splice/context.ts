@@ -7,12 +7,12 @@ import { dialTimeoutsMs, keepAliveStartMs, type DataPathDeps, type Target } from
 import { EventLoop } from './event-loop.js'
 import { scratchBytes, type FlowTools } from './flow.js'
 import { PipePool } from './pipe-pool.js'
-import { TimeoutQueue, type Timed } from '../timeout-queue.js'
+import { TimeoutQueue } from '../timeout-queue.js'
 import { UdpClientTable } from '../udp-client-table.js'
 import { UdpOutbox } from './udp-outbox.js'
 
 /** A connection as the queues of time-outs need it. */
-export interface TimedConnection extends Timed {
+export interface TimedConnection {
   dialTimedOut(): void
   keepAliveDue(): void
 }

@@ -25,7 +25,6 @@ const nothingTried: readonly Target[] = []
  * class, because an object of its own would be one more allocation for every connection.
  */
 export abstract class Dialing implements EndOwner, TimedConnection {
-  deadline = 0
   protected readonly context: SpliceContext
   protected readonly owner: ConnectionOwner
   protected readonly client: SocketEnd
