@@ -1,7 +1,6 @@
 import type { DataPathDeps, EndpointChanges, ListenerSpec } from './data-path.js'
 import { descriptorsPerConnection } from './descriptors.js'
 import { Listener, type Carried } from './listener.js'
-import { RemovedEndpoints } from './removed-endpoints.js'
 
 interface Connection extends Carried {
   /** `ok`, or why it ended. */
@@ -12,19 +11,51 @@ interface Connection extends Carried {
 /** One listening TCP socket and the connections that came through it. */
 export abstract class TcpListenerBase<C extends Connection> extends Listener {
   protected readonly connections = new Set<C>()
-  readonly #removedEndpoints: RemovedEndpoints
+  #serving: ReadonlySet<string>
+  /** By endpoint that left: when its connections are reset. */
+  readonly #timers = new Map<string, NodeJS.Timeout>()
 
   constructor(spec: ListenerSpec, deps: DataPathDeps) {
     super(spec, deps)
-    const isUsed = (endpoint: string) => this.balancer.has(endpoint)
-    this.#removedEndpoints = new RemovedEndpoints(this.connections, isUsed, spec.servingKeys)
+    this.#serving = new Set(spec.servingKeys)
   }
 
   protected abstract stopListening(): void
 
   override update(changes: EndpointChanges): void {
     super.update(changes)
-    this.#removedEndpoints.update(changes)
+    this.#resetLater(changes)
+  }
+
+  /**
+   * Resets connections some time after their endpoint left, where a Service asks for it. An endpoint
+   * has left when it is neither used nor serving, so a pod that terminates may finish first.
+   */
+  #resetLater({ removed, servingKeys, resetAfterMs }: EndpointChanges): void {
+    const before = this.#serving
+    this.#serving = new Set(servingKeys)
+    for (const [endpoint, timer] of this.#timers) {
+      if (resetAfterMs !== undefined && !this.#isHere(endpoint)) continue
+      clearTimeout(timer)
+      this.#timers.delete(endpoint)
+    }
+    if (resetAfterMs === undefined) return
+    for (const endpoint of new Set([...removed, ...before])) {
+      if (this.#isHere(endpoint) || this.#timers.has(endpoint)) continue
+      const timer = setTimeout(() => this.#reset(endpoint), resetAfterMs).unref()
+      this.#timers.set(endpoint, timer)
+    }
+  }
+
+  #isHere(endpoint: string): boolean {
+    return this.balancer.has(endpoint) || this.#serving.has(endpoint)
+  }
+
+  #reset(endpoint: string): void {
+    this.#timers.delete(endpoint)
+    for (const connection of this.connections) {
+      if (connection.target?.key === endpoint) connection.reset()
+    }
   }
 
   stop(): void {
