@@ -2,17 +2,24 @@ import {
   firstByteAnnotation,
   keepAliveAnnotation,
   maxConnectionsAnnotation,
+  proxyProtocolAnnotation,
   removalAnnotation,
+  sourceAddressAnnotation,
 } from '../../state/connection-annotations.js'
-import { proxyHeaderOf, sourceRuleOf, type ClientFacts } from './client-address.js'
 import { readAnnotation } from '../../state/annotations.js'
 import type { BalanceChoice } from '../../state/balance.js'
-import type { DesiredService, Endpoint } from '../../state/desired-state.js'
+import type { DesiredService, Endpoint, LocalTraffic } from '../../state/desired-state.js'
 import type { EndpointList } from './portals/portal-rules.js'
 import type { ListenerSpec, Target } from './datapath/data-path.js'
+import type { ProxyHeader } from './datapath/proxy-header.js'
+import type { SourceRule } from './datapath/source-rule.js'
+import type { UserspaceSettings } from './settings.js'
 
-export interface ListenerFacts extends ClientFacts {
+export interface ListenerFacts extends Pick<UserspaceSettings, 'sourceAddress' | 'masqueradesAll'> {
   readonly udpIdleMs: number
+  readonly localTraffic: LocalTraffic
+  /** There are no rules: listeners listen on the addresses of Services. */
+  readonly isDirect: boolean
 }
 
 /** The spec of the listener that a service port has for one of its endpoint lists. */
@@ -68,4 +75,39 @@ function balanceOf(
 
 function targetOf({ key, ip, port, isLocal }: Endpoint): Target {
   return { key, ip, port, isLocal }
+}
+
+/** Undefined where endpoints see this node as their client. */
+function sourceRuleOf(
+  service: DesiredService,
+  list: 'cluster' | 'local',
+  { isDirect, localTraffic, sourceAddress, masqueradesAll }: ListenerFacts,
+): SourceRule | undefined {
+  const { clusterIp, port, options, externalPolicyLocal, externallyAccessible } = service
+  const wanted = readAnnotation(options, sourceAddressAnnotation) ?? sourceAddress
+  if (wanted === 'hide' || isDirect) return undefined
+  const outside = externalPolicyLocal ? 'kept' : 'hidden'
+  return {
+    clusterIp: { ip: clusterIp, port },
+    pods: localTraffic,
+    masqueradesAll,
+    external: externallyAccessible ? outside : 'none',
+    isLocalList: list === 'local',
+    avoidsBridges: wanted === 'auto',
+  }
+}
+
+/**
+ * Undefined where the Service wants no PROXY header. A socket behind rules does not always know the
+ * address that its client asked, so the ClusterIP stands for it.
+ */
+function proxyHeaderOf(
+  { clusterIp, port, options }: DesiredService,
+  protocol: 'TCP' | 'UDP',
+  isDirect: boolean,
+): ProxyHeader | undefined {
+  const word = readAnnotation(options, proxyProtocolAnnotation)
+  // Version 1 of the format has no form for datagrams.
+  if (word === undefined || (word === 'v1' && protocol === 'UDP')) return undefined
+  return { version: word === 'v1' ? 1 : 2, asked: isDirect ? undefined : { ip: clusterIp, port } }
 }
