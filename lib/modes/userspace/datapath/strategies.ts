@@ -37,7 +37,7 @@ export function strategyOf(word: Balance, deps: StrategyDeps): Strategy {
     case 'source-hash':
       return new Sorted((all, client) => startingAt(all, sourceBucket(client, all.length)), true)
     case 'maglev':
-      return new Maglev()
+      return new Sorted(maglevOrder(), true)
   }
 }
 
@@ -141,21 +141,13 @@ class Sorted implements Strategy {
   }
 }
 
-class Maglev extends Sorted {
-  #table: Uint16Array | undefined
-
-  constructor() {
-    super((all, client) => this.#places(all, client), true)
-  }
-
-  override update(removed: ReadonlySet<string>, added: readonly Target[]): void {
-    super.update(removed, added)
-    this.#table = undefined
-  }
-
-  /** The endpoint at the client's place of the table, then the endpoints at the next places. */
-  *#places(all: readonly Target[], client: string): Iterable<Target> {
-    const table = (this.#table ??= maglevTable(all.map(({ key }) => key)))
+/** The endpoint at the client's place of the table, then the endpoints at the next places. */
+function maglevOrder() {
+  let known: readonly Target[] = []
+  let table: Uint16Array = new Uint16Array()
+  return function* (all: readonly Target[], client: string): Iterable<Target> {
+    if (known !== all) table = maglevTable(all.map(({ key }) => key))
+    known = all
     const place = sourceBucket(client, maglevPlaces)
     const seen = new Set<number>()
     for (let step = 0; step < maglevPlaces && seen.size < all.length; step++) {
