@@ -30,6 +30,7 @@ export abstract class Dialing implements EndOwner, TimedConnection {
   protected readonly client: SocketEnd
   /** The client's address; undefined when nothing needs it. */
   readonly peer: SocketAddress | undefined
+  readonly startedAt: number
   protected backend: SocketEnd | undefined
   target: Target | undefined
   attempts = 0
@@ -39,17 +40,20 @@ export abstract class Dialing implements EndOwner, TimedConnection {
   #pause: NodeJS.Timeout | undefined
   #waitedMs = 0
 
-  constructor({ context, owner, client, peer }: DialOptions) {
+  /** `client` is the accepted socket. */
+  constructor(
+    context: SpliceContext,
+    owner: ConnectionOwner,
+    client: number,
+    peer: SocketAddress | undefined,
+  ) {
     this.context = context
     this.owner = owner
     this.peer = peer
+    this.client = new SocketEnd(client, context.loop, this)
     // The accepted socket inherits the options of the listener's socket.
-    this.client = new SocketEnd({
-      fd: client,
-      loop: context.loop,
-      owner: this,
-      isWithoutDelay: true,
-    })
+    this.client.isWithoutDelay = true
+    this.startedAt = context.deps.now()
   }
 
   abstract endReady(end: SocketEnd, events: number): void
@@ -124,7 +128,7 @@ export abstract class Dialing implements EndOwner, TimedConnection {
     const fd = this.owner.connect(this.client.fd, this.peer, target)
     if (fd < 0) return fd
     // Nagle's algorithm does not delay the first message, so noDelay is set after it.
-    const end = new SocketEnd({ fd, loop, owner: this, isWithoutDelay: false })
+    const end = new SocketEnd(fd, loop, this)
     end.awaitWritable()
     const watched = end.watch()
     if (watched < 0) {
@@ -170,12 +174,4 @@ export abstract class Dialing implements EndOwner, TimedConnection {
     this.#tried = nothingTried
     this.connected(backend, traffic, target)
   }
-}
-
-export interface DialOptions {
-  readonly context: SpliceContext
-  readonly owner: ConnectionOwner
-  /** The accepted socket. */
-  readonly client: number
-  readonly peer: SocketAddress | undefined
 }

@@ -29,15 +29,14 @@ export class SocketEnd implements Watcher {
   /** There was urgent data: a short read no longer means that everything is read. */
   hasUrgent = false
   /** Nagle's algorithm is off, or does not matter yet. */
-  isWithoutDelay: boolean
+  isWithoutDelay = false
   #isWatched = false
   #awaitsWritable = false
 
-  constructor(options: SocketEndOptions) {
-    this.fd = options.fd
-    this.#loop = options.loop
-    this.#owner = options.owner
-    this.isWithoutDelay = options.isWithoutDelay
+  constructor(fd: number, loop: EventLoop, owner: EndOwner) {
+    this.fd = fd
+    this.#loop = loop
+    this.#owner = owner
   }
 
   ready(events: number): void {
@@ -70,11 +69,4 @@ export class SocketEnd implements Watcher {
   close(): void {
     this.#loop.close(this.fd)
   }
-}
-
-interface SocketEndOptions {
-  readonly fd: number
-  readonly loop: EventLoop
-  readonly owner: EndOwner
-  readonly isWithoutDelay: boolean
 }

@@ -1,7 +1,7 @@
 import { errnoName } from '../../../../kernel/sockets/errno.js'
 import { keepAliveDelayMs, type Target, limitSilence } from '../data-path.js'
 import { type EndpointTraffic, countSilence, isSilence } from '../traffic.js'
-import { Dialing, type DialOptions } from './dialing.js'
+import { Dialing } from './dialing.js'
 import type { Task } from './event-loop.js'
 import { Flow, flowState } from './flow.js'
 import { EndpointWatch } from '../endpoint-watch.js'
@@ -9,7 +9,6 @@ import type { SocketEnd } from './socket-end.js'
 
 /** A client and its endpoint: dials, then moves bytes in both directions until both have ended. */
 export class TcpConnection extends Dialing implements Task {
-  readonly startedAt: number
   #endpointTraffic: EndpointTraffic | undefined
   #watch: EndpointWatch | undefined
   #toEndpoint: Flow | undefined
@@ -17,11 +16,6 @@ export class TcpConnection extends Dialing implements Task {
   #hasHeader = false
   #isPaused = false
   #isOver = false
-
-  constructor(options: DialOptions) {
-    super(options)
-    this.startedAt = options.context.deps.now()
-  }
 
   get bytesToEndpoint(): number {
     return this.#toEndpoint?.bytes ?? 0

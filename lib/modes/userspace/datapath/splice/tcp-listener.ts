@@ -92,7 +92,7 @@ export class TcpListener extends TcpListenerBase<TcpConnection> implements Watch
     const { proxyHeader, source } = this.choice
     const isPeerWanted = this.balancer.usesClient || deps.accessLog || proxyHeader || source
     const peer = isPeerWanted ? sockets.peer() : undefined
-    const connection = new TcpConnection({ context: this.#context, owner: this, client, peer })
+    const connection = new TcpConnection(this.#context, this, client, peer)
     this.began(connection)
     connection.dial()
   }
