@@ -4,6 +4,7 @@ import { reset } from '../../../../kernel/sockets/reset.js'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { descriptorOf } from './node-sockets.js'
 import { keepAliveDelayMs, type Target, limitSilence } from '../data-path.js'
+import type { EndpointTraffic } from '../traffic.js'
 import type { EndpointWatch } from '../endpoint-watch.js'
 
 /** A client, and the endpoint it talks to once one has answered. */
@@ -21,7 +22,7 @@ export class TcpConnection {
   end = 'ok'
   /** The length of the PROXY header. Its bytes do not count as the client's. */
   #headerBytes = 0
-  /** As counted by the last `takeBytes`. */
+  /** As counted by the last `countBytes`. */
   bytesToEndpoint = 0
   bytesToClient = 0
 
@@ -81,14 +82,14 @@ export class TcpConnection {
     reset(this.client)
   }
 
-  /** Bytes since the last call. */
-  takeBytes(): { readonly toEndpoint: number; readonly toClient: number } {
-    const written = (this.backend?.bytesWritten ?? 0) - this.#headerBytes
-    const toEndpoint = written - this.bytesToEndpoint
-    const toClient = this.client.bytesWritten - this.bytesToClient
-    this.bytesToEndpoint += toEndpoint
-    this.bytesToClient += toClient
-    return { toEndpoint, toClient }
+  /** Adds the bytes since the last call. */
+  countBytes(traffic: EndpointTraffic): void {
+    const toEndpoint = (this.backend?.bytesWritten ?? 0) - this.#headerBytes
+    const toClient = this.client.bytesWritten
+    traffic.bytesToEndpoint += toEndpoint - this.bytesToEndpoint
+    traffic.bytesToClient += toClient - this.bytesToClient
+    this.bytesToEndpoint = toEndpoint
+    this.bytesToClient = toClient
   }
 }
 

@@ -196,11 +196,7 @@ export class TcpListener extends TcpListenerBase<TcpConnection> {
   }
 
   #countBytes(connection: TcpConnection): void {
-    if (!connection.target) return
-    const { toEndpoint, toClient } = connection.takeBytes()
-    if (toEndpoint === 0 && toClient === 0) return
-    const traffic = this.traffic.of(connection.target.key)
-    traffic.bytesToEndpoint += toEndpoint
-    traffic.bytesToClient += toClient
+    const { target } = connection
+    if (target) connection.countBytes(this.traffic.of(target.key))
   }
 }
