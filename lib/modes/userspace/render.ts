@@ -84,20 +84,12 @@ export function placeRules(rules: readonly PortalRule[], ports: ProxyPorts): Pla
   })
 }
 
-function ruleOf(portal: PortalRule, port: string, target: Pick<RuleSpec, 'jump' | 'jumpArgs'>) {
-  const { source, destination, inInterface, protocol, comment, condition } = portal
-  const matches = [portMatch(protocol, port)]
+function ruleOf(portal: PortalRule, port: string, end: Pick<RuleSpec, 'jump' | 'jumpArgs'>) {
+  const { table, chain, destinationPort, condition, isNodePort, target, ...spec } = portal
+  const matches = [portMatch(spec.protocol, port)]
   if (condition === 'to local address') matches.push(addressType('dst', 'LOCAL'))
   if (condition === 'redirected') matches.push(connectionState('DNAT'))
-  return rule({
-    ...(source === undefined ? {} : { source }),
-    ...(destination === undefined ? {} : { destination }),
-    ...(inInterface === undefined ? {} : { inInterface }),
-    protocol,
-    comment,
-    matches,
-    ...target,
-  })
+  return rule({ ...spec, matches, ...end })
 }
 
 function targetOf(
@@ -142,14 +134,8 @@ export function renderPlan(plan: UserspacePlan, settings: FixedFacts): string {
   const batch = new Batch()
   for (const chain of Object.values(natChains)) batch.chain('nat', chain)
   for (const chain of Object.values(filterChains)) batch.chain('filter', chain)
-  for (const { table, chain, prepend, rule } of jumps) {
-    if (prepend) batch.prepend(table, chain, rule)
-    else batch.append(table, chain, rule)
-  }
-  for (const placed of fixedRules(settings)) append(batch, placed)
-  for (const service of services) {
-    for (const placed of placeRules(service.rules, symbolicPorts)) append(batch, placed)
-  }
+  const rules = services.flatMap((service) => placeRules(service.rules, symbolicPorts))
+  writeAll(batch, [...fixedRules(settings), ...rules])
   return `${listeners}\n${batch.toString()}`
 }
 
@@ -177,6 +163,15 @@ export function renderPlanChanges(
   return `${lines.join('')}\n${batch.toString()}`
 }
 
+/** Writes these rules of our chains, and the jumps to the chains. */
+export function writeAll(batch: Batch, rules: Iterable<PlacedRule>): void {
+  for (const { table, chain, prepend, rule } of jumps) {
+    if (prepend) batch.prepend(table, chain, rule)
+    else batch.append(table, chain, rule)
+  }
+  for (const placed of rules) append(batch, placed)
+}
+
 /** Replaces all rules of a service port, or none, because their order matters. */
 export function writeDifference(
   batch: Batch,
@@ -189,7 +184,7 @@ export function writeDifference(
   return before.length + after.length
 }
 
-export function append(batch: Batch, { table, chain, rule }: PlacedRule): void {
+function append(batch: Batch, { table, chain, rule }: PlacedRule): void {
   batch.append(table, chain, rule)
 }
 

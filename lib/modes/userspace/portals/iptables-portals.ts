@@ -11,7 +11,7 @@ import {
 import { messageOf } from '../../../errors.js'
 import { ForeignCommits } from '../../foreign-commits.js'
 import { Reported } from '../../reported-differences.js'
-import { append, jumps, writeDifference } from '../render.js'
+import { writeAll, writeDifference } from '../render.js'
 import {
   isDrain,
   isOurs,
@@ -79,14 +79,8 @@ export class IptablesPortals implements Portals {
     for (const [table, chain] of this.#chains()) batch.chain(table, chain)
     const saved = await readPortals(this.iptables)
     removeJumps(batch, saved)
-    for (const { table, chain, rule, prepend } of jumps) {
-      if (prepend) batch.prepend(table, chain, rule)
-      else batch.append(table, chain, rule)
-    }
-    for (const placed of this.#standing()) append(batch, placed)
-    for (const placed of rules.values()) {
-      for (const one of placed) append(batch, this.#placed(one))
-    }
+    const placed = [...rules.values()].flat().map((one) => this.#placed(one))
+    writeAll(batch, [...this.#standing(), ...placed])
     if (!this.#hasSubChains) removeChains(batch, saved, isSubChain)
     removeChains(batch, saved, isDrain)
     const changed = [...rules.keys(), ...this.#written.keys()]
