@@ -86,16 +86,11 @@ const silent: Log = {
   error: () => undefined,
 }
 
-/** The parts of this mode that a mode for another operating system uses. They need no rules. */
-type ElsewhereParts = Pick<
-  ModeDefinition,
-  'syncPeriods' | 'planner' | 'create' | 'differences' | 'cleanup'
->
-
-/** This mode on a machine without rules: listeners at addresses that the opened link adds to it. */
-export function onAddresses(
-  openLinkFor: (config: Config | undefined) => PortalMeans['openLink'],
-): ElsewhereParts {
+/**
+ * The parts of this mode for another operating system. There are no rules: listeners are at
+ * addresses that the opened link adds to this machine.
+ */
+export function onAddresses(openLinkFor: (config: Config | undefined) => PortalMeans['openLink']) {
   const meansOf = (config?: Config): PortalMeans => ({
     hasRules: false,
     openLink: openLinkFor(config),
@@ -113,5 +108,5 @@ export function onAddresses(
       return withLink(meansOf(config), silent, compare)
     },
     cleanup: ({ log }) => removeAddressesOf(ipFamilies, log, meansOf()),
-  }
+  } satisfies Partial<ModeDefinition>
 }

@@ -264,8 +264,7 @@ export class Listeners {
   }
 
   #startThread(): WorkerThread {
-    const { dataPath, passiveHealth, accessLog, descriptors, sources } = this.#options
-    const settings = { dataPath, passiveHealth, accessLog, descriptors, sources }
+    const { workers, range, meter, ...settings } = this.#options
     return new WorkerThread(settings, {
       reported: (report) => this.#observer.reported(report),
       ended: (thread, reason) => this.#replace(thread, reason),
