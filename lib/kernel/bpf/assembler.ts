@@ -1,16 +1,19 @@
 import {
-  atomically,
+  arithmetics,
+  atomic,
+  atomics,
   bytesOf,
-  call,
-  compute,
-  exit,
-  jump,
-  jumpIf,
-  load,
-  mapAddress,
-  store,
-  wide,
+  classes,
+  comparisons,
+  fromRegister,
+  jumps,
+  mapDescriptor,
+  memory,
+  registers,
+  sizes,
+  wideNumber,
   type Arithmetic,
+  type AtomicOperation,
   type Comparison,
   type Instruction,
   type Operand,
@@ -45,13 +48,10 @@ export interface MapReference {
   readonly fd: number
 }
 
-/** A jump. Its distance is known once all labels are known. */
-interface PendingJump {
-  readonly label: string
-  readonly with: (offset: number) => Instruction
+/** The offset of a jump is known once all labels are known. It counts instructions after the jump. */
+interface Line extends Instruction {
+  readonly label: string | undefined
 }
-
-type Line = Instruction | PendingJump
 
 const farthestJump = 2 ** 15 - 1
 
@@ -78,38 +78,48 @@ export class Assembler {
   }
 
   set(to: Register, value: Operand): this {
-    return this.#add(compute('set', to, value))
+    return this.compute('set', to, value)
   }
 
+  /** A constant of 64 bits takes the place of two instructions. */
   setWide(to: Register, value: bigint): this {
-    return this.#add(...wide(to, value))
+    const half = (bits: bigint) => Number(BigInt.asIntN(32, bits))
+    this.#add(wideNumber, { to: registers[to], number: half(value) })
+    return this.#add(0, { number: half(value >> 32n) })
   }
 
   /** `to` becomes the result of the operation on `to` and the value, in 64 bits without a sign. */
   compute(operation: Arithmetic, to: Register, value: Operand): this {
-    return this.#add(compute(operation, to, value))
+    const { bit, fields } = operand(value)
+    return this.#add(classes.alu64 | arithmetics[operation] | bit, {
+      to: registers[to],
+      ...fields,
+    })
   }
 
   load(to: Register, size: Size, from: Register, offset: number): this {
-    return this.#add(load(to, size, from, offset))
+    const fields = { to: registers[to], from: registers[from], offset }
+    return this.#add(classes.load | memory | sizes[size], fields)
   }
 
   store(size: Size, to: Register, offset: number, value: Operand): this {
-    return this.#add(store(size, to, offset, value))
+    const { bit, fields } = operand(value)
+    const kind = bit === 0 ? classes.storeNumber : classes.store
+    return this.#add(kind | memory | sizes[size], { to: registers[to], offset, ...fields })
   }
 
   atomicAdd(to: Register, offset: number, value: Register): this {
-    return this.#add(atomically('add', 'u64', to, offset, value))
+    return this.#atomically('add', 'u64', { to, offset, value })
   }
 
   /** Adds the value to a number in memory. The value's register then holds the old number. */
   fetchAndAdd(to: Register, offset: number, value: Register): this {
-    return this.#add(atomically('fetch and add', 'u64', to, offset, value))
+    return this.#atomically('fetch and add', 'u64', { to, offset, value })
   }
 
   /** Swaps the value's register, of 32 bits, with a number in memory. */
   exchange(to: Register, offset: number, value: Register): this {
-    return this.#add(atomically('exchange', 'u32', to, offset, value))
+    return this.#atomically('exchange', 'u32', { to, offset, value })
   }
 
   /** Sets the register to an address in the stack frame; offsets in the frame are negative. */
@@ -118,34 +128,35 @@ export class Assembler {
   }
 
   mapAddress(to: Register, map: MapReference): this {
-    return this.#add(...mapAddress(to, map.fd))
+    const fields = { to: registers[to], from: mapDescriptor, number: map.fd }
+    return this.#add(wideNumber, fields).#add(0, {})
   }
 
   jump(label: string): this {
-    this.#lines.push({ label, with: jump })
-    return this
+    return this.#add(classes.jump, {}, label)
   }
 
   jumpIf(one: Register, comparison: Comparison, other: Operand, label: string): this {
-    this.#lines.push({ label, with: (offset) => jumpIf(one, comparison, other, offset) })
-    return this
+    const { bit, fields } = operand(other)
+    const code = classes.jump | comparisons[comparison] | bit
+    return this.#add(code, { to: registers[one], ...fields }, label)
   }
 
   call(helper: Helper): this {
-    return this.#add(call(helpers[helper]))
+    return this.#add(classes.jump | jumps.call, { number: helpers[helper] })
   }
 
   exit(): this {
-    return this.#add(exit())
+    return this.#add(classes.jump | jumps.exit, {})
   }
 
   /** The program as the kernel reads it. */
   finish(): Buffer {
     const used = new Set<string>()
     const instructions = this.#lines.map((line, index) => {
-      if (!('label' in line)) return line
+      if (line.label === undefined) return line
       used.add(line.label)
-      return line.with(this.#distance(index, line.label))
+      return { ...line, offset: this.#distance(index, line.label) }
     })
     for (const name of this.#labels.keys()) {
       if (!used.has(name)) throw new Error(`assemble: nothing jumps to label "${name}"`)
@@ -164,8 +175,26 @@ export class Assembler {
     return distance
   }
 
-  #add(...instructions: readonly Instruction[]): this {
-    this.#lines.push(...instructions)
+  #atomically(
+    operation: AtomicOperation,
+    size: 'u32' | 'u64',
+    { to, offset, value }: { to: Register; offset: number; value: Register },
+  ): this {
+    return this.#add(classes.store | atomic | sizes[size], {
+      to: registers[to],
+      from: registers[value],
+      offset,
+      number: atomics[operation],
+    })
+  }
+
+  #add(code: number, fields: Partial<Omit<Instruction, 'code'>>, label?: string): this {
+    this.#lines.push({ code, to: 0, from: 0, offset: 0, number: 0, ...fields, label })
     return this
   }
 }
+
+const operand = (value: Operand) =>
+  typeof value === 'number'
+    ? { bit: 0, fields: { number: value } }
+    : { bit: fromRegister, fields: { from: registers[value] } }

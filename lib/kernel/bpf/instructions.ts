@@ -20,7 +20,7 @@ export type Arithmetic =
   | 'multiply'
   | 'set'
 
-const registers: Readonly<Record<Register, number>> = {
+export const registers: Readonly<Record<Register, number>> = {
   r0: 0,
   r1: 1,
   r2: 2,
@@ -34,9 +34,9 @@ const registers: Readonly<Record<Register, number>> = {
   frame: 10,
 }
 
-const sizes: Readonly<Record<Size, number>> = { u32: 0x00, u16: 0x08, u8: 0x10, u64: 0x18 }
+export const sizes: Readonly<Record<Size, number>> = { u32: 0x00, u16: 0x08, u8: 0x10, u64: 0x18 }
 
-const comparisons: Readonly<Record<Comparison, number>> = {
+export const comparisons: Readonly<Record<Comparison, number>> = {
   '==': 0x10,
   '>': 0x20,
   '>=': 0x30,
@@ -47,7 +47,7 @@ const comparisons: Readonly<Record<Comparison, number>> = {
   'signed <': 0xc0,
 }
 
-const arithmetics: Readonly<Record<Arithmetic, number>> = {
+export const arithmetics: Readonly<Record<Arithmetic, number>> = {
   add: 0x00,
   subtract: 0x10,
   or: 0x40,
@@ -60,12 +60,30 @@ const arithmetics: Readonly<Record<Arithmetic, number>> = {
 }
 
 /** The lowest three bits of an operation code. */
-const classes = { load: 0x01, storeNumber: 0x02, store: 0x03, jump: 0x05, alu64: 0x07 } as const
-const memory = 0x60
-const atomic = 0xc0
-const fromRegister = 0x08
-const wideNumber = 0x18
-const mapDescriptor = 1
+export const classes = {
+  load: 0x01,
+  storeNumber: 0x02,
+  store: 0x03,
+  jump: 0x05,
+  alu64: 0x07,
+} as const
+export const memory = 0x60
+export const atomic = 0xc0
+export const fromRegister = 0x08
+export const wideNumber = 0x18
+export const mapDescriptor = 1
+
+export const jumps = { call: 0x80, exit: 0x90 } as const
+
+/** A change of a number in memory in one step, even if other processors change the same number. */
+export type AtomicOperation = 'add' | 'fetch and add' | 'exchange'
+
+/** An operation that fetches the old number puts it into the register of the value. */
+export const atomics: Readonly<Record<AtomicOperation, number>> = {
+  add: 0x00,
+  'fetch and add': 0x01,
+  exchange: 0xe1,
+}
 
 export interface Instruction {
   readonly code: number
@@ -73,102 +91,6 @@ export interface Instruction {
   readonly from: number
   readonly offset: number
   readonly number: number
-}
-
-function instruction(code: number, rest: Partial<Omit<Instruction, 'code'>>): Instruction {
-  return { code, to: 0, from: 0, offset: 0, number: 0, ...rest }
-}
-
-const operand = (value: Operand) =>
-  typeof value === 'number'
-    ? { bit: 0, fields: { number: value } }
-    : { bit: fromRegister, fields: { from: registers[value] } }
-
-export function compute(operation: Arithmetic, to: Register, value: Operand): Instruction {
-  const { bit, fields } = operand(value)
-  return instruction(classes.alu64 | arithmetics[operation] | bit, {
-    to: registers[to],
-    ...fields,
-  })
-}
-
-export function load(to: Register, size: Size, from: Register, offset: number): Instruction {
-  return instruction(classes.load | memory | sizes[size], {
-    to: registers[to],
-    from: registers[from],
-    offset,
-  })
-}
-
-export function store(size: Size, to: Register, offset: number, value: Operand): Instruction {
-  const { bit, fields } = operand(value)
-  const kind = bit === 0 ? classes.storeNumber : classes.store
-  return instruction(kind | memory | sizes[size], { to: registers[to], offset, ...fields })
-}
-
-/** A change of a number in memory in one step, even if other processors change the same number. */
-type AtomicOperation = 'add' | 'fetch and add' | 'exchange'
-
-const atomics: Readonly<Record<AtomicOperation, number>> = {
-  add: 0x00,
-  'fetch and add': 0x01,
-  exchange: 0xe1,
-}
-
-/** An operation that fetches the old number puts it into the register of the value. */
-export function atomically(
-  operation: AtomicOperation,
-  size: 'u32' | 'u64',
-  to: Register,
-  offset: number,
-  value: Register,
-): Instruction {
-  return instruction(classes.store | atomic | sizes[size], {
-    to: registers[to],
-    from: registers[value],
-    offset,
-    number: atomics[operation],
-  })
-}
-
-/** A constant of 64 bits takes the place of two instructions. */
-export function wide(to: Register, value: bigint): readonly [Instruction, Instruction] {
-  const half = (bits: bigint) => Number(BigInt.asIntN(32, bits))
-  return [
-    instruction(wideNumber, { to: registers[to], number: half(value) }),
-    instruction(0, { number: half(value >> 32n) }),
-  ]
-}
-
-export function mapAddress(to: Register, fd: number): readonly [Instruction, Instruction] {
-  return [
-    instruction(wideNumber, { to: registers[to], from: mapDescriptor, number: fd }),
-    instruction(0, {}),
-  ]
-}
-
-/** The offset of a jump counts instructions after the jump. */
-export function jump(offset: number): Instruction {
-  return instruction(classes.jump, { offset })
-}
-
-export function jumpIf(
-  one: Register,
-  comparison: Comparison,
-  other: Operand,
-  offset: number,
-): Instruction {
-  const { bit, fields } = operand(other)
-  const code = classes.jump | comparisons[comparison] | bit
-  return instruction(code, { to: registers[one], offset, ...fields })
-}
-
-export function call(helper: number): Instruction {
-  return instruction(classes.jump | 0x80, { number: helper })
-}
-
-export function exit(): Instruction {
-  return instruction(classes.jump | 0x90, {})
 }
 
 export const instructionBytes = 8
