@@ -48,6 +48,9 @@ export interface MapReference {
   readonly fd: number
 }
 
+/** A register with an address, and an offset from there. */
+type MemoryPlace = readonly [base: Register, offset: number]
+
 /** The offset of a jump is known once all labels are known. It counts instructions after the jump. */
 interface Line extends Instruction {
   readonly label: string | undefined
@@ -130,6 +133,19 @@ export class Assembler {
   mapAddress(to: Register, map: MapReference): this {
     const fields = { to: registers[to], from: mapDescriptor, number: map.fd }
     return this.#add(wideNumber, fields).#add(0, {})
+  }
+
+  /** Leaves in r0 where the map has the value for the key in the frame; 0 if it has none. */
+  lookUp(map: MapReference, key: number): this {
+    return this.mapAddress('r1', map).frameAddress('r2', key).call('map_lookup_elem')
+  }
+
+  /** Copies words of four bytes from one place in memory to another. Uses r1. */
+  copyWords(words: number, [from, at]: MemoryPlace, [to, toAt]: MemoryPlace): this {
+    for (let offset = 0; offset < 4 * words; offset += 4) {
+      this.load('r1', 'u32', from, at + offset).store('u32', to, toAt + offset, 'r1')
+    }
+    return this
   }
 
   jump(label: string): this {

@@ -31,10 +31,7 @@ export function chooseEndpoint(
 
 /** Looks up the endpoint in the frame. r0 is 0 if the service does not have it (any more). */
 export function findMember(code: Assembler, view: View, parts: ProgramParts): void {
-  code
-    .mapAddress('r1', parts.maps[view.family].members)
-    .frameAddress('r2', frame.member)
-    .call('map_lookup_elem')
+  code.lookUp(parts.maps[view.family].members, frame.member)
 }
 
 function useAffinity(
@@ -50,9 +47,7 @@ function useAffinity(
     { at: affinityKey.family, value: familyNumbers[view.family] },
   ])
   code
-    .mapAddress('r1', parts.maps.shared.affinity)
-    .frameAddress('r2', frame.affinityKey)
-    .call('map_lookup_elem')
+    .lookUp(parts.maps.shared.affinity, frame.affinityKey)
     .jumpIf('r0', '==', 0, anyEndpoint)
     .set('r8', 'r0')
     .call('ktime_get_ns')

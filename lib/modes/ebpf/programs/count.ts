@@ -19,8 +19,7 @@ const serviceId = { base: 'frame', at: frame.serviceId, size: 'u32' } as const
 /** Makes the program for connections count this one, which goes to the endpoint in the frame. */
 export function noteCounted(code: Assembler, view: View, { maps }: ProgramParts): void {
   const isUncounted = code.freshLabel('not counted')
-  ofSocket(code, maps.shared.counted, 'create')
-  code.jumpIf('r0', '==', 0, isUncounted).set('r8', 'r0')
+  ofSocket(code, maps.shared.counted, 'create', isUncounted)
   // A socket that connects once more still has its old numbers.
   for (let at = 0; at < counted.bytes; at += 8) code.store('u64', 'r8', at, 0)
   const { address, port } = statisticsKey

@@ -78,9 +78,7 @@ function drawTwo(code: Assembler): void {
 /** Leaves in r0 the index of the endpoint whose turn it is. */
 function takeTurn(code: Assembler, view: View, parts: ProgramParts, none: string): void {
   code
-    .mapAddress('r1', parts.maps[view.family].services)
-    .frameAddress('r2', frame.slot)
-    .call('map_lookup_elem')
+    .lookUp(parts.maps[view.family].services, frame.slot)
     .jumpIf('r0', '==', 0, none)
     .set('r2', 1)
     .fetchAndAdd('r0', service.turn, 'r2')
@@ -108,11 +106,7 @@ function storePlace(code: Assembler, index: Register, at: number): void {
 function takeEndpoint(code: Assembler, view: View, parts: ProgramParts, none: string): void {
   const backend = backendOf(view.family)
   const member = memberKeyOf(view.family)
-  code
-    .mapAddress('r1', parts.maps[view.family].backends)
-    .frameAddress('r2', frame.place)
-    .call('map_lookup_elem')
-    .jumpIf('r0', '==', 0, none)
+  code.lookUp(parts.maps[view.family].backends, frame.place).jumpIf('r0', '==', 0, none)
   // The last word has port and tag, and in IPv4 the address, too. One load reads what was written
   // together.
   code

@@ -35,9 +35,7 @@ export function findService(
   code.label(found)
   writeNumber(code, frame.slot, { base: 'r0', at: 0, size: 'u32' })
   code
-    .mapAddress('r1', services)
-    .frameAddress('r2', frame.slot)
-    .call('map_lookup_elem')
+    .lookUp(services, frame.slot)
     .jumpIf('r0', '==', 0, none)
     .load('r9', 'u64', 'r0', 0)
     .load('r7', 'u32', 'r0', service.affinitySeconds)
@@ -109,10 +107,7 @@ function findFrontend(code: Assembler, view: View, parts: ProgramParts, kind: Fr
     ...(kind === 'nodeAddress' ? [] : portFields(key)),
     { at: key.kind, value: frontendKinds[kind] },
   ])
-  code
-    .mapAddress('r1', parts.maps[view.family].frontends)
-    .frameAddress('r2', frame.key)
-    .call('map_lookup_elem')
+  code.lookUp(parts.maps[view.family].frontends, frame.key)
 }
 
 const portFields = (key: ReturnType<typeof frontendKeyOf>): readonly Field[] => [

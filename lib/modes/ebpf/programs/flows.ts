@@ -4,6 +4,7 @@ import { begun, flowEvents, flowRecord, type FlowEvent } from '../flow-layout.js
 import { counted, familyNumbers, statisticsKey, translation } from '../layout.js'
 import { call, operation, operations, socket } from './context.js'
 import { frame, writeNumber } from './frame.js'
+import { keptFor } from './remember.js'
 import type { FlowMaps, ProgramParts, View } from './view.js'
 
 /**
@@ -11,7 +12,6 @@ import type { FlowMaps, ProgramParts, View } from './view.js'
  * of this code. The program for connections has its context in r6, and the socket's counters in r8.
  */
 
-const createIfMissing = 1
 /** The proxy reads the ring at intervals, so the kernel need not wake it. */
 const noWakeup = 1
 
@@ -25,8 +25,7 @@ export function noteBegin(code: Assembler, { flows }: ProgramParts, kind: Regist
   code.jumpIf(kind, '!=', operations.connecting, isUnnoted)
   findOfSocket(code, flows.begun, { how: 'create', none: isUnnoted, to: 'r9' })
   code
-    .load('r1', 'u32', 'r8', statisticsKey.id)
-    .store('u32', 'r9', begun.id, 'r1')
+    .copyWords(1, ['r8', statisticsKey.id], ['r9', begun.id])
     .call('ktime_get_ns')
     .store('u64', 'r9', begun.at, 'r0')
     .label(isUnnoted)
@@ -62,8 +61,7 @@ export function noteClient(code: Assembler, view: View, { flows }: ProgramParts)
   reserve(code, flows, { event: 'client', none: isUnnoted })
   code
     .store('u32', 'r0', flowRecord.process, 'r7')
-    .load('r1', 'u32', 'frame', frame.serviceId)
-    .store('u32', 'r0', flowRecord.id, 'r1')
+    .copyWords(1, ['frame', frame.serviceId], ['r0', flowRecord.id])
   copyTranslation(code, 'r8')
   code.store('u32', 'r0', flowRecord.family, familyNumbers[view.family])
   copySender(code, view)
@@ -96,13 +94,7 @@ function submit(code: Assembler, none: string): void {
 
 function countLost(code: Assembler, { lost }: FlowMaps, none: string): void {
   writeNumber(code, frame.slot, 0)
-  code
-    .mapAddress('r1', lost)
-    .frameAddress('r2', frame.slot)
-    .call('map_lookup_elem')
-    .jumpIf('r0', '==', 0, none)
-    .set('r1', 1)
-    .atomicAdd('r0', 0, 'r1')
+  code.lookUp(lost, frame.slot).jumpIf('r0', '==', 0, none).set('r1', 1).atomicAdd('r0', 0, 'r1')
 }
 
 /** Copies what is counted for the socket to the record in r0. */
@@ -135,50 +127,33 @@ function copySender(code: Assembler, view: View): void {
   const own = view.family === 'IPv4' && !view.isMapped ? socket.sourceIp4 : socket.sourceIp6
   // An IPv6 socket has an IPv4 address in the last word.
   const from = view.isMapped ? own + 12 : own
-  code.load('r2', 'u64', 'r6', call.socket)
-  for (let word = 0; word < view.words; word++) {
-    code
-      .load('r1', 'u32', 'r2', from + 4 * word)
-      .store('u32', 'r0', flowRecord.client + 4 * word, 'r1')
-  }
-  code.load('r1', 'u32', 'r2', socket.sourcePort).store('u32', 'r0', flowRecord.clientPort, 'r1')
+  code
+    .load('r2', 'u64', 'r6', call.socket)
+    .copyWords(view.words, ['r2', from], ['r0', flowRecord.client])
+    .copyWords(1, ['r2', socket.sourcePort], ['r0', flowRecord.clientPort])
 }
 
 function copyClient(code: Assembler): void {
   const [isIp6, isCopied] = [code.freshLabel('client of IPv6'), code.freshLabel('client copied')]
-  const copy = (from: number, to: number) => copying(code)('u32', ['r6', from], to)
-  copy(operation.localPort, flowRecord.clientPort)
+  const to = ['r0', flowRecord.client] as const
   code
+    .copyWords(1, ['r6', operation.localPort], ['r0', flowRecord.clientPort])
     .load('r1', 'u8', 'r9', translation.family)
     .store('u32', 'r0', flowRecord.family, 'r1')
     .jumpIf('r1', '==', familyNumbers.IPv6, isIp6)
-  copy(operation.localIp4, flowRecord.client)
-  code.jump(isCopied).label(isIp6)
-  for (let word = 0; word < 4; word++) {
-    copy(operation.localIp6 + 4 * word, flowRecord.client + 4 * word)
-  }
-  code.label(isCopied)
-}
-
-interface OfSocket {
-  readonly how: 'find' | 'create'
-  readonly none: string
-  readonly to: Register
+    .copyWords(1, ['r6', operation.localIp4], to)
+    .jump(isCopied)
+    .label(isIp6)
+    .copyWords(4, ['r6', operation.localIp6], to)
+    .label(isCopied)
 }
 
 /** Finds what the map keeps for the socket of the operation; goes to `none` if that is nothing. */
 export function findOfSocket(
   code: Assembler,
   map: MapReference,
-  { how, none, to }: OfSocket,
+  how: { readonly how: 'find' | 'create'; readonly none: string; readonly to: Register },
 ): void {
-  code
-    .load('r2', 'u64', 'r6', operation.socket)
-    .jumpIf('r2', '==', 0, none)
-    .mapAddress('r1', map)
-    .set('r3', 0)
-    .set('r4', how === 'create' ? createIfMissing : 0)
-    .call('sk_storage_get')
-    .jumpIf('r0', '==', 0, none)
-    .set(to, 'r0')
+  code.load('r2', 'u64', 'r6', operation.socket).jumpIf('r2', '==', 0, how.none)
+  keptFor(code, map, how)
 }

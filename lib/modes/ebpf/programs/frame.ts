@@ -1,6 +1,6 @@
 import type { Assembler } from '../../../kernel/bpf/assembler.js'
 import type { Register, Size } from '../../../kernel/bpf/instructions.js'
-import { memberKeyOf, wordsOf } from '../layout.js'
+import { memberKeyOf } from '../layout.js'
 import type { View } from './view.js'
 
 /**
@@ -84,7 +84,7 @@ export interface EndpointPlace {
 }
 
 /** Where the chosen endpoint is: it is a part of the key of `members`. */
-function endpointInFrame({ family }: View): EndpointPlace {
+export function endpointInFrame({ family }: View): EndpointPlace {
   const { address, port } = memberKeyOf(family)
   return { base: 'frame', address: frame.member + address, port: frame.member + port }
 }
@@ -131,10 +131,8 @@ export function chooseFrom(code: Assembler, view: View, from: EndpointPlace): vo
 /** Writes the chosen endpoint to memory that is not the frame. Uses r1. */
 export function copyEndpoint(code: Assembler, view: View, to: EndpointPlace): void {
   const from = endpointInFrame(view)
-  for (let word = 0; word < wordsOf(view.family); word++) {
-    code
-      .load('r1', 'u32', from.base, from.address + 4 * word)
-      .store('u32', to.base, to.address + 4 * word, 'r1')
-  }
-  code.load('r1', 'u16', from.base, from.port).store('u16', to.base, to.port, 'r1')
+  code
+    .copyWords(view.words, [from.base, from.address], [to.base, to.address])
+    .load('r1', 'u16', from.base, from.port)
+    .store('u16', to.base, to.port, 'r1')
 }

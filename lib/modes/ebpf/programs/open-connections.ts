@@ -1,6 +1,6 @@
 import type { Assembler } from '../../../kernel/bpf/assembler.js'
 import type { Register } from '../../../kernel/bpf/instructions.js'
-import { drawFlags, familyNumbers, openKey, service, translation } from '../layout.js'
+import { familyNumbers, openKey, translation } from '../layout.js'
 import { call } from './context.js'
 import { chosenEndpoint, frame, writeFrame, writeNumber } from './frame.js'
 import type { ProgramParts, View } from './view.js'
@@ -13,15 +13,6 @@ const ifMissing = 1
  * subtracted only once: when it ends, when its socket is closed, or when its socket connects anew,
  * whatever comes first.
  */
-
-/** Notes in the translation at `base` whether connections to the service in r9 are counted. */
-export function noteWhetherCounted(code: Assembler, base: Register): void {
-  code
-    .set('r1', 'r9')
-    .compute('shift right', 'r1', service.flags.shift)
-    .compute('and', 'r1', drawFlags.fewest)
-    .store('u32', base, translation.isCounted, 'r1')
-}
 
 /** Counts the connection of the translation at `base`, if it is to be counted. */
 export function countOpen(code: Assembler, parts: ProgramParts, base: Register): void {
@@ -82,9 +73,7 @@ export function openAtEndpoint(code: Assembler, view: View, { maps }: ProgramPar
     { at: openKey.protocol, value: { base: 'r6', at: call.protocol, size: 'u32' } },
   ])
   code
-    .mapAddress('r1', maps.shared.open)
-    .frameAddress('r2', frame.openKey)
-    .call('map_lookup_elem')
+    .lookUp(maps.shared.open, frame.openKey)
     .jumpIf('r0', '==', 0, none)
     .load('r0', 'u64', 'r0', 0)
     .label(none)

@@ -11,8 +11,10 @@ import { frame, writeNumber } from './frame.js'
 import {
   compareWithCall,
   everyDatagramTranslation,
+  findDatagramTranslation,
   forgetConnection,
   keepEndpoint,
+  keptFor,
   noteDatagram,
   noteTranslation,
   ofSocket,
@@ -21,7 +23,7 @@ import {
   takeBackend,
 } from './remember.js'
 import { noteRefused } from './refusals.js'
-import { countOpen, countOver, noteWhetherCounted } from './open-connections.js'
+import { countOpen, countOver } from './open-connections.js'
 import { forgetUdpSocket, noteUdpSocket } from './udp-sockets.js'
 import { views, type ProgramParts, type View } from './view.js'
 
@@ -52,14 +54,12 @@ export const programs: Readonly<Record<SocketHook, (parts: ProgramParts) => Buff
   connect6: (parts) => translating(parts, [views.mapped, views.ip6], connect),
   sendmsg4: (parts) => translating(parts, [views.ip4], send),
   sendmsg6: (parts) => translating(parts, [views.mapped, views.ip6], send),
-  recvmsg4: (parts) => showing([views.ip4], (code, view) => receive(code, view, parts)),
-  recvmsg6: (parts) =>
-    showing([views.mapped, views.ip6], (code, view) => receive(code, view, parts)),
+  recvmsg4: (parts) => showing(parts, [views.ip4], receive),
+  recvmsg6: (parts) => showing(parts, [views.mapped, views.ip6], receive),
   sock_ops: countConnections,
   sock_release: forgetting,
-  getpeername4: (parts) => showing([views.ip4], (code, view) => showPeer(code, view, parts)),
-  getpeername6: (parts) =>
-    showing([views.mapped, views.ip6], (code, view) => showPeer(code, view, parts)),
+  getpeername4: (parts) => showing(parts, [views.ip4], showPeer),
+  getpeername6: (parts) => showing(parts, [views.mapped, views.ip6], showPeer),
 }
 
 type Translate = (code: Assembler, view: View, parts: ProgramParts) => void
@@ -90,10 +90,10 @@ function translating(parts: ProgramParts, seen: readonly View[], translate: Tran
 }
 
 /** A program that shows the caller the address that the caller asked for. */
-function showing(seen: readonly View[], show: (code: Assembler, view: View) => void): Buffer {
+function showing(parts: ProgramParts, seen: readonly View[], show: Translate): Buffer {
   const code = new Assembler().set('r6', 'r1')
   forEveryView(code, seen, (view) => {
-    show(code, view)
+    show(code, view, parts)
     code.jump(none)
   })
   return code.label(none).set('r0', verdicts.goOn).exit().finish()
@@ -103,12 +103,12 @@ function showing(seen: readonly View[], show: (code: Assembler, view: View) => v
 function forgetting(parts: ProgramParts): Buffer {
   const code = new Assembler().set('r6', 'r1')
   const [unconnected, isOver] = [code.freshLabel('unconnected'), code.freshLabel('all are over')]
-  const find = (map: MapReference) =>
-    code.mapAddress('r1', map).set('r2', 'r6').set('r3', 0).set('r4', 0).call('sk_storage_get')
-  find(parts.maps.shared.connections).jumpIf('r0', '==', 0, unconnected).set('r8', 'r0')
+  const find = (map: MapReference, noneKept: string) =>
+    keptFor(code.set('r2', 'r6'), map, { how: 'find', none: noneKept, to: 'r8' })
+  find(parts.maps.shared.connections, unconnected)
   countOver(code, parts, 'r8', 0)
   code.label(unconnected)
-  find(parts.maps.shared.datagrams).jumpIf('r0', '==', 0, isOver).set('r8', 'r0')
+  find(parts.maps.shared.datagrams, isOver)
   everyDatagramTranslation((at) => countOver(code, parts, 'r8', at))
   code.label(isOver)
   forgetUdpSocket(code, parts, closed)
@@ -150,11 +150,9 @@ function connect(code: Assembler, view: View, parts: ProgramParts): void {
   }
   noteCounted(code, view, parts)
   if (parts.connectedUdp) code.label(isNoted)
-  ofSocket(code, parts.maps.shared.connections, 'create')
-  code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
+  ofSocket(code, parts.maps.shared.connections, 'create', none)
   countOver(code, parts, 'r8', 0)
-  noteTranslation(code, view, 'r8', 0)
-  noteWhetherCounted(code, 'r8')
+  noteTranslation(code, view)
   if (parts.connectedUdp) {
     const isSent = code.freshLabel('sent')
     code.load('r1', 'u32', 'r6', call.protocol).jumpIf('r1', '!=', protocols.UDP, isSent)
@@ -174,12 +172,11 @@ function send(code: Assembler, view: View, parts: ProgramParts): void {
     .load('r1', 'u16', 'r1', socket.peerPort)
     .jumpIf('r1', '==', 0, isFree)
   // A connected socket hears only its peer, so it must not send to another endpoint.
-  ofSocket(code, parts.maps.shared.connections, 'find')
-  code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
-  compareWithCall(code, view, 'original', { base: 'r8', at: 0, otherwise: none })
+  ofSocket(code, parts.maps.shared.connections, 'find', none)
+  compareWithCall(code, view, 'original', { at: 0, otherwise: none })
   // The service of this endpoint is not looked up, so its id is not known.
   writeNumber(code, frame.serviceId, 0)
-  takeBackend(code, view, 'r8', 0)
+  takeBackend(code, view, 0)
   code.jump(kept).label(isFree)
   findService(code, view, parts, exits)
   keepEndpoint(code, view, parts, { kept, none: anew })
@@ -194,24 +191,19 @@ function send(code: Assembler, view: View, parts: ProgramParts): void {
 
 function receive(code: Assembler, view: View, { maps }: ProgramParts): void {
   const isFree = code.freshLabel('not connected')
-  ofSocket(code, maps.shared.connections, 'find')
-  code.jumpIf('r0', '==', 0, isFree).set('r8', 'r0')
-  compareWithCall(code, view, 'backend', { base: 'r8', at: 0, otherwise: isFree })
-  showOriginal(code, view, 'r8', 0)
+  ofSocket(code, maps.shared.connections, 'find', isFree)
+  compareWithCall(code, view, 'backend', { at: 0, otherwise: isFree })
+  showOriginal(code, view, 0)
   code.jump(none).label(isFree)
-  ofSocket(code, maps.shared.datagrams, 'find')
-  code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
-  everyDatagramTranslation((at) => {
-    const next = code.freshLabel('next translation')
-    compareWithCall(code, view, 'backend', { base: 'r8', at, otherwise: next })
-    showOriginal(code, view, 'r8', at)
-    code.jump(none).label(next)
+  ofSocket(code, maps.shared.datagrams, 'find', none)
+  findDatagramTranslation(code, view, 'backend', (at) => {
+    showOriginal(code, view, at)
+    code.jump(none)
   })
 }
 
 function showPeer(code: Assembler, view: View, { maps }: ProgramParts): void {
-  ofSocket(code, maps.shared.connections, 'find')
-  code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
-  compareWithCall(code, view, 'backend', { base: 'r8', at: 0, otherwise: none })
-  showOriginal(code, view, 'r8', 0)
+  ofSocket(code, maps.shared.connections, 'find', none)
+  compareWithCall(code, view, 'backend', { at: 0, otherwise: none })
+  showOriginal(code, view, 0)
 }

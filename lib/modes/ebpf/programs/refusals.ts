@@ -8,11 +8,7 @@ import type { ProgramParts, View } from './view.js'
 export function noteRefused(code: Assembler, seen: readonly View[], { maps }: ProgramParts): void {
   const isUnnoted = code.freshLabel('refusal not noted')
   const lookUp = () =>
-    code
-      .mapAddress('r1', maps.shared.refusals)
-      .frameAddress('r2', frame.slot)
-      .call('map_lookup_elem')
-      .jumpIf('r0', '==', 0, isUnnoted)
+    code.lookUp(maps.shared.refusals, frame.slot).jumpIf('r0', '==', 0, isUnnoted)
   writeNumber(code, frame.slot, 0)
   lookUp().set('r7', 1).fetchAndAdd('r0', refusal.number, 'r7')
   code
@@ -40,10 +36,7 @@ export function noteRefused(code: Assembler, seen: readonly View[], { maps }: Pr
 function noteAddress(code: Assembler, seen: readonly View[]): void {
   const isIp4 = seen.every(({ address }) => address === call.ip4)
   const [from, words] = isIp4 ? [call.ip4, 1] : [call.ip6, 4]
-  for (let word = 0; word < words; word++) {
-    code
-      .load('r1', 'u32', 'r6', from + 4 * word)
-      .store('u32', 'r8', refusal.address + 4 * word, 'r1')
-  }
-  code.store('u8', 'r8', refusal.family, familyNumbers[isIp4 ? 'IPv4' : 'IPv6'])
+  code
+    .copyWords(words, ['r6', from], ['r8', refusal.address])
+    .store('u8', 'r8', refusal.family, familyNumbers[isIp4 ? 'IPv4' : 'IPv6'])
 }
