@@ -39,19 +39,21 @@ export function ipHeader(
   return first >> 4 === 4 && length >= 20 ? { family: 'IPv4', length } : undefined
 }
 
-/** Writes a canonical address into memory of the caller, which saves memory for each address. */
-export function putAddress(bytes: Buffer, at: number, family: IpFamily, text: string): void {
-  if (family === 'IPv4') {
-    putIp4(bytes, at, text)
-    return
-  }
-  const value = parseIp(text)?.value ?? 0n
+/**
+ * Writes a canonical address into memory of the caller, which saves memory for each address. False
+ * for a text that is no address of the family.
+ */
+export function putAddress(bytes: Buffer, at: number, family: IpFamily, text: string): boolean {
+  if (family === 'IPv4') return putIp4(bytes, at, text)
+  const ip = parseIp(text)
+  const value = ip?.value ?? 0n
   bytes.writeBigUInt64BE(value >> 64n, at)
   bytes.writeBigUInt64BE(BigInt.asUintN(64, value), at + 8)
+  return ip?.family === family
 }
 
 /** Makes no string for each part: such strings took a third of the time for 50,000 endpoints. */
-function putIp4(bytes: Buffer, at: number, text: string): void {
+function putIp4(bytes: Buffer, at: number, text: string): boolean {
   let [place, part] = [at, 0]
   for (let index = 0; index < text.length; index++) {
     const digit = text.charCodeAt(index) - zero
@@ -61,6 +63,7 @@ function putIp4(bytes: Buffer, at: number, text: string): void {
     } else part = part * 10 + digit
   }
   bytes[place] = part
+  return place === at + 3
 }
 
 const zero = '0'.charCodeAt(0)

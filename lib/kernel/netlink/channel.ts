@@ -10,7 +10,7 @@ import {
 } from './failure.js'
 import { forEachMessage, type Message } from './message-reader.js'
 import type { MessageWriter } from './message-writer.js'
-import { controlTypes, flags, isLittleEndian } from './protocol.js'
+import { controlTypes, flags, hostBytes } from './protocol.js'
 import { openSocket, type NetlinkPipe, type OpenPipe, type SocketOptions } from './socket.js'
 
 /** The kernel's answer to a datagram of one or more messages. */
@@ -208,7 +208,8 @@ async function dumpOnce<T>(
 ): Promise<DumpResult<T>> {
   const result: DumpResult<T> = { items: [], interrupted: false, error: undefined, isDone: false }
   let empty = 0
-  pipe.send(withSequence(request, sequence))
+  request.set(hostBytes(sequence), 8)
+  pipe.send(request)
   while (!result.isDone) {
     const received = pipe.receive()
     if (received.kind === 'datagram') {
@@ -252,11 +253,4 @@ function readDumped<T>(
       result.error = thrown instanceof Error ? thrown : new Error(String(thrown))
     }
   }
-}
-
-function withSequence(request: Buffer, sequence: number): Buffer {
-  const message = Buffer.from(request)
-  if (isLittleEndian) message.writeUInt32LE(sequence, 8)
-  else message.writeUInt32BE(sequence, 8)
-  return message
 }

@@ -44,3 +44,16 @@ export const nestedBit = 0x8000
 
 /** Numbers in netlink messages have the byte order of the machine. */
 export const isLittleEndian = endianness() === 'LE'
+
+/** The four bytes of a number, in this order. */
+export function hostBytes(value: number): Buffer {
+  const bytes = zeros(4)
+  if (isLittleEndian) bytes.writeUInt32LE(value >>> 0)
+  else bytes.writeUInt32BE(value >>> 0)
+  return bytes
+}
+
+/** Takes memory of Node's pool. A separate allocation for a few bytes makes ten times the garbage. */
+export function zeros(length: number): Buffer {
+  return Buffer.allocUnsafe(length).fill(0)
+}

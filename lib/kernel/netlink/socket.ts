@@ -2,7 +2,7 @@ import { promisify } from 'node:util'
 import koffi from 'koffi'
 import { KernelError } from '../../errors.js'
 import { failureOf, kernelErrorOf } from './failure.js'
-import { isLittleEndian } from './protocol.js'
+import { hostBytes } from './protocol.js'
 
 const addressFamily = 16
 const rawCloseOnExec = 3 | 0x80000
@@ -108,18 +108,14 @@ interface OpenSocket {
 const errorOf = (libc: Libc, action: string) => kernelErrorOf(failureOf(libc.errno()), action)
 
 function setOption({ libc, fd }: OpenSocket, level: number, name: number, value: number): boolean {
-  const bytes = int32(value)
+  const bytes = hostBytes(value)
   return libc.setsockopt(fd, level, name, bytes, bytes.length) === 0
 }
 
 function configure(socket: OpenSocket, protocol: number, options: SocketOptions): void {
   const { libc, fd } = socket
   const address = Buffer.alloc(12)
-  address.set(
-    int32(addressFamily)
-      .subarray(isLittleEndian ? 0 : 2)
-      .subarray(0, 2),
-  )
+  address.set(new Uint8Array(Uint16Array.of(addressFamily).buffer))
   if (libc.bind(fd, address, address.length) !== 0) {
     throw errorOf(libc, `bind netlink socket for protocol ${protocol}`)
   }
@@ -183,11 +179,4 @@ function pipeOver(socket: OpenSocket, groups: readonly number[]): NetlinkPipe {
       closed = true
     },
   }
-}
-
-function int32(value: number): Buffer {
-  const bytes = Buffer.alloc(4)
-  if (isLittleEndian) bytes.writeInt32LE(value)
-  else bytes.writeInt32BE(value)
-  return bytes
 }

@@ -1,4 +1,4 @@
-import { formatIp } from '../../state/ip.js'
+import { addressText } from '../addresses.js'
 import { checkedPort, safeComment } from '../nftables/identifiers.js'
 import type { DnatTarget, Element, NftFamily, NftSet, Prefix, Verdict } from '../nftables/model.js'
 import { attributesOf, forEachAttribute, readString, readU32 } from '../netlink/message-reader.js'
@@ -22,14 +22,14 @@ import {
   userDataTypes,
   verdictDataType,
 } from './protocol.js'
+import { hostBytes, zeros } from '../netlink/protocol.js'
 import {
   addressLength,
-  hostBytes,
+  ipFamilyOf,
   numberBytes,
   protocolName,
   protocolNumber,
   writeAddress,
-  zeros,
 } from './values.js'
 
 /** A set that belongs to one statement of one rule. */
@@ -117,10 +117,8 @@ export function keyText(family: NftFamily, set: NftSet, bytes: Buffer): string {
   let at = 0
   for (const type of set.key) {
     const length = type === 'address' ? addressLength(family) : 4
-    if (type === 'address') {
-      const value = BigInt(`0x${bytes.toString('hex', at, at + length)}`)
-      parts.push(formatIp(family === 'ip' ? 'IPv4' : 'IPv6', value))
-    } else if (type === 'inet_service') parts.push(String(bytes.readUInt16BE(at)))
+    if (type === 'address') parts.push(addressText(ipFamilyOf(family), bytes, at))
+    else if (type === 'inet_service') parts.push(String(bytes.readUInt16BE(at)))
     else if (type === 'number') parts.push(String(readU32(bytes, at)))
     else parts.push(protocolName(bytes[at] ?? 0))
     at += length

@@ -4,7 +4,8 @@ import type { MessageWriter } from '../netlink/message-writer.js'
 import * as code from './expressions.js'
 import type { AnonymousSet } from './sets.js'
 import { registerAt } from './protocol.js'
-import { addressBytes, addressLength, hostBytes, numberBytes, protocolNumber } from './values.js'
+import { hostBytes } from '../netlink/protocol.js'
+import { addressBytes, addressLength, numberBytes, protocolNumber } from './values.js'
 
 const localAddress = 2
 const connectionBits = { new: 8, dnat: 32 } as const

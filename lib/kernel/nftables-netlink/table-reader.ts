@@ -1,5 +1,5 @@
 import { KernelError } from '../../errors.js'
-import { formatIp } from '../../state/ip.js'
+import { addressText } from '../addresses.js'
 import type { NetlinkChannel } from '../netlink/channel.js'
 import { attributesOf, readString } from '../netlink/message-reader.js'
 import { MessageWriter } from '../netlink/message-writer.js'
@@ -38,7 +38,7 @@ import {
 } from './object-match.js'
 import { anonymousSetsIn, isSameRule } from './rule-match.js'
 import { elementsIn, keyBytes, keyText, targetBytes, type ListedElement } from './sets.js'
-import { addressLength } from './values.js'
+import { addressLength, ipFamilyOf } from './values.js'
 
 /** Reads tables by netlink dumps, which do not block the event loop. */
 export class TableReader implements RulesetReader {
@@ -124,16 +124,10 @@ export class TableReader implements RulesetReader {
   }
 
   async isDormant(table: TableRef): Promise<boolean> {
-    const request = this.#request(table.family, messages.getTable, () => undefined)
-    const flagsOfTable = await this.#channel.dump(request, {
-      action: `list nftables table ${table.name}`,
-      parse: ({ payload }) => {
-        const attributes = attributesOf(payload, genericBytes)
-        if (!isOf(table, attributes.get(tableAttributes.name))) return undefined
-        return attributes.get(tableAttributes.flags)?.readUInt32BE()
-      },
-    })
-    return flagsOfTable.some((bits) => (bits & tableFlags.dormant) !== 0)
+    const attributes = (await this.#objects(table, tableKind)).get(table.name)
+    return (
+      ((attributes?.get(tableAttributes.flags)?.readUInt32BE() ?? 0) & tableFlags.dormant) !== 0
+    )
   }
 
   async elements(table: TableRef, set: NftSet): Promise<ListedElements> {
@@ -148,16 +142,12 @@ export class TableReader implements RulesetReader {
     // At the first start there is no table, so the sets need not be read one by one.
     if ((await this.#objects(table, chainKind)).size === 0) return found
     for (const set of sets) {
-      try {
-        found.set(set.name, rememberedOf(table.family, await this.#items(table, set)))
-      } catch (error) {
-        if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
-      }
+      found.set(set.name, rememberedOf(table.family, await this.#itemsIfThere(table, set)))
     }
     return found
   }
 
-  /** An anonymous set goes with its rule, which somebody may replace meanwhile. */
+  /** Nothing for a set that is not there. An anonymous one goes with its rule at any time. */
   async #itemsIfThere(
     table: TableRef,
     set: Pick<NftSet, 'name'>,
@@ -189,7 +179,7 @@ export class TableReader implements RulesetReader {
   ): Promise<ReadonlyMap<string, Attributes>> {
     const request = this.#request(table.family, message, () => undefined)
     const listed = await this.#channel.dump(request, {
-      action: `list ${what} of nftables table ${table.name}`,
+      action: `list ${what}nftables table ${table.name}`,
       parse: ({ payload }) => {
         const attributes = attributesOf(payload, genericBytes)
         // The bytes are valid during this call only.
@@ -212,6 +202,7 @@ export class TableReader implements RulesetReader {
 }
 
 interface ObjectKind {
+  /** The beginning of the words for what is listed. */
   readonly what: string
   readonly message: number
   /** The attributes for the name of the object and of its table. */
@@ -220,14 +211,21 @@ interface ObjectKind {
 }
 
 const chainKind: ObjectKind = {
-  what: 'chains',
+  what: 'chains of ',
   message: messages.getChain,
   name: chainAttributes.name,
   of: chainAttributes.table,
 }
 
+const tableKind: ObjectKind = {
+  what: '',
+  message: messages.getTable,
+  name: tableAttributes.name,
+  of: tableAttributes.name,
+}
+
 const setKind: ObjectKind = {
-  what: 'sets',
+  what: 'sets of ',
   message: messages.getSet,
   name: setAttributes.name,
   of: setAttributes.table,
@@ -272,9 +270,7 @@ function valueText(family: NftFamily, { verdict, target }: ListedElement): strin
     return `${to} ${verdict?.chain ?? ''}`.trim()
   }
   const length = addressLength(family)
-  const value = BigInt(`0x${target.subarray(0, length).toString('hex')}`)
-  const ip = formatIp(family === 'ip' ? 'IPv4' : 'IPv6', value)
-  return `${ip} . ${target.readUInt16BE(length)}`
+  return `${addressText(ipFamilyOf(family), target)} . ${target.readUInt16BE(length)}`
 }
 
 /** Elements of another length are left out: they are no clients, see `keyText`. */
@@ -282,8 +278,7 @@ function rememberedOf(family: NftFamily, items: readonly ListedElement[]): reado
   return items.flatMap(({ key, expiresMs }) => {
     const bytes = Buffer.from(key, 'latin1')
     if (bytes.length !== addressLength(family)) return []
-    const value = BigInt(`0x${bytes.toString('hex')}`)
-    return [{ address: formatIp(family === 'ip' ? 'IPv4' : 'IPv6', value), expiresMs }]
+    return [{ address: addressText(ipFamilyOf(family), bytes), expiresMs }]
   })
 }
 

@@ -1,6 +1,6 @@
 import type { KeyType, L4Protocol, NftFamily } from '../nftables/model.js'
 import { userData, userDataTypes } from './protocol.js'
-import { hostBytes } from './values.js'
+import { hostBytes } from '../netlink/protocol.js'
 
 /**
  * The description of a `typeof` map in its user data, in numbers of nft. The kernel does not read

@@ -1,7 +1,8 @@
 import { KernelError } from '../../errors.js'
-import { parseIp } from '../../state/ip.js'
+import type { IpFamily } from '../../state/ip.js'
+import { putAddress } from '../addresses.js'
 import type { L4Protocol, NftFamily } from '../nftables/model.js'
-import { isLittleEndian } from '../netlink/protocol.js'
+import { zeros } from '../netlink/protocol.js'
 
 /** Values as the kernel holds them in keys and data: network byte order, padded to 4 bytes. */
 
@@ -11,41 +12,19 @@ export function addressLength(family: NftFamily): 4 | 16 {
   return family === 'ip' ? 4 : 16
 }
 
+export const ipFamilyOf = (family: NftFamily): IpFamily => (family === 'ip' ? 'IPv4' : 'IPv6')
+
 export function writeAddress(into: Buffer, at: number, family: NftFamily, text: string): void {
-  if (family === 'ip') {
-    let octet = 0
-    let index = 0
-    for (let place = 0; place < text.length; place++) {
-      const code = text.charCodeAt(place)
-      if (code === 46) {
-        into[at + index++] = octet
-        octet = 0
-      } else octet = octet * 10 + code - 48
-    }
-    into[at + index] = octet
-    if (index === 3) return
-  } else {
-    const ip = parseIp(text)
-    if (ip?.family === 'IPv6') {
-      writeNumber(into, at, 16, ip.value)
-      return
-    }
-  }
+  if (putAddress(into, at, ipFamilyOf(family), text)) return
   throw new KernelError('invalid', `write nftables rules: ${JSON.stringify(text)} is no address`)
 }
 
 /** The lowest `length` bytes of a number, highest first. */
-function writeNumber(into: Buffer, at: number, length: number, value: bigint): void {
-  let rest = value
-  for (let index = length - 1; index >= 0; index--) {
-    into[at + index] = Number(rest & 0xffn)
-    rest >>= 8n
-  }
-}
-
 export function numberBytes(length: number, value: bigint): Buffer {
   const bytes = zeros(length)
-  writeNumber(bytes, 0, length, value)
+  for (let index = length - 1, rest = value; index >= 0; index--, rest >>= 8n) {
+    bytes[index] = Number(rest & 0xffn)
+  }
   return bytes
 }
 
@@ -63,17 +42,4 @@ export function protocolNumber(name: string): number {
 export function protocolName(number: number): string {
   const known = Object.entries(protocolNumbers).find(([, value]) => value === number)
   return known?.[0] ?? String(number)
-}
-
-/** Marks and states have the byte order of this machine, not of the network. */
-export function hostBytes(value: number): Buffer {
-  const bytes = zeros(4)
-  if (isLittleEndian) bytes.writeUInt32LE(value >>> 0)
-  else bytes.writeUInt32BE(value >>> 0)
-  return bytes
-}
-
-/** Takes memory of Node's pool. A separate allocation for a few bytes makes ten times the garbage. */
-export function zeros(length: number): Buffer {
-  return Buffer.allocUnsafe(length).fill(0)
 }

@@ -1,7 +1,7 @@
 import type { Chain, Element, NftSet, Rule, TableRef } from './model.js'
 
 export interface ClientReader {
-  /** The content of sets of addresses with a timeout, by name. Missing sets are left out. */
+  /** The content of sets of addresses with a timeout, by name. A missing set has none. */
   remembered(
     table: TableRef,
     sets: readonly NftSet[],
