@@ -152,7 +152,7 @@ export async function openGeneration(): Promise<(() => number) | undefined> {
     const { readGeneration } = await import('../kernel/nftables-netlink/commit-watch.js')
     const channel = openChannel(protocols.netfilter)
     readGeneration(channel)
-    return () => readGeneration(channel)
+    return () => readGeneration(channel).id
   } catch {
     return undefined
   }

@@ -152,17 +152,14 @@ function writerOf(payload: Buffer): string {
   return number === undefined || !name ? 'somebody else' : `process ${number} (${readString(name)})`
 }
 
-/** The number of transactions in this network namespace so far, ours and foreign. Lists nothing. */
-export function readGeneration(channel: NetlinkChannel): number {
-  return askGeneration(channel).id
-}
-
-/** The port of the socket on which a channel sends its transactions. */
-export function portOf(channel: NetlinkChannel): number {
-  return askGeneration(channel).port
-}
-
-function askGeneration(channel: NetlinkChannel): { readonly id: number; readonly port: number } {
+/**
+ * The number of transactions in this network namespace so far, ours and foreign, and the port of the
+ * socket on which the channel sends its transactions. Lists nothing.
+ */
+export function readGeneration(channel: NetlinkChannel): {
+  readonly id: number
+  readonly port: number
+} {
   const writer = new MessageWriter(32).message(messages.getGeneration, 0, (message) =>
     message.fixed(Uint8Array.of(0, 0, 0, 0)),
   )

@@ -7,7 +7,7 @@ import type { Command, Transaction } from '../nftables/model.js'
 import type { RulesetWriter } from '../nftables/nft.js'
 import type { RulesetReader } from '../nftables/reader.js'
 import { transactionText } from '../nftables/text.js'
-import { portOf, readGeneration } from './commit-watch.js'
+import { readGeneration } from './commit-watch.js'
 import { TableReader } from './table-reader.js'
 import { uniqueSetNames, writeTransaction, type NameSet } from './transaction-writer.js'
 
@@ -38,12 +38,12 @@ export class NfTables implements RulesetWriter {
    * The number of transactions in this network namespace, ours and foreign (NF19 without listing).
    */
   generation(): number {
-    return readGeneration(this.#channel)
+    return readGeneration(this.#channel).id
   }
 
   /** What tells the events of our transactions from those of others. */
   port(): number {
-    return portOf(this.#channel)
+    return readGeneration(this.#channel).port
   }
 
   close(): void {

@@ -56,9 +56,7 @@ export function writeSet(message: MessageWriter, family: NftFamily, set: NftSet)
   message.be32(setAttributes.flags, flags)
   message.be32(setAttributes.keyType, concatenatedType(set.key.map((key) => typeOf(family, key))))
   message.be32(setAttributes.keyLength, keyLength(family, set))
-  if (set.holds === 'verdicts') {
-    message.be32(setAttributes.dataType, verdictDataType).be32(setAttributes.dataLength, 0)
-  } else if (set.holds === 'targets') writeTargetType(message, family)
+  writeDataType(message, family, set.holds)
   if (set.timeoutSeconds !== undefined) {
     message.be64(setAttributes.timeout, BigInt(Math.floor(set.timeoutSeconds)) * 1000n)
   }
@@ -86,9 +84,12 @@ export function elementItem(family: NftFamily, element: Element, whole: boolean)
     })
 }
 
+const lengths = { inet_proto: 1, inet_service: 2, number: 4 } as const
+
 /** Parts of a concatenation fill whole registers of 4 bytes; a single part has its own length. */
 function keyLength(family: NftFamily, { key }: NftSet): number {
-  if (key.length === 1) return singleLength(family, key[0])
+  const [first] = key
+  if (key.length === 1 && first && first !== 'address') return lengths[first]
   return key.reduce((sum, type) => sum + (type === 'address' ? addressLength(family) : 4), 0)
 }
 
@@ -132,27 +133,16 @@ export function writeAnonymousSet(
   set: AnonymousSet,
   size: number,
 ): void {
-  const address = typeOf(family, 'address')
-  const base = setFlags.anonymous | setFlags.constant
-  const flags = set.kind === 'prefixes' ? base | setFlags.interval : base | setFlags.map
+  const isMap = set.kind !== 'prefixes'
+  const flags = setFlags.anonymous | setFlags.constant | (isMap ? setFlags.map : setFlags.interval)
   message.be32(setAttributes.flags, flags)
-  message.be32(setAttributes.keyType, set.kind === 'prefixes' ? address : dataTypes.integer)
-  message.be32(setAttributes.keyLength, set.kind === 'prefixes' ? addressLength(family) : 4)
-  if (set.kind === 'targets') writeTargetType(message, family)
-  else if (set.kind === 'verdicts') {
-    message.be32(setAttributes.dataType, verdictDataType).be32(setAttributes.dataLength, 0)
-  }
+  message.be32(setAttributes.keyType, isMap ? dataTypes.integer : typeOf(family, 'address'))
+  message.be32(setAttributes.keyLength, isMap ? 4 : addressLength(family))
+  writeDataType(message, family, set.kind)
   message.nest(setAttributes.description, (description) => description.be32(1, size))
-  const order = set.kind === 'prefixes' ? byteOrders.network : byteOrders.host
-  message.bytes(
-    setAttributes.userData,
-    set.kind === 'prefixes'
-      ? userData(
-          [userDataTypes.setKeyByteOrder, hostBytes(order)],
-          [userDataTypes.setMergeElements, hostBytes(1)],
-        )
-      : userData([userDataTypes.setKeyByteOrder, hostBytes(order)]),
-  )
+  const order = hostBytes(isMap ? byteOrders.host : byteOrders.network)
+  const merges = isMap ? [] : [[userDataTypes.setMergeElements, hostBytes(1)] as const]
+  message.bytes(setAttributes.userData, userData([userDataTypes.setKeyByteOrder, order], ...merges))
 }
 
 export function anonymousItems(family: NftFamily, set: AnonymousSet): readonly WriteItem[] {
@@ -160,20 +150,24 @@ export function anonymousItems(family: NftFamily, set: AnonymousSet): readonly W
     case 'prefixes':
       return prefixItems(family, set.of)
     case 'verdicts':
-      return set.of.map((verdict, index) =>
-        numberedItem(index, (data) => writeVerdict(data, verdict)),
-      )
+      return set.of.map((verdict, index) => numberedItem(family, { key: [index], verdict }))
     case 'targets':
-      return set.of.map((target, index) =>
-        numberedItem(index, (data) => data.bytes(datum.value, targetBytes(family, target))),
-      )
+      return set.of.map((target, index) => numberedItem(family, { key: [index], target }))
   }
 }
 
-function writeTargetType(message: MessageWriter, family: NftFamily): void {
-  const types = [typeOf(family, 'address'), dataTypes.inet_service]
-  message.be32(setAttributes.dataType, concatenatedType(types))
-  message.be32(setAttributes.dataLength, addressLength(family) + 4)
+function writeDataType(
+  message: MessageWriter,
+  family: NftFamily,
+  holds: NftSet['holds'] | AnonymousSet['kind'],
+): void {
+  if (holds === 'verdicts') {
+    message.be32(setAttributes.dataType, verdictDataType).be32(setAttributes.dataLength, 0)
+  } else if (holds === 'targets') {
+    const types = [typeOf(family, 'address'), dataTypes.inet_service]
+    message.be32(setAttributes.dataType, concatenatedType(types))
+    message.be32(setAttributes.dataLength, addressLength(family) + 4)
+  }
 }
 
 /** An address and a port side by side, as a map holds them. */
@@ -184,13 +178,11 @@ export function targetBytes(family: NftFamily, { ip, port }: DnatTarget): Buffer
   return bytes
 }
 
-function numberedItem(index: number, value: WriteItem): WriteItem {
-  return (message) =>
-    message.nest(listItem, (item) => {
-      item.nest(elementAttributes.key, (key) => key.bytes(datum.value, hostBytes(index)))
-      item.nest(elementAttributes.data, value)
-    })
-}
+/** The shape of an anonymous map. */
+const numbered: NftSet = { name: '', key: ['number'], holds: 'targets' }
+
+const numberedItem = (family: NftFamily, element: Omit<Element, 'set'>) =>
+  elementItem(family, { set: numbered, ...element }, true)
 
 /**
  * The elements of an interval set are the starts of ranges and, with a flag, the starts of gaps.
@@ -260,19 +252,6 @@ function verdictOf(bytes: Buffer): { code: number; chain: string } {
   return {
     code: attributes.get(datum.verdictCode)?.readInt32BE() ?? 0,
     chain: chain ? readString(chain) : '',
-  }
-}
-
-function singleLength(family: NftFamily, type: NftSet['key'][number] | undefined): number {
-  switch (type) {
-    case 'inet_proto':
-      return 1
-    case 'inet_service':
-      return 2
-    case 'number':
-      return 4
-    default:
-      return addressLength(family)
   }
 }
 

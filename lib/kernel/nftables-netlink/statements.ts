@@ -1,5 +1,5 @@
 import { checkedInterface, checkedName, checkedPort } from '../nftables/identifiers.js'
-import type { L4Protocol, NftFamily, Prefix, Statement } from '../nftables/model.js'
+import type { Action, L4Protocol, NftFamily, Prefix, Statement } from '../nftables/model.js'
 import type { MessageWriter } from '../netlink/message-writer.js'
 import * as code from './expressions.js'
 import type { AnonymousSet } from './sets.js'
@@ -81,22 +81,6 @@ export function writeStatement(
   }
 }
 
-/** A statement that does something with a packet that matches. */
-type Action = Exclude<
-  Statement,
-  {
-    readonly kind:
-      | 'address'
-      | 'member'
-      | 'local'
-      | 'interface'
-      | 'protocol'
-      | 'connection'
-      | 'mark-test'
-      | 'mark-change'
-  }
->
-
 function writeAction(
   message: MessageWriter,
   family: NftFamily,
@@ -119,19 +103,17 @@ function writeAction(
       writeProtocol(message, statement.protocol)
       const register = code.loadFields(message, family, ['daddr', 'dport'])
       code.loadNumber(message, family, statement.choices, { register })
-      code.lookUp(message, { set: checkedName(statement.map), into: 1 })
-      const port = registerAt(addressLength(family))
-      code.destinationTo(message, family, { port, isFixed: false })
+      writeDnatByMap(message, family, { set: checkedName(statement.map) })
       return
     }
-    case 'dnat-by-source': {
+    case 'dnat-by-source':
       writeProtocol(message, statement.protocol)
       code.loadNumber(message, family, statement.places, { by: 'source' })
-      code.lookUp(message, { set: checkedName(statement.map), into: 1 })
-      const port = registerAt(addressLength(family))
-      code.destinationTo(message, family, { port, isFixed: false })
+      writeDnatByMap(message, family, { set: checkedName(statement.map) })
       return
-    }
+    case 'masquerade':
+      code.masquerade(message)
+      return
     case 'remember':
       code.loadAddress(message, family, statement.field)
       code.remember(message, checkedName(statement.set))
@@ -139,19 +121,12 @@ function writeAction(
     case 'verdict':
       code.immediateVerdict(message, statement.verdict)
       return
-    default:
-      writeShort(message, family, statement)
+    case 'reject':
+      code.reject(message, family)
+      return
+    case 'log':
+      code.log(message, statement)
   }
-}
-
-function writeShort(
-  message: MessageWriter,
-  family: NftFamily,
-  statement: Extract<Statement, { readonly kind: 'masquerade' | 'reject' | 'log' }>,
-): void {
-  if (statement.kind === 'masquerade') code.masquerade(message)
-  else if (statement.kind === 'reject') code.reject(message, family)
-  else code.log(message, statement)
 }
 
 function writeProtocol(message: MessageWriter, protocol: L4Protocol): void {
@@ -189,17 +164,26 @@ function writeDnat(
   { targets, by }: Extract<Statement, { kind: 'dnat' }>,
   set: SetPlace | undefined,
 ): void {
-  const port = registerAt(addressLength(family))
   const [only] = targets
   if (set) {
     code.loadNumber(message, family, targets.length, { by })
-    code.lookUp(message, { ...set, into: 1 })
-    code.destinationTo(message, family, { port, isFixed: false })
+    writeDnatByMap(message, family, set)
   } else if (only) {
     code.immediateValue(message, 1, addressBytes(family, only.ip))
     code.immediateValue(message, 2, numberBytes(2, BigInt(checkedPort(only.port))))
     code.destinationTo(message, family, { port: 2, isFixed: true })
   }
+}
+
+/** Sends to the map's entry for the key in the registers. */
+function writeDnatByMap(
+  message: MessageWriter,
+  family: NftFamily,
+  map: Pick<SetPlace, 'set'> | SetPlace,
+): void {
+  code.lookUp(message, { ...map, into: 1 })
+  const port = registerAt(addressLength(family))
+  code.destinationTo(message, family, { port, isFixed: false })
 }
 
 function interfaceBytes({

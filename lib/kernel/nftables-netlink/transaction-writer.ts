@@ -1,12 +1,13 @@
 import { checkedName, safeComment } from '../nftables/identifiers.js'
-import type {
-  Chain,
-  Command,
-  ElementCommand,
-  ObjectCommand,
-  Rule,
-  Table,
-  Transaction,
+import {
+  runsOf,
+  type Chain,
+  type Command,
+  type ElementCommand,
+  type ObjectCommand,
+  type Rule,
+  type Table,
+  type Transaction,
 } from '../nftables/model.js'
 import { flags } from '../netlink/protocol.js'
 import { MessageWriter } from '../netlink/message-writer.js'
@@ -69,25 +70,12 @@ export function writeTransaction(
 ): WrittenTransaction {
   const writing = new TransactionWriting(table, nameSet)
   writing.frame(batch.begin)
-  let elements: ElementCommand[] = []
-  const flush = () => {
-    writing.elements(elements)
-    elements = []
+  const runs = [...runsOf(commands)]
+  for (const [index, run] of runs.entries()) {
+    writing.acknowledges = index === runs.length - 1
+    if ('do' in run) writing.object(run)
+    else writing.elements(run)
   }
-  for (const [index, command] of commands.entries()) {
-    if ('element' in command) {
-      const [first] = elements
-      if (first && (first.do !== command.do || first.element.set.name !== command.element.set.name))
-        flush()
-      elements.push(command)
-    } else {
-      flush()
-      writing.acknowledges = index === commands.length - 1
-      writing.object(command)
-    }
-  }
-  writing.acknowledges = true
-  flush()
   writing.acknowledges = false
   if (ends) writing.frame(batch.end)
   return writing

@@ -60,7 +60,10 @@ export type Verdict =
 /** One part of a packet that is looked up in sets and maps. */
 export type Field = 'saddr' | 'daddr' | 'l4proto' | 'dport'
 
-export type Statement =
+export type Statement = Test | Action
+
+/** A statement that decides whether the rule goes on. */
+export type Test =
   /** `saddr != { … }`; CIDRs without overlap, see {@link disjoint}. */
   | {
       readonly kind: 'address'
@@ -85,6 +88,9 @@ export type Statement =
   /** Matches when any of the bits is set. */
   | { readonly kind: 'mark-test'; readonly bits: number }
   | { readonly kind: 'mark-change'; readonly by: 'or' | 'xor'; readonly bits: number }
+
+/** A statement that does something with a packet that matches. */
+export type Action =
   | { readonly kind: 'verdict-map'; readonly fields: readonly Field[]; readonly map: string }
   | {
       readonly kind: 'random-verdict'
@@ -167,6 +173,27 @@ export interface ElementCommand {
 export interface Transaction {
   readonly table: Table
   readonly commands: readonly Command[]
+}
+
+/** The commands in their order. Those that stand side by side and change elements of one set are one. */
+export function* runsOf(
+  commands: readonly Command[],
+  most = Infinity,
+): Generator<ObjectCommand | readonly ElementCommand[]> {
+  let run: ElementCommand[] = []
+  for (const command of commands) {
+    const element = 'element' in command ? command : undefined
+    const [first] = run
+    const isLike =
+      element?.do === first?.do && element?.element.set.name === first?.element.set.name
+    if (first && (!isLike || run.length === most)) {
+      yield run
+      run = []
+    }
+    if ('element' in command) run.push(command)
+    else yield command
+  }
+  if (run.length > 0) yield run
 }
 
 /** Which table a writer, a listing or an event is about. */

@@ -1,16 +1,17 @@
 import { checkedAddress, checkedName, checkedPort, safeComment } from './identifiers.js'
-import type {
-  Chain,
-  Command,
-  Element,
-  ElementCommand,
-  KeyType,
-  L4Protocol,
-  NftFamily,
-  NftSet,
-  ObjectCommand,
-  Table,
-  Transaction,
+import {
+  runsOf,
+  type Chain,
+  type Command,
+  type Element,
+  type ElementCommand,
+  type KeyType,
+  type L4Protocol,
+  type NftFamily,
+  type NftSet,
+  type ObjectCommand,
+  type Table,
+  type Transaction,
 } from './model.js'
 import { ruleText, targetText, verdictText } from './text-statements.js'
 
@@ -30,36 +31,19 @@ export function transactionText(transaction: Transaction): string {
 }
 
 export function transactionLines({ table, commands }: Transaction): readonly CommandLine[] {
-  const lines: CommandLine[] = []
-  let batch: ElementCommand[] = []
-  const flush = () => {
-    const [first] = batch
-    if (first) lines.push({ text: elementsText(table, first, batch), commands: batch })
-    batch = []
-  }
-  for (const command of commands) {
-    if (!('element' in command)) {
-      flush()
-      lines.push({ text: commandText(table, command), commands: [command] })
-      continue
-    }
-    const [first] = batch
-    const fits = first?.do === command.do && first.element.set.name === command.element.set.name
-    if (!fits || batch.length === elementsPerCommand) flush()
-    batch.push(command)
-  }
-  flush()
-  return lines
+  return Array.from(runsOf(commands, elementsPerCommand), (run) =>
+    'do' in run
+      ? { text: commandText(table, run), commands: [run] }
+      : { text: elementsText(table, run), commands: run },
+  )
 }
 
-function elementsText(
-  table: Table,
-  first: ElementCommand,
-  batch: readonly ElementCommand[],
-): string {
-  const verb = first.do === 'add-element' ? 'add' : 'delete'
-  const elements = batch.map(({ element }) => elementText(element, verb === 'add')).join(', ')
-  return `${verb} element ${tableName(table)} ${checkedName(first.element.set.name)} { ${elements} }`
+function elementsText(table: Table, run: readonly ElementCommand[]): string {
+  const [first] = run
+  const verb = first?.do === 'add-element' ? 'add' : 'delete'
+  const elements = run.map(({ element }) => elementText(element, verb === 'add')).join(', ')
+  const set = checkedName(first?.element.set.name ?? '')
+  return `${verb} element ${tableName(table)} ${set} { ${elements} }`
 }
 
 function commandText(table: Table, command: ObjectCommand): string {
