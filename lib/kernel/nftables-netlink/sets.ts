@@ -96,8 +96,9 @@ function keyLength(family: NftFamily, { key }: NftSet): number {
 export function keyBytes(family: NftFamily, { set, key }: Pick<Element, 'set' | 'key'>): Buffer {
   const bytes = zeros(keyLength(family, set))
   let at = 0
-  for (const [index, type] of set.key.entries()) {
-    const value = key[index] ?? ''
+  let part = 0
+  for (const type of set.key) {
+    const value = key[part++] ?? ''
     if (type === 'address') writeAddress(bytes, at, family, String(value))
     else if (type === 'inet_service') bytes.writeUInt16BE(checkedPort(Number(value)), at)
     else if (type === 'number') bytes.set(hostBytes(Number(value)), at)

@@ -70,7 +70,7 @@ export function writeTransaction(
 ): WrittenTransaction {
   const writing = new TransactionWriting(table, nameSet)
   writing.frame(batch.begin)
-  const runs = [...runsOf(commands)]
+  const runs = runsOf(commands)
   for (const [index, run] of runs.entries()) {
     writing.acknowledges = index === runs.length - 1
     if ('do' in run) writing.object(run)

@@ -176,25 +176,23 @@ export interface Transaction {
 }
 
 /** The commands in their order. Those that stand side by side and change elements of one set are one. */
-export function* runsOf(
+export function runsOf(
   commands: readonly Command[],
   most = Infinity,
-): Generator<ObjectCommand | readonly ElementCommand[]> {
-  let run: ElementCommand[] = []
+): readonly (ObjectCommand | readonly ElementCommand[])[] {
+  const runs: (ObjectCommand | ElementCommand[])[] = []
   for (const command of commands) {
-    const element = 'element' in command ? command : undefined
-    const [first] = run
-    const isLike =
-      element?.do === first?.do && element?.element.set.name === first?.element.set.name
-    if (first && (!isLike || run.length === most)) {
-      yield run
-      run = []
-    }
-    if ('element' in command) run.push(command)
-    else yield command
+    const last = runs.at(-1)
+    if (!('element' in command)) runs.push(command)
+    else if (last && !('do' in last) && last.length < most && isLike(last[0], command)) {
+      last.push(command)
+    } else runs.push([command])
   }
-  if (run.length > 0) yield run
+  return runs
 }
+
+const isLike = (one: ElementCommand | undefined, other: ElementCommand) =>
+  one?.do === other.do && one.element.set.name === other.element.set.name
 
 /** Which table a writer, a listing or an event is about. */
 export type TableRef = Pick<Table, 'family' | 'name'>

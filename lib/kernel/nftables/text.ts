@@ -31,7 +31,7 @@ export function transactionText(transaction: Transaction): string {
 }
 
 export function transactionLines({ table, commands }: Transaction): readonly CommandLine[] {
-  return Array.from(runsOf(commands, elementsPerCommand), (run) =>
+  return runsOf(commands, elementsPerCommand).map((run) =>
     'do' in run
       ? { text: commandText(table, run), commands: [run] }
       : { text: elementsText(table, run), commands: run },

@@ -129,7 +129,7 @@ export function balance(service: DesiredService, list: 'cluster' | 'local'): Bal
         { kind: 'verdict', verdict: goTo(endpointChain(service, endpoint)) },
       ),
     ),
-    verdictRule({ kind: 'random-verdict', verdicts: toEndpoint, ...by }),
+    verdictRule({ kind: 'random-verdict', verdicts: toEndpoint, by }),
   ]
   return { rules }
 }
@@ -144,23 +144,23 @@ interface Balanced {
 function drawOf(
   { balance: choice }: DesiredService,
   endpoints: readonly Endpoint[],
-): { readonly drawn: readonly Endpoint[]; readonly by: { readonly by?: Draw } } {
+): { readonly drawn: readonly Endpoint[]; readonly by: Draw } {
   switch (choice?.used) {
     case 'weighted':
-      return { drawn: weightedPlaces(endpoints), by: {} }
+      return { drawn: weightedPlaces(endpoints), by: 'chance' }
     case 'first': {
       const first = firstOf(endpoints)
-      return { drawn: first ? [first] : [], by: {} }
+      return { drawn: first ? [first] : [], by: 'chance' }
     }
     case 'round-robin':
-      return { drawn: endpoints, by: { by: 'turn' } }
+      return { drawn: endpoints, by: 'turn' }
     case 'source-hash':
     case 'maglev':
-      return { drawn: endpoints, by: { by: 'source' } }
+      return { drawn: endpoints, by: 'source' }
     case 'random':
     case 'least-connections':
     case undefined:
-      return { drawn: endpoints, by: {} }
+      return { drawn: endpoints, by: 'chance' }
   }
 }
 
@@ -177,14 +177,10 @@ function byTable(
   return { rules: [rule], table: { set, endpoints, places } }
 }
 
-function dnatRule(
-  service: DesiredService,
-  targets: readonly DnatTarget[],
-  by: { readonly by?: Draw } = {},
-): Rule {
+function dnatRule(service: DesiredService, targets: readonly DnatTarget[], by: Draw): Rule {
   return verdictRule(
     { kind: 'protocol', protocol: l4ProtocolOf(service.protocol) },
-    { kind: 'dnat', targets, ...by },
+    { kind: 'dnat', targets, by },
   )
 }
 
@@ -214,7 +210,7 @@ export function affinityOf(
           set: affinitySet(service, endpoint),
           field: 'saddr',
         }),
-        dnatRule(service, [endpoint]),
+        dnatRule(service, [endpoint], 'chance'),
       ],
     })),
   }

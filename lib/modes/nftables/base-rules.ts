@@ -10,7 +10,7 @@ import {
 import { bitsOf, isNotLoopback, parseCidr, type IpFamily, type Cidr } from '../../state/ip.js'
 import { baseChains, chains, endpointMaps, jumps, sets } from './names.js'
 import { dropReasons, refusalGroup } from '../../config/config.js'
-import { elementOf, type RulesetPart } from './part.js'
+import type { RulesetPart } from './part.js'
 import type { LocalTraffic } from '../../state/desired-state.js'
 
 /** The facts about the node and the settings that rules depend on. */
@@ -57,7 +57,7 @@ export function basePart(facts: NodeFacts): RulesetPart {
     sets: addresses ? present : present.filter((set) => set !== sets.nodePortIps),
     elements: (addresses ?? [])
       .filter(isNotLoopback)
-      .map((ip) => elementOf('', sets.nodePortIps, [ip])),
+      .map((ip) => ({ owner: '', set: sets.nodePortIps, key: [ip] })),
   }
 }
 

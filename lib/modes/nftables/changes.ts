@@ -29,8 +29,8 @@ export interface Retired {
 }
 
 /** Every command of a plan for an empty table. */
-export function creation(plan: NftablesPlan): RulesetChanges {
-  return between(plan, undefined)
+export function creation(plan: NftablesPlan): readonly Command[] {
+  return between(plan, undefined).commands
 }
 
 /** The difference of two plans, in an order in which every command finds what it refers to. */
@@ -116,12 +116,8 @@ class Order {
     for (let place = 0; place < length; place++) {
       const [target, old] = [now, before].map((table) => table && targetAt(table, place))
       if (sameTarget(target, old)) continue
-      if (old) {
-        this.#deleteElements.push({ do: 'delete-element', element: { set, key: [place] } })
-      }
-      if (target) {
-        this.#addElements.push({ do: 'add-element', element: { set, key: [place], target } })
-      }
+      const element = { set, key: [place] }
+      this.#replace(target && { ...element, target }, old && element)
     }
   }
 
@@ -139,15 +135,12 @@ class Order {
 
   /** Writes the elements whose number means another endpoint now. No rule changes, see README. */
   #endpoints(now: ElementRequest | undefined, before: ElementRequest | undefined): void {
-    const [after, old] = [now, before].map((each) => (each ? endpointElements(each) : []))
-    old?.forEach((element, index) => {
-      if (sameTarget(element.target, after?.[index]?.target)) return
-      this.#deleteElements.push({ do: 'delete-element', element })
-    })
-    after?.forEach((element, index) => {
-      if (sameTarget(element.target, old?.[index]?.target)) return
-      this.#addElements.push({ do: 'add-element', element })
-    })
+    const after = now ? endpointElements(now) : []
+    const old = before ? endpointElements(before) : []
+    for (let index = 0; index < Math.max(after.length, old.length); index++) {
+      const [element, previous] = [after[index], old[index]]
+      if (!sameTarget(element?.target, previous?.target)) this.#replace(element, previous)
+    }
   }
 
   commands(): readonly Command[] {

@@ -24,7 +24,7 @@ export interface ComparisonDeps {
 /** A whole cluster takes long to compare, so other work runs after so many chains. */
 const stepSize = 200
 
-interface PartDifference extends Difference {
+export interface PartDifference extends Difference {
   /** The key of the part of the plan; undefined for what no part wants. */
   readonly key: string | undefined
   readonly isHarmless?: true
@@ -45,13 +45,10 @@ export async function* nftablesDifferences(
     return
   }
   if (await deps.reader.isDormant(plan.table)) {
-    const switchedOff = { expected: undefined, found: 'flags dormant', owner: '' }
-    yield { place: tablePlace(plan.table), ...switchedOff, key: '' }
+    yield unwanted(tablePlace(plan.table), 'flags dormant', '')
   }
   for (const [name, { policy }] of listed) {
-    if (policy !== 'drop') continue
-    const dropping = { expected: undefined, found: 'policy drop', owner: '' }
-    yield { place: chainPlace(name), ...dropping, key: '' }
+    if (policy === 'drop') yield unwanted(chainPlace(name), 'policy drop', '')
   }
   const wanted = new Set<string>()
   let compared = 0
@@ -70,9 +67,9 @@ export async function* nftablesDifferences(
   const surplus = [...listed].filter(([name]) => !wanted.has(name))
   const isHarmful = ([, { policy, rules }]: (typeof surplus)[number]) =>
     policy !== undefined && rules.length > 0
-  for (const one of surplus) if (isHarmful(one)) yield { ...surplusChain(one), key: '' }
+  for (const one of surplus) if (isHarmful(one)) yield surplusChain(one, '')
   for (const one of surplus) {
-    if (!isHarmful(one)) yield { ...surplusChain(one), key: undefined, isHarmless: true }
+    if (!isHarmful(one)) yield { ...surplusChain(one, undefined), isHarmless: true }
   }
 }
 
@@ -81,9 +78,13 @@ function otherForm(place: Place, expected: string, key: string): PartDifference 
   return { place, expected, found, owner: ownerText(key), key }
 }
 
-function surplusChain([name, { rules }]: readonly [string, ListedChain]): Difference {
+function unwanted(place: Place, found: string, key: string | undefined): PartDifference {
+  return { place, expected: undefined, found, owner: '', key }
+}
+
+function surplusChain([name, { rules }]: readonly [string, ListedChain], key: string | undefined) {
   const found = `a chain of ${rules.length} rules that nothing here asks for`
-  return { place: chainPlace(name), expected: undefined, found, owner: '' }
+  return unwanted(chainPlace(name), found, key)
 }
 
 interface ChainThere {
@@ -136,44 +137,37 @@ async function* elementDifferences(
   const incomplete = new Set<string>()
   const listed = yield* listedSets(plan, reader)
   let compared = 0
-  for (const [first] of plan.requests.values()) {
-    if (!first) continue
-    const key = first.owner
-    const owner = ownerText(key)
-    for (const element of elementsWith(first)) {
+  for (const [key, elements] of wantedElements(plan)) {
+    for (const element of elements) {
       const { set } = element
       const ofSet = wanted.get(set.name) ?? []
       ofSet.push(element)
       wanted.set(set.name, ofSet)
       const there = listed.get(set.name)?.there
-      if (there?.has(element)) continue
-      incomplete.add(set.name)
-      yield { place: setPlace(set), ...otherElement(element, there), owner, key }
-    }
-    if (++compared % (stepSize * 10) === 0) await pause()
-  }
-  for (const [key, { tables = [] }] of plan.parts) {
-    for (const table of tables) {
-      const elements = tableElements(table)
-      wanted.set(table.set.name, [...elements])
-      const owner = ownerText(key)
-      const place = setPlace(table.set)
-      for (const element of elements) {
-        const there = listed.get(table.set.name)?.there
-        if (there?.has(element)) continue
-        incomplete.add(table.set.name)
-        yield { place, ...otherElement(element, there), owner, key }
+      if (!there?.has(element)) {
+        incomplete.add(set.name)
+        const owner = ownerText(key)
+        yield { place: setPlace(set), ...otherElement(element, there), owner, key }
       }
-      await pause()
+      if (++compared % (stepSize * 10) === 0) await pause()
     }
   }
   // Rules look packets up in these sets, so one element too many is a fault, too.
   for (const { set, there } of listed.values()) {
     const ofSet = wanted.get(set.name) ?? []
     if (there.size === ofSet.length && !incomplete.has(set.name)) continue
-    for (const found of there.others(ofSet)) {
-      yield { place: setPlace(set), expected: undefined, found, owner: '', key: undefined }
-    }
+    for (const found of there.others(ofSet)) yield unwanted(setPlace(set), found, undefined)
+  }
+}
+
+/** The elements of each request and each table, with the key of their part. */
+function* wantedElements({
+  requests,
+  parts,
+}: NftablesPlan): Generator<readonly [key: string, elements: readonly Element[]]> {
+  for (const [first] of requests.values()) if (first) yield [first.owner, elementsWith(first)]
+  for (const [key, { tables = [] }] of parts) {
+    for (const table of tables) yield [key, tableElements(table)]
   }
 }
 

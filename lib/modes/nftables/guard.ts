@@ -9,7 +9,7 @@ import type { KnownByFamily } from '../known.js'
 import { placeText } from '../../kernel/place.js'
 import type { ModeContext } from '../mode.js'
 import type { NftablesPlan } from './plan.js'
-import { nftablesDifferences, type ComparisonDeps } from './differences.js'
+import { nftablesDifferences, type ComparisonDeps, type PartDifference } from './differences.js'
 import type { Difference } from '../difference.js'
 
 export interface GuardDeps {
@@ -85,7 +85,7 @@ export class Guard implements Watcher {
         // Without knowledge of the kernel the next sync is a full one.
         if (!after) continue
         const real = faults.find((fault) => isLasting(fault, before, after))
-        if (real) context.resync(real.text, { byOthers: true })
+        if (real) context.resync(faultText(real), { byOthers: true })
         else unsettled += faults.length
       } catch (error) {
         this.#isUnclear = true
@@ -118,12 +118,6 @@ export function reportForeign(context: ModeContext, who: string): void {
   context.resync(`${who} changed table kube-proxy`, { byOthers: true })
 }
 
-interface Fault {
-  readonly text: string
-  /** The key of the part of the plan; undefined for what no part wants. */
-  readonly key: string | undefined
-}
-
 /** More faults say no more. */
 const mostFaults = 1000
 
@@ -134,11 +128,11 @@ const mostFaults = 1000
 async function faultsOf(
   plan: NftablesPlan,
   deps: Pick<ComparisonDeps, 'reader' | 'pause'>,
-): Promise<readonly Fault[]> {
-  const faults: Fault[] = []
+): Promise<readonly PartDifference[]> {
+  const faults: PartDifference[] = []
   for await (const difference of nftablesDifferences(plan, deps)) {
     if (difference.isHarmless || faults.length === mostFaults) break
-    faults.push({ text: faultText(difference), key: difference.key })
+    faults.push(difference)
   }
   return faults
 }
@@ -151,7 +145,7 @@ function faultText({ place, expected, found, isWhole }: Difference): string {
 }
 
 /** Whether a fault is about something that no sync has changed between two plans. */
-function isLasting({ key }: Fault, before: NftablesPlan, after: NftablesPlan): boolean {
+function isLasting({ key }: PartDifference, before: NftablesPlan, after: NftablesPlan): boolean {
   if (before === after) return true
   return key !== undefined && before.parts.get(key) === after.parts.get(key)
 }

@@ -4,10 +4,10 @@ import { isDeepStrictEqual } from 'node:util'
 import { KernelError, messageOf } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
 import { NftMonitor } from '../../kernel/nftables/monitor.js'
-import { dropTable, listedRules, type RulesetWriter } from '../../kernel/nftables/nft.js'
+import { dropTable, listedRules } from '../../kernel/nftables/nft.js'
 import { watchCommits } from '../../kernel/nftables-netlink/commit-watch.js'
 import type { NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
-import type { Table } from '../../kernel/nftables/model.js'
+import type { TableRef } from '../../kernel/nftables/model.js'
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import { refuseMissing } from '../findings.js'
 import type { Mode, ModeContext, ModeDefinition } from '../mode.js'
@@ -20,7 +20,14 @@ import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
 import { nftablesReader, readerOf } from './render.js'
-import { canLog, openNftables, probeDefaults, probeNftables, writerVariable } from './probe.js'
+import {
+  canLog,
+  openNftables,
+  probeDefaults,
+  probeNftables,
+  writerVariable,
+  type Probed,
+} from './probe.js'
 import type { Difference } from '../difference.js'
 import { nftablesSettings, type NftablesSettings } from './settings.js'
 
@@ -37,13 +44,13 @@ export const mode: ModeDefinition = {
     let settings = nftablesSettings(config)
     const probed = await openNftables(probeDefaults(), families)
     refuseMissing('nftables', probed.findings)
-    const { writer, clients, netlink, hasHash } = probed
+    const { writer, clients, netlink } = probed
     context.log.info({ writer: writer.name }, 'nftables mode writes rules')
     const known = knownByFamily<NftablesPlan>()
     const tables = families.map((family) => ({ family: nftFamilyOf(family), name: tableName }))
     const verifyEveryMs = () => settings.syncPeriodMs * syncPeriodsPerVerify
     const watched = { tables, context, known, verifyEveryMs }
-    const guard: Watcher = netlink ? guardOf(netlink, watched) : monitored(tables, context)
+    const guard = watcherOf(netlink, watched)
     const applier = new NftablesApplier({
       known,
       writer: guard.guarded(writer),
@@ -52,8 +59,7 @@ export const mode: ModeDefinition = {
       context,
       now: () => performance.now(),
     })
-    if (!hasHash) context.log.warn({}, withoutHash)
-    const can = abilities(hasHash, settings.logsRefused && (await logs(writer, families, context)))
+    const can = await abilities(probed, { wantsLog: settings.logsRefused, families, context })
     let current = readerOf(can(settings))
     const localhost = localhostPorts(settings, context)
     return {
@@ -120,22 +126,26 @@ export const mode: ModeDefinition = {
   },
 }
 
-async function logs(
-  writer: RulesetWriter,
-  families: readonly IpFamily[],
-  { log }: ModeContext,
-): Promise<boolean> {
-  const isPossible = await canLog(writer, families)
-  if (!isPossible) log.warn({}, withoutLog)
-  return isPossible
+interface Wishes {
+  readonly wantsLog: boolean
+  readonly families: readonly IpFamily[]
+  readonly context: ModeContext
 }
 
-/** The settings, without those that the kernel cannot do. */
-const abilities = (hasHash: boolean, hasLog: boolean) => (settings: NftablesSettings) => ({
-  ...settings,
-  hasHash,
-  logsRefused: settings.logsRefused && hasLog,
-})
+/** Takes from settings what the kernel cannot do. */
+async function abilities(
+  { writer, hasHash }: Pick<Probed, 'writer' | 'hasHash'>,
+  { wantsLog, families, context: { log } }: Wishes,
+) {
+  if (!hasHash) log.warn({}, withoutHash)
+  const hasLog = wantsLog && (await canLog(writer, families))
+  if (wantsLog && !hasLog) log.warn({}, withoutLog)
+  return (settings: NftablesSettings) => ({
+    ...settings,
+    hasHash,
+    logsRefused: settings.logsRefused && hasLog,
+  })
+}
 
 const withoutLog =
   'the kernel cannot log to this program, so refused connections are not counted; load nfnetlink_log'
@@ -150,45 +160,29 @@ const shownBy =
     return listed?.code === 0 ? listedRules(listed.stdout) : undefined
   }
 
-type TableName = Pick<Table, 'family' | 'name'>
-
 /** The least and the usual time between comparisons with the kernel, see Guard. */
 const verifyTickMs = 5_000
 const syncPeriodsPerVerify = 10
 
-function guardOf(
-  netlink: NfTables,
-  {
-    tables,
-    ...deps
-  }: Pick<GuardDeps, 'context' | 'known' | 'verifyEveryMs'> & {
-    readonly tables: readonly TableName[]
-  },
-): Guard {
-  return new Guard({
-    ...deps,
-    reader: netlink.reader,
-    watch: (handlers) =>
-      watchCommits({
-        tables,
-        port: netlink.port(),
-        generation: () => netlink.generation(),
-        ...handlers,
-      }),
-    tickMs: verifyTickMs,
-  })
-}
-
 const monitorEnded = 'the program `nft monitor` had ended, so changes by others may be unknown'
 
+interface Watched extends Pick<GuardDeps, 'context' | 'known' | 'verifyEveryMs'> {
+  readonly tables: readonly TableRef[]
+}
+
 /** Without netlink the program nft reports what others do. Kernel and plan are not compared. */
-function monitored(tables: readonly TableName[], context: ModeContext): Watcher {
-  return new NftMonitor({
-    tables,
-    mark: `written-by-${randomUUID()}`,
-    onForeign: () => reportForeign(context, 'somebody else'),
-    onMissed: () => context.resync(monitorEnded, { byOthers: false }),
-  })
+function watcherOf(netlink: NfTables | undefined, { tables, ...deps }: Watched): Watcher {
+  if (!netlink) {
+    return new NftMonitor({
+      tables,
+      mark: `written-by-${randomUUID()}`,
+      onForeign: () => reportForeign(deps.context, 'somebody else'),
+      onMissed: () => deps.context.resync(monitorEnded, { byOthers: false }),
+    })
+  }
+  const kernel = { port: netlink.port(), generation: () => netlink.generation() }
+  const watch: GuardDeps['watch'] = (handlers) => watchCommits({ tables, ...kernel, ...handlers })
+  return new Guard({ ...deps, reader: netlink.reader, watch, tickMs: verifyTickMs })
 }
 
 function localhostPorts(

@@ -36,15 +36,6 @@ export interface ElementRequest extends Element, Requested {
   readonly shared?: SharedChoice
 }
 
-export function elementOf(
-  owner: string,
-  set: NftSet,
-  key: readonly (string | number)[],
-  rest: Pick<ElementRequest, 'verdict' | 'comment' | 'shared'> = {},
-): ElementRequest {
-  return { owner, set, key, ...rest }
-}
-
 /** A text that is different for each key of each set. */
 export function elementId({ set, key }: Element): string {
   return `${set.name} ${key.join(' ')}`

@@ -5,7 +5,6 @@ import {
   checkKernelVersion,
   checkNftVersion,
   leastNftText,
-  type VersionVerdict,
 } from '../../kernel/nftables/requirements.js'
 import { openNfTables, type NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { ClientReader } from '../../kernel/nftables/reader.js'
@@ -33,7 +32,7 @@ export const probeDefaults = (): ProbeDeps => ({
   env: process.env,
 })
 
-interface Probed {
+export interface Probed {
   readonly findings: readonly Finding[]
   /** The writer that will be used. */
   readonly writer: RulesetWriter
@@ -81,7 +80,7 @@ function openWriter(deps: ProbeDeps): Omit<Probed, 'hasHash'> {
   const { netlink, finding: direct } = openDirect(deps)
   const kernel = checkKernelVersion(deps.kernelRelease(), deps.env)
   return {
-    findings: [finding('kernel 5.13 or newer', true, kernel), direct],
+    findings: [{ what: 'kernel 5.13 or newer', required: true, ...kernel }, direct],
     writer: netlink ?? deps.nft,
     clients: netlink?.reader ?? deps.nft,
     netlink,
@@ -90,15 +89,12 @@ function openWriter(deps: ProbeDeps): Omit<Probed, 'hasHash'> {
 
 function openDirect({ openNetlink, env }: ProbeDeps): { netlink?: NfTables; finding: Finding } {
   const what = 'nf_tables by netlink'
+  const well = { what, ok: true, required: false, fix: '' }
   if (env[writerVariable] === 'nft') {
-    const seen = `switched off by ${writerVariable}=nft`
-    return { finding: { what, ok: true, required: false, seen, fix: '' } }
+    return { finding: { ...well, seen: `switched off by ${writerVariable}=nft` } }
   }
   try {
-    return {
-      netlink: openNetlink(),
-      finding: { what, ok: true, required: false, seen: 'works', fix: '' },
-    }
+    return { netlink: openNetlink(), finding: { ...well, seen: 'works' } }
   } catch (error) {
     const isDenied = error instanceof KernelError && error.kind === 'denied'
     const fix = isDenied ? privilegeFix : 'without it the nft program is used, which takes longer'
@@ -114,7 +110,7 @@ const featureFix =
 async function nftFinding(nft: Nft, required: boolean): Promise<Finding> {
   const what = `nft ${leastNftText}`
   try {
-    return finding(what, required, checkNftVersion(await nft.version()))
+    return { what, required, ...checkNftVersion(await nft.version()) }
   } catch (error) {
     const fix = 'install package nftables'
     return { what, ok: false, required, seen: messageOf(error), fix }
@@ -156,8 +152,4 @@ export async function canLog(
   } catch {
     return false
   }
-}
-
-function finding(what: string, required: boolean, { ok, seen, fix }: VersionVerdict): Finding {
-  return { what, ok, required, seen, fix }
 }

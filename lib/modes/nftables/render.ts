@@ -18,20 +18,16 @@ function planLines(plan: NftablesPlan): readonly CommandLine[] {
 }
 
 function sortedCreation(plan: NftablesPlan): Transaction {
-  const { commands } = creation(plan)
-  return {
-    table: plan.table,
-    commands: [{ do: 'add-table' }, ...[...commands].sort(byKindAndName)],
-  }
+  const commands = [...creation(plan)].sort(byKindAndName)
+  return { table: plan.table, commands: [{ do: 'add-table' }, ...commands] }
 }
 
 /** What `apply` sends to get from `previous` to `plan`. */
 export function renderChanges(plan: NftablesPlan, previous: NftablesPlan | undefined): string {
-  return transactionText(previous ? update(plan, previous) : recreation(plan))
-}
-
-function update(plan: NftablesPlan, previous: NftablesPlan): Transaction {
-  return { table: plan.table, commands: between(plan, previous).commands }
+  const { table } = plan
+  return transactionText(
+    previous ? { table, commands: between(plan, previous).commands } : recreation(plan),
+  )
 }
 
 /**
@@ -41,12 +37,7 @@ function update(plan: NftablesPlan, previous: NftablesPlan): Transaction {
 export function recreation(plan: NftablesPlan): Transaction {
   return {
     table: plan.table,
-    commands: [
-      { do: 'add-table' },
-      { do: 'delete-table' },
-      { do: 'add-table' },
-      ...creation(plan).commands,
-    ],
+    commands: [{ do: 'add-table' }, { do: 'delete-table' }, { do: 'add-table' }, ...creation(plan)],
   }
 }
 
@@ -62,7 +53,7 @@ export function renewal(plan: NftablesPlan, { chains, sets }: ChainsAndSets): Tr
       { do: 'add-table' },
       ...chains.map((chain): Command => ({ do: 'flush-chain', chain })),
       ...sets.map((set): Command => ({ do: 'flush-set', set })),
-      ...creation(plan).commands,
+      ...creation(plan),
     ],
   }
 }

@@ -5,7 +5,7 @@ import { bitsOf, cidrContains, parseIp } from '../../state/ip.js'
 import { droppingRule, fromPods, goTo, jumpTo, verdictRule, type NodeFacts } from './base-rules.js'
 import { affinityOf, balance, sharedChoice } from './balance.js'
 import { chains, l4ProtocolOf, prefixed, serviceBaseName, sets, sharingChain } from './names.js'
-import { elementId, elementOf } from './part.js'
+import { elementId } from './part.js'
 import type { ElementRequest, PlaceTable, RulesetPart, SharedChoice } from './part.js'
 
 /** Names of the chains of one service port; which of them exist depends on its policies. */
@@ -123,42 +123,7 @@ function firewallRules(service: DesiredService, facts: NodeFacts): readonly Rule
   return rules
 }
 
-/** Collects the elements of one service port, each place once. */
-class Elements {
-  readonly #service: DesiredService
-  /**
-   * Sets whose verdicts name a chain of the Service. Verdicts of others get its name as comment.
-   */
-  readonly #named: readonly NftSet[]
-  readonly #elements = new Map<string, ElementRequest>()
-
-  constructor(service: DesiredService, named: readonly NftSet[]) {
-    this.#service = service
-    this.#named = named
-  }
-
-  add(
-    set: NftSet,
-    key: readonly (string | number)[],
-    verdict?: Verdict,
-    shared?: SharedChoice,
-  ): void {
-    const hasComment = verdict && !this.#named.includes(set)
-    const made = elementOf(this.#service.key, set, key, {
-      ...(verdict ? { verdict } : {}),
-      ...(shared ? { shared } : {}),
-      ...(hasComment ? { comment: this.#service.portName } : {}),
-    })
-    // One service may list an address twice, say as external and as load-balancer address.
-    const id = elementId(made)
-    if (!this.#elements.has(id)) this.#elements.set(id, made)
-  }
-
-  list(): readonly ElementRequest[] {
-    return [...this.#elements.values()]
-  }
-}
-
+/** The elements of one service port, each place once. */
 function elementsOf(
   service: DesiredService,
   facts: NodeFacts,
@@ -166,34 +131,51 @@ function elementsOf(
 ): readonly ElementRequest[] {
   const { port, nodePort, externalIps, loadBalancerIps } = service
   const protocol = l4ProtocolOf(service.protocol)
-  const elements = new Elements(service, shared ? [] : [sets.serviceIps, sets.serviceNodePorts])
+  const elements = new Map<string, ElementRequest>()
+  // Their verdicts name a chain of the Service. Verdicts of others get its name as comment.
+  const named: readonly NftSet[] = shared ? [] : [sets.serviceIps, sets.serviceNodePorts]
+  const add = (
+    set: NftSet,
+    key: ElementRequest['key'],
+    verdict?: Verdict,
+    rest: Pick<ElementRequest, 'shared'> = {},
+  ) => {
+    const made: ElementRequest = {
+      owner: service.key,
+      set,
+      key,
+      ...rest,
+      ...(verdict ? { verdict } : {}),
+      ...(verdict && !named.includes(set) ? { comment: service.portName } : {}),
+    }
+    // One service may list an address twice, say as external and as load-balancer address.
+    const id = elementId(made)
+    if (!elements.has(id)) elements.set(id, made)
+  }
   const refusal = refusalOf(service.external, facts)
-
-  elements.add(sets.clusterIps, [service.clusterIp])
   const internal = refusalOf(service.internal, facts)
   const clusterKey = [service.clusterIp, protocol, port]
-  if (internal) elements.add(sets.noEndpointServices, clusterKey, internal)
-  else elements.add(sets.serviceIps, clusterKey, goTo(clusterIp), shared)
+  add(sets.clusterIps, [service.clusterIp])
+  if (internal) add(sets.noEndpointServices, clusterKey, internal)
+  else add(sets.serviceIps, clusterKey, goTo(clusterIp), shared && { shared })
   for (const ip of [...externalIps, ...loadBalancerIps]) {
     const key = [ip, protocol, port]
-    if (external !== undefined) elements.add(sets.serviceIps, key, goTo(external))
-    if (refusal) elements.add(sets.noEndpointServices, key, refusal)
+    if (external !== undefined) add(sets.serviceIps, key, goTo(external))
+    if (refusal) add(sets.noEndpointServices, key, refusal)
   }
   if (nodePort !== 0) {
     const key = [protocol, nodePort]
-    if (external !== undefined) elements.add(sets.serviceNodePorts, key, goTo(external))
-    if (refusal) elements.add(sets.noEndpointNodePorts, key, refusal)
+    if (external !== undefined) add(sets.serviceNodePorts, key, goTo(external))
+    if (refusal) add(sets.noEndpointNodePorts, key, refusal)
   }
   if (firewall !== undefined) {
-    for (const ip of loadBalancerIps) {
-      elements.add(sets.firewallIps, [ip, protocol, port], goTo(firewall))
-    }
+    for (const ip of loadBalancerIps) add(sets.firewallIps, [ip, protocol, port], goTo(firewall))
   }
   // S24: a pod may reach itself through a Service. Only pods of this node do so in its rules.
   for (const { ip, port: target, isLocal } of service.reachableEndpoints) {
-    if (isLocal) elements.add(sets.hairpinConnections, [ip, ip, protocol, target])
+    if (isLocal) add(sets.hairpinConnections, [ip, ip, protocol, target])
   }
-  return elements.list()
+  return [...elements.values()]
 }
 
 /** NF08: what the filter chains say when the outcome is not an endpoint. */

@@ -18,7 +18,7 @@ const trialTable = 'kube-proxy-trial'
  */
 export function trialTransaction(family: IpFamily): Transaction {
   const plan = nftablesPlanner({ masqueradeAll: false, masqueradeBit: 14 })(trialState(family))
-  return trialOf(family, creation(plan).commands)
+  return trialOf(family, creation(plan))
 }
 
 function trialOf(family: IpFamily, commands: readonly Command[]): Transaction {
