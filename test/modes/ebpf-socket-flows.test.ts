@@ -74,7 +74,7 @@ t.test('each record is a connection, with all that is known of it', (t) => {
     record({ event: 'client' }),
     record({ event: 'client', places: ['00000000', '0a60000a', '0af40001'] }),
   )
-  flows.tell()
+  flows.look()
   const numbers = { durationMs: 1500, bytesToEndpoint: 5, bytesToClient: 2 ** 33 }
   const name = 'default/web:http'
   const common = { service: name, ...numbers }
@@ -91,7 +91,7 @@ t.test('each record is a connection, with all that is known of it', (t) => {
     { service: name, event: 'client', process: 4711, ...places },
     { service: name, event: 'client', process: 4711, ...places, client: '' },
   ])
-  flows.tell()
+  flows.look()
   t.same(sum, { leftOut: 0, lost: 0, calls: 1 }, 'nothing is told where nothing came')
   t.end()
 })
@@ -103,10 +103,10 @@ t.test(
     records.push(record({ of: id + 1 }), Buffer.alloc(flowRecord.bytes))
     while (records.length < mostPerLook + 50) records.push(record())
     sum.lost = 7
-    flows.tell()
+    flows.look()
     t.equal(told.length, mostPerLook - 2)
     t.equal(sum.leftOut, 50 + 2 + 7)
-    flows.tell()
+    flows.look()
     t.equal(sum.leftOut, 50 + 2 + 7, 'once')
     t.end()
   },

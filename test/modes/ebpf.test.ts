@@ -12,7 +12,6 @@ import { Places, quarantineMs } from '../../lib/modes/ebpf/places.js'
 import { frontendId, socketPlanner, type SocketPlan } from '../../lib/modes/ebpf/plan.js'
 import { renderSocketChanges, renderSockets } from '../../lib/modes/ebpf/render.js'
 import { sizesFor } from '../../lib/modes/ebpf/tables.js'
-import { contextOf } from '../support/mode-context.js'
 import { service, state, states } from '../support/states.js'
 import { walkOf } from '../support/walks.js'
 
@@ -372,19 +371,18 @@ t.test('counts of endpoints that are gone are forgotten when nothing is open the
       }),
     delete: (key: Uint8Array) => counts.delete(Buffer.from(key).toString('hex', 0, 4)),
   }
-  const { log } = contextOf().context
-  const open = new OpenCounts({ map: () => map, plans: () => [current], log })
-  open.forgetGone()
-  open.forgetGone()
+  const open = new OpenCounts({ map: () => map, plans: () => [current] })
+  open.look()
+  open.look()
   t.equal(counts.size, 3, 'all are in the plan')
   counts.set('0ab40002', 1n)
   current = planner(cluster.put(web(['10.180.0.1'])).take())
-  open.forgetGone()
+  open.look()
   t.equal(counts.size, 3, 'a program may be on its way')
-  open.forgetGone()
+  open.look()
   t.same([...counts.keys()], ['0ab40001', '0ab40002'], 'nothing is open at the third')
   counts.set('0ab40002', 0n)
-  open.forgetGone()
-  open.forgetGone()
+  open.look()
+  open.look()
   t.same([...counts.keys()], ['0ab40001'])
 })

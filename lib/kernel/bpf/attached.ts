@@ -8,35 +8,21 @@ import type { SystemCalls } from './system-calls.js'
 const mostPrograms = 64
 const withThoseAround = 1
 
-/** The programs at a hook of a cgroup itself, without those of the cgroups around it. */
+/**
+ * The programs at a hook of a cgroup itself, or all that a process in the cgroup meets: also those of
+ * the cgroups around it.
+ */
 export function attachedPrograms(
   calls: SystemCalls,
   cgroup: number,
   hook: Hook,
-): readonly ProgramInfo[] {
-  return programsAt(calls, cgroup, hook, 0)
-}
-
-/** All programs that a process in the cgroup meets: also those of the cgroups around it. */
-export function effectivePrograms(
-  calls: SystemCalls,
-  cgroup: number,
-  hook: Hook,
-): readonly ProgramInfo[] {
-  return programsAt(calls, cgroup, hook, withThoseAround)
-}
-
-function programsAt(
-  calls: SystemCalls,
-  cgroup: number,
-  hook: Hook,
-  flags: number,
+  which: 'own' | 'all' = 'own',
 ): readonly ProgramInfo[] {
   const ids = nativeBytes(4 * mostPrograms)
   const attributes = new Attributes(calls, 32)
     .u32(0, cgroup)
     .u32(4, hooks[hook])
-    .u32(8, flags)
+    .u32(8, which === 'all' ? withThoseAround : 0)
     .pointer(16, ids)
     .u32(24, mostPrograms)
   run(calls, 'queryCgroup', attributes, `list the eBPF programs at ${hook}`)

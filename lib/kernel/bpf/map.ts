@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { isDeepStrictEqual } from 'node:util'
 import { KernelError } from '../../errors.js'
 import { failureOf, kernelErrorOf } from '../netlink/failure.js'
 import { readString } from '../netlink/message-reader.js'
@@ -96,16 +97,10 @@ export class BpfMap {
 
   /** A map that is open already, for instance by a pin. Throws if the specification differs. */
   static open(calls: SystemCalls, spec: MapSpec, fd: number): BpfMap {
-    const info = closingAfterFailure(calls, fd, () =>
-      readInfo(calls, fd, nativeBytes(24), `look at eBPF map ${spec.name}`),
-    )
-    const found = [0, 8, 12, 16].map((at) => info.readUInt32LE(at))
-    const wanted = [kinds[spec.kind].type, spec.keyBytes, spec.valueBytes, spec.entries]
-    if (wanted.some((value, index) => found[index] !== value)) {
-      calls.close(fd)
-      throw new KernelError('invalid', `open eBPF map ${spec.name}: it has another layout`)
-    }
-    return new BpfMap(calls, spec, fd)
+    const found = specOf(calls, fd, `look at eBPF map ${spec.name}`)
+    if (isDeepStrictEqual({ ...found, name: spec.name }, spec)) return new BpfMap(calls, spec, fd)
+    calls.close(fd)
+    throw new KernelError('invalid', `open eBPF map ${spec.name}: it has another layout`)
   }
 
   /** The kernel's number of this map. Another map gets the same number only after a long time. */
@@ -118,15 +113,8 @@ export class BpfMap {
   static fromId(calls: SystemCalls, id: number): BpfMap | undefined {
     const action = `open eBPF map ${id}`
     const fd = run(calls, 'mapFromId', new Attributes(calls, 12).u32(0, id), action)
-    const info = closingAfterFailure(calls, fd, () => readInfo(calls, fd, nativeBytes(40), action))
-    const [type, keyBytes = 0, valueBytes = 0, entries = 0, flags] = [0, 8, 12, 16, 20].map((at) =>
-      info.readUInt32LE(at),
-    )
-    const kind = mapKinds.find((each) => kinds[each].type === type && kinds[each].flags === flags)
-    if (kind) {
-      const name = readString(info.subarray(24, 40))
-      return new BpfMap(calls, { name, kind, keyBytes, valueBytes, entries }, fd)
-    }
+    const spec = specOf(calls, fd, action)
+    if (spec) return new BpfMap(calls, spec, fd)
     calls.close(fd)
     return undefined
   }
@@ -245,11 +233,25 @@ export class BpfMap {
   }
 }
 
-function closingAfterFailure<T>(calls: SystemCalls, fd: number, act: () => T): T {
+/** What the kernel tells of a map; undefined for an unknown kind. Closes the map after a failure. */
+function specOf(calls: SystemCalls, fd: number, action: string): MapSpec | undefined {
+  const info = closingAfterFailure({ close: () => calls.close(fd) }, () =>
+    readInfo(calls, fd, nativeBytes(40), action),
+  )
+  const [type, keyBytes = 0, valueBytes = 0, entries = 0, flags] = [0, 8, 12, 16, 20].map((at) =>
+    info.readUInt32LE(at),
+  )
+  const kind = mapKinds.find((each) => kinds[each].type === type && kinds[each].flags === flags)
+  const name = readString(info.subarray(24, 40))
+  return kind && { name, kind, keyBytes, valueBytes, entries }
+}
+
+/** Closes what was opened if `act`, which builds on it, fails. */
+export function closingAfterFailure<T>(opened: { close(): void }, act: () => T): T {
   try {
     return act()
   } catch (error) {
-    calls.close(fd)
+    opened.close()
     throw error
   }
 }

@@ -1,4 +1,4 @@
-import { BpfMap, type MapSpec } from './map.js'
+import { BpfMap, closingAfterFailure, type MapSpec } from './map.js'
 import type { SystemCalls } from './system-calls.js'
 
 const wordBytes = 8
@@ -30,12 +30,7 @@ export class MappedArray {
     const { name, entries, wordsPerEntry } = spec
     const valueBytes = wordsPerEntry * wordBytes
     const map = BpfMap.create(calls, { name, kind: 'mapped', keyBytes: 4, valueBytes, entries })
-    try {
-      return new MappedArray(calls, map)
-    } catch (error) {
-      map.close()
-      throw error
-    }
+    return closingAfterFailure(map, () => new MappedArray(calls, map))
   }
 
   get entries(): number {

@@ -1,4 +1,4 @@
-import { BpfMap } from './map.js'
+import { BpfMap, closingAfterFailure } from './map.js'
 import type { SystemCalls } from './system-calls.js'
 
 /** A head precedes each record: the record's length, and two bits about it. */
@@ -40,12 +40,7 @@ export class BpfRing {
   static create(calls: SystemCalls, name: string, bytes: number): BpfRing {
     const spec = { name, kind: 'ring', keyBytes: 0, valueBytes: 0, entries: bytes } as const
     const map = BpfMap.create(calls, spec)
-    try {
-      return new BpfRing(calls, map)
-    } catch (error) {
-      map.close()
-      throw error
-    }
+    return closingAfterFailure(map, () => new BpfRing(calls, map))
   }
 
   /** Visits the records written so far, whose place is free afterwards. Returns their number. */

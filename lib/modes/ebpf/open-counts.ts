@@ -1,9 +1,6 @@
-import { pause } from '../../async.js'
-import { messageOf } from '../../errors.js'
 import { putAddress } from '../../kernel/addresses.js'
 import type { BpfMap } from '../../kernel/bpf/map.js'
 import type { IpFamily } from '../../state/ip.js'
-import type { Log } from '../mode.js'
 import { familyNumbers, openKey, type Target } from './layout.js'
 import type { SocketPlan } from './plan.js'
 
@@ -16,7 +13,6 @@ interface OpenCountsDeps {
   /** The map `open` as it is now. */
   readonly map: () => Pick<BpfMap, 'entries' | 'delete'>
   readonly plans: () => readonly SocketPlan[]
-  readonly log: Log
 }
 
 /**
@@ -24,6 +20,8 @@ interface OpenCountsDeps {
  * looks it was 0 and its endpoint was in no plan. Then no program that still runs can use it.
  */
 export class OpenCounts {
+  readonly subject = 'counts of connections'
+  readonly everyMs = periodMs
   readonly #deps: OpenCountsDeps
   #gone = new Set<string>()
 
@@ -31,19 +29,8 @@ export class OpenCounts {
     this.#deps = deps
   }
 
-  async run(signal: AbortSignal): Promise<void> {
-    for (;;) {
-      await pause(periodMs, signal)
-      if (signal.aborted) return
-      try {
-        this.forgetGone()
-      } catch (error) {
-        this.#deps.log.warn({ error: messageOf(error) }, 'could not look at counts of connections')
-      }
-    }
-  }
-
-  forgetGone(): void {
+  /** Forgets the counts of endpoints that are gone. */
+  look(): void {
     const map = this.#deps.map()
     const plans = this.#deps.plans()
     // Before the first sync nobody knows which endpoints are gone.

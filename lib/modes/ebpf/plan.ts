@@ -78,8 +78,8 @@ export function ebpfPlanner(
 
 interface Memory {
   readonly derivation: Derivation<DesiredService, SocketPart>
-  /** The parts of Services that are left to packets because they would be translated twice. */
-  readonly left: WeakMap<DesiredService, SocketPart>
+  /** Of Services that are left to packets because they would be translated twice. */
+  readonly left: Derivation<DesiredService, SocketPart>
   last: (Pick<SocketPlan, 'parts' | 'frontends'> & { readonly twice: TranslatedTwice }) | undefined
 }
 
@@ -88,15 +88,14 @@ export function socketPlanner({
   localhostNodePorts,
 }: Pick<EbpfSettings, 'localhostNodePorts'>): (state: DesiredState) => SocketPlan {
   const memories: Readonly<Record<IpFamily, Memory>> = {
-    IPv4: { derivation: {}, left: new WeakMap(), last: undefined },
-    IPv6: { derivation: {}, left: new WeakMap(), last: undefined },
+    IPv4: { derivation: {}, left: {}, last: undefined },
+    IPv6: { derivation: {}, left: {}, last: undefined },
   }
   return (state) => {
     const memory = memories[state.family]
     const twice = translatedTwice(state, memory.last?.twice)
-    const parts = state.services
-      .derive(memory.derivation, socketPart)
-      .update(Array.from(twice.keys, (key) => [key, leftOnce(memory, state.services.get(key))]))
+    const left = state.services.pick([...twice.keys]).derive(memory.left, leftToPackets)
+    const parts = state.services.derive(memory.derivation, socketPart).update(left)
     const changes = parts.since(memory.last?.parts)
     const frontends = updateRequests(memory.last?.frontends ?? noFrontends, changes, reader)
     memory.last = { parts, frontends, twice }
@@ -132,14 +131,6 @@ export function frontendId({
 }
 
 const nothing: SocketPart = { targets: [], frontends: [] }
-
-/** An unchanged Service keeps its part by reference. */
-function leftOnce({ left }: Memory, service: DesiredService | undefined): SocketPart {
-  if (!service) return nothing
-  const part = left.get(service) ?? leftToPackets(service)
-  left.set(service, part)
-  return part
-}
 
 /**
  * Rules decide about the addresses of this Service, so sockets leave them to rules. Without this

@@ -1,6 +1,6 @@
 import { release } from 'node:os'
 import { KernelError, messageOf } from '../../errors.js'
-import { effectivePrograms } from '../../kernel/bpf/attached.js'
+import { attachedPrograms } from '../../kernel/bpf/attached.js'
 import { networkCookie } from '../../kernel/network-namespaces.js'
 import { openSystemCalls, type SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { openCgroup, type OpenCgroup } from '../../kernel/cgroup.js'
@@ -128,7 +128,7 @@ function otherProxyFinding(calls: SystemCalls, cgroup: OpenCgroup): Finding {
   const what = 'no socket programs of other proxies'
   try {
     const names = (['connect4', 'connect6'] as const).flatMap((hook) =>
-      effectivePrograms(calls, cgroup.fd, hook).map(({ name }) => name),
+      attachedPrograms(calls, cgroup.fd, hook, 'all').map(({ name }) => name),
     )
     for (const { owner, prefixes } of otherProxies) {
       const name = names.find((each) => prefixes.some((prefix) => each.startsWith(prefix)))

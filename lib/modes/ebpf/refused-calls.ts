@@ -17,6 +17,7 @@ interface RefusedCallsDeps {
  */
 export class RefusedCalls {
   readonly subject = 'refused calls'
+  readonly everyMs = 250
   readonly #deps: RefusedCallsDeps
   /** How many calls were reported. Those that were refused before the start count as reported. */
   #told: number
@@ -26,7 +27,7 @@ export class RefusedCalls {
     this.#told = this.#refusedSoFar()
   }
 
-  tell(): void {
+  look(): void {
     const now = this.#refusedSoFar()
     if (now === this.#told) return
     const lists = this.#deps.lists()

@@ -19,6 +19,7 @@ interface SocketFlowsDeps {
  */
 export class SocketFlows {
   readonly subject = 'connections of sockets'
+  readonly everyMs = 250
   readonly #deps: SocketFlowsDeps
   #lostBefore = 0
 
@@ -26,7 +27,7 @@ export class SocketFlows {
     this.#deps = deps
   }
 
-  tell(): void {
+  look(): void {
     const lists = this.#deps.lists()
     const flows: SocketFlow[] = []
     let count = 0

@@ -20,8 +20,6 @@ import { OpenSharedMaps } from './shared-maps.js'
 import { Statistics } from './statistics.js'
 import { StaleSockets, whyNotEnding } from './stale-sockets.js'
 
-const tellEveryMs = 250
-
 /** The half of the mode that works at sockets. */
 interface Sockets {
   apply(plan: SocketPlan): Promise<SocketsApplied>
@@ -58,10 +56,9 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const lists = countedLists()
   const numbers = new Statistics({ maps: () => shared.maps, lists, meter: context.meter, log })
   const plans = () => Object.values(known).flatMap(({ value }) => (value ? [value] : []))
-  const openCounts = new OpenCounts({ map: () => shared.maps.open, plans, log })
   const facts = { staysOverRestarts: pins !== undefined, connectedUdp: notEnding ?? 'translated' }
   log.info({ cgroup: cgroup.path, ...facts }, 'ebpf mode translates at the sockets of this cgroup')
-  const tellers = tellersOf(context, shared, flows, () => lists(plans()))
+  const lookers = lookersOf(context, { shared, noted: flows }, plans, () => lists(plans()))
   let isFirst = true
   return {
     apply: async (plan) => {
@@ -75,8 +72,8 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     forget: () => forgetAll(known),
     run: async (signal, syncPeriodMs) => {
       const guard = guardSockets({ attachment, applier, pins, context, syncPeriodMs }, signal)
-      const telling = tellUntil(signal, tellers, log)
-      await Promise.all([guard, telling, stale.run(signal), openCounts.run(signal)])
+      const looking = lookers.map((each) => lookUntil(signal, each, log))
+      await Promise.all([guard, stale.run(signal), ...looking])
     },
     close: () => {
       for (const each of [attachment, applier, shared, flows, cgroup]) each?.close()
@@ -84,35 +81,35 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   }
 }
 
-/** Tells of what programs have noted. */
-interface Teller {
-  /** What it tells of, for the log. */
+/** Looks now and then at what programs have noted. */
+interface Looker {
+  /** What it looks at, for the log. */
   readonly subject: string
-  tell(): void
+  readonly everyMs: number
+  look(): void
 }
 
-function tellersOf(
+function lookersOf(
   { refused, translated }: ModeContext,
-  { maps }: OpenSharedMaps,
-  noted: OpenFlowMaps | undefined,
+  { shared, noted }: { shared: OpenSharedMaps; noted: OpenFlowMaps | undefined },
+  plans: () => readonly SocketPlan[],
   lists: () => CountedLists,
-): readonly Teller[] {
+): readonly Looker[] {
   return [
-    ...(refused ? [new RefusedCalls({ map: maps.refusals, lists, refused })] : []),
+    new OpenCounts({ map: () => shared.maps.open, plans }),
+    ...(refused ? [new RefusedCalls({ map: shared.maps.refusals, lists, refused })] : []),
     ...(translated && noted ? [new SocketFlows({ noted, lists, translated })] : []),
   ]
 }
 
-/** They tell at intervals until the signal, and once after the signal. */
-async function tellUntil(signal: AbortSignal, tellers: readonly Teller[], log: Log): Promise<void> {
-  while (tellers.length > 0 && !signal.aborted) {
-    await pause(tellEveryMs, signal)
-    for (const teller of tellers) {
-      try {
-        teller.tell()
-      } catch (error) {
-        log.warn({ error: messageOf(error) }, `could not look at ${teller.subject}`)
-      }
+/** It looks at intervals until the signal, and once after the signal. */
+async function lookUntil(signal: AbortSignal, looker: Looker, log: Log): Promise<void> {
+  while (!signal.aborted) {
+    await pause(looker.everyMs, signal)
+    try {
+      looker.look()
+    } catch (error) {
+      log.warn({ error: messageOf(error) }, `could not look at ${looker.subject}`)
     }
   }
 }

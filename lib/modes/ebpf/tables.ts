@@ -258,16 +258,12 @@ export class FamilyTables {
       const slot = this.#placed.get(first.targets)?.slot
       if (slot !== undefined) entries.push([frontendKey(this.family, first), number32(slot)])
     }
-    const isThere = new Set(plan.nodeAddresses.map(nodeAddressText))
-    const wasThere = new Set(previous?.nodeAddresses.map(nodeAddressText))
-    for (const each of plan.nodeAddresses) {
-      if (wasThere.has(nodeAddressText(each))) continue
+    const before = previous?.nodeAddresses ?? []
+    for (const each of newIn(plan.nodeAddresses, before)) {
       entries.push([nodeAddressKey(this.family, each), number32(each.hostOnly ? hostOnly : 0)])
     }
     fill(this.frontends, entries)
-    const goneAddresses = (previous?.nodeAddresses ?? []).filter(
-      (each) => !isThere.has(nodeAddressText(each)),
-    )
+    const goneAddresses = newIn(before, plan.nodeAddresses)
     const lost = [...changed, ...removed].some(([, [first]]) => first?.protocol === 'UDP')
     if (lost || goneAddresses.length > 0) this.#hasLost = true
     const gone = [
@@ -294,5 +290,9 @@ export const leadOf = (
   { first, count, tag }: Pick<Placed, 'first' | 'count' | 'tag'>,
 ): bigint => serviceWord({ first, count, tag, refuses: verdict === 'refuse', draw })
 
-const nodeAddressText = ({ address, hostOnly: isHostOnly }: NodeAddress) =>
-  `${address} ${isHostOnly}`
+/** The addresses that the other list has not. */
+function newIn(some: readonly NodeAddress[], others: readonly NodeAddress[]) {
+  const text = ({ address, hostOnly: isHostOnly }: NodeAddress) => `${address} ${isHostOnly}`
+  const known = new Set(others.map(text))
+  return some.filter((each) => !known.has(text(each)))
+}
