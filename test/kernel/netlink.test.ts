@@ -73,6 +73,26 @@ t.test('attributes of every kind are read back as they were written', (t) => {
   t.end()
 })
 
+t.test('a message is the same wherever its buffer had to grow', (t) => {
+  const written = (room: number) =>
+    new MessageWriter(room)
+      .message(77, 0, (message) =>
+        message
+          .fixed(Uint8Array.of(1, 2, 3, 4))
+          .u8(1, 2)
+          .u16(2, 3)
+          .u32(3, 4)
+          .be16(4, 5)
+          .be32(5, 6),
+      )
+      .message(78, 0, (message) => message.be64(1, 7n).string(2, 'a').u8(3, 8))
+      .finish(1)
+      .toString('hex')
+  const whole = written(4096)
+  for (let room = 1; room < whole.length / 2; room++) t.equal(written(room), whole, `room ${room}`)
+  t.end()
+})
+
 t.test('any sequence of messages and byte attributes survives a round trip', (t) => {
   const attribute = fc.tuple(fc.integer({ min: 1, max: 0x3fff }), fc.uint8Array({ maxLength: 40 }))
   fc.assert(

@@ -50,7 +50,9 @@ export class MessageWriter {
   }
 
   u8(type: number, value: number): this {
-    this.#buffer[this.#attribute(type, 1)] = value
+    // First the place: the buffer may be another one afterwards.
+    const start = this.#attribute(type, 1)
+    this.#buffer[start] = value
     return this
   }
 
