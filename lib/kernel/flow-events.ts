@@ -218,7 +218,7 @@ function attachRing(libc: Libc, fd: number, options: FlowEventsOptions): BpfRing
   let ring: BpfRing | undefined
   try {
     const calls = openSystemCalls()
-    ring = BpfRing.create(calls, 'flows', options.ringBytes)
+    ring = new BpfRing(calls, 'flows', options.ringBytes)
     const code = flowProgram(ring.map, options.onlyTranslated)
     const program = loadProgram(calls, { name: 'flows', hook: 'socket_filter', code })
     const value = allocateNative(libc, 4)

@@ -61,7 +61,7 @@ t.test('a map is opened again only where its layout is the same', { skip }, asyn
 })
 
 t.test('what is stored in a mapped array is in the kernel at once', { skip }, async (t) => {
-  const array = MappedArray.create(calls, { name: 'test', entries: 600, wordsPerEntry: 3 })
+  const array = new MappedArray(calls, { name: 'test', entries: 600, wordsPerEntry: 3 })
   t.teardown(() => array.close())
   array.store(599, 2, 0xffff_ffff_ffff_fffen)
   t.equal(array.load(599, 2), 0xffff_ffff_ffff_fffen)

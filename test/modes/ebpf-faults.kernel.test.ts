@@ -223,7 +223,7 @@ t.test('syncs during a comparison of the maps are no damage', { skip }, async (t
 t.test('tables that are replaced while they are compared are left alone', { skip }, async (t) => {
   const node = await createNode(t, 'guard-replaced')
   const [calls, cgroup, log] = [openSystemCalls(), openCgroup(node.cgroup), contextOf().context.log]
-  const shared = OpenSharedMaps.open(calls, undefined, log)
+  const shared = new OpenSharedMaps(calls, undefined, log)
   const network = networkCookie()
   const attachment = new Attachment({ calls, cgroup, pins: undefined, network })
   const known = knownByFamily<SocketPlan>()

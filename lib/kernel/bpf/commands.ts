@@ -9,7 +9,6 @@ export const commands = {
   lookup: 1,
   update: 2,
   delete: 3,
-  nextKey: 4,
   loadProgram: 5,
   pin: 6,
   openPin: 7,
@@ -20,7 +19,6 @@ export const commands = {
   loadBtf: 18,
   lookupBatch: 24,
   updateBatch: 26,
-  deleteBatch: 27,
   createLink: 28,
   updateLink: 29,
   linkFromId: 30,
@@ -51,7 +49,7 @@ export function readInfo(calls: SystemCalls, fd: number, info: Buffer, action: s
   return info
 }
 
-export const errnos = { noEntry: 2, again: 11, noSpace: 28 } as const
+export const errnos = { noEntry: 2, again: 11 } as const
 
 /** Gives a map or a link a path under a mounted bpffs, where it outlives this process. */
 export function pin(calls: SystemCalls, fd: number, path: string): void {

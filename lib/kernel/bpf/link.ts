@@ -12,7 +12,6 @@ export interface LinkInfo {
   readonly programId: number
   /** 0 after somebody detached the link, or after its cgroup was removed. */
   readonly cgroupId: bigint
-  readonly hook: number
 }
 
 export function createLink(
@@ -71,6 +70,5 @@ export function linkInfo(calls: SystemCalls, link: number): LinkInfo {
     id: info.readUInt32LE(4),
     programId: info.readUInt32LE(8),
     cgroupId: info.readUInt32LE(0) === cgroupType ? info.readBigUInt64LE(16) : 0n,
-    hook: info.readUInt32LE(24),
   }
 }

@@ -235,9 +235,10 @@ export class BpfMap {
 
 /** What the kernel tells of a map; undefined for an unknown kind. Closes the map after a failure. */
 function specOf(calls: SystemCalls, fd: number, action: string): MapSpec | undefined {
-  const info = closingAfterFailure({ close: () => calls.close(fd) }, () =>
-    readInfo(calls, fd, nativeBytes(40), action),
-  )
+  const info = openTogether((open) => {
+    open({ close: () => calls.close(fd) })
+    return readInfo(calls, fd, nativeBytes(40), action)
+  })
   const [type, keyBytes = 0, valueBytes = 0, entries = 0, flags] = [0, 8, 12, 16, 20].map((at) =>
     info.readUInt32LE(at),
   )
@@ -246,12 +247,20 @@ function specOf(calls: SystemCalls, fd: number, action: string): MapSpec | undef
   return kind && { name, kind, keyBytes, valueBytes, entries }
 }
 
-/** Closes what was opened if `act`, which builds on it, fails. */
-export function closingAfterFailure<T>(opened: { close(): void }, act: () => T): T {
+interface Closable {
+  close(): void
+}
+
+/** Runs `act`, which opens things. If it fails, what was opened is closed. */
+export function openTogether<T>(act: (open: <O extends Closable>(one: O) => O) => T): T {
+  const opened: Closable[] = []
   try {
-    return act()
+    return act((one) => {
+      opened.push(one)
+      return one
+    })
   } catch (error) {
-    opened.close()
+    for (const each of opened) each.close()
     throw error
   }
 }

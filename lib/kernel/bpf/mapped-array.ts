@@ -1,4 +1,4 @@
-import { BpfMap, closingAfterFailure, type MapSpec } from './map.js'
+import { BpfMap, openTogether, type MapSpec } from './map.js'
 import type { SystemCalls } from './system-calls.js'
 
 const wordBytes = 8
@@ -13,24 +13,25 @@ export class MappedArray {
   readonly #calls: SystemCalls
   readonly #words: BigInt64Array
 
-  private constructor(calls: SystemCalls, map: BpfMap) {
-    this.#calls = calls
-    this.map = map
-    this.wordsPerEntry = map.spec.valueBytes / wordBytes
-    this.#words = calls.mapWords(map.fd, map.spec.valueBytes * map.spec.entries)
-  }
-
   /**
    * Entries have whole words, because the kernel rounds the entries of an array up to words anyway.
    */
-  static create(
+  constructor(
     calls: SystemCalls,
     spec: Pick<MapSpec, 'name' | 'entries'> & { readonly wordsPerEntry: number },
-  ): MappedArray {
+  ) {
     const { name, entries, wordsPerEntry } = spec
     const valueBytes = wordsPerEntry * wordBytes
-    const map = BpfMap.create(calls, { name, kind: 'mapped', keyBytes: 4, valueBytes, entries })
-    return closingAfterFailure(map, () => new MappedArray(calls, map))
+    const kind = { kind: 'mapped', keyBytes: 4 } as const
+    this.#calls = calls
+    this.wordsPerEntry = wordsPerEntry
+    this.map = BpfMap.create(calls, { name, ...kind, valueBytes, entries })
+    this.#words = openTogether((open) => calls.mapWords(open(this.map).fd, valueBytes * entries))
+  }
+
+  /** Programs refer to the map by it. */
+  get fd(): number {
+    return this.map.fd
   }
 
   get entries(): number {

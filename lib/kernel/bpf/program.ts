@@ -26,18 +26,16 @@ export type Hook = keyof typeof hooks
 type ProgramKind = Hook | 'socket_filter'
 
 /**
- * The number in `enum bpf_prog_type`. It decides what a program may read and which helpers it
+ * The numbers in `enum bpf_prog_type`. They decide what a program may read and which helpers it
  * calls.
  */
-function programType(hook: ProgramKind): number {
-  const socketAddress = 18
-  const socket = 9
-  const operations = 13
-  const filter = 1
-  if (hook === 'sock_ops') return operations
-  if (hook === 'socket_filter') return filter
-  return hook === 'sock_release' ? socket : socketAddress
+const types: Readonly<Partial<Record<ProgramKind, number>>> = {
+  socket_filter: 1,
+  sock_release: 9,
+  sock_ops: 13,
 }
+/** The type at all other hooks. */
+const socketAddress = 18
 
 interface ProgramSpec {
   /** The name that bpftool shows and that others search for; the kernel keeps 15 characters. */
@@ -73,7 +71,7 @@ export function loadProgram(calls: SystemCalls, spec: ProgramSpec): number {
 function tryLoad(calls: SystemCalls, spec: ProgramSpec, log: Buffer | undefined): number {
   const { name, hook, code } = spec
   const attributes = new Attributes(calls, 72)
-    .u32(0, programType(hook))
+    .u32(0, types[hook] ?? socketAddress)
     .u32(4, code.length / instructionBytes)
     .pointer(8, nativeCopy(code))
     .pointer(16, nativeText(license))

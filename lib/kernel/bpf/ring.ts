@@ -1,4 +1,4 @@
-import { BpfMap, closingAfterFailure } from './map.js'
+import { BpfMap, openTogether } from './map.js'
 import type { SystemCalls } from './system-calls.js'
 
 /** A head precedes each record: the record's length, and two bits about it. */
@@ -24,23 +24,25 @@ export class BpfRing {
   readonly #records: Buffer
   #read = 0
 
-  private constructor(calls: SystemCalls, map: BpfMap) {
-    const { pageBytes } = calls
-    this.map = map
-    this.#calls = calls
-    this.#bytes = map.spec.entries
-    this.#position = calls.mapWords(map.fd, pageBytes)
-    this.#memory = calls.mapReadOnly(map.fd, 2 * (pageBytes + this.#bytes))
-    this.#words = new Int32Array(this.#memory)
-    this.#written = pageBytes / 4
-    this.#records = Buffer.from(this.#memory, 2 * pageBytes)
-  }
-
   /** `bytes` is a power of 2, and a multiple of the page size. */
-  static create(calls: SystemCalls, name: string, bytes: number): BpfRing {
+  constructor(calls: SystemCalls, name: string, bytes: number) {
+    const { pageBytes } = calls
+    this.#calls = calls
+    this.#bytes = bytes
     const spec = { name, kind: 'ring', keyBytes: 0, valueBytes: 0, entries: bytes } as const
-    const map = BpfMap.create(calls, spec)
-    return closingAfterFailure(map, () => new BpfRing(calls, map))
+    this.map = BpfMap.create(calls, spec)
+    const [position, memory] = openTogether((open) => {
+      const { fd } = open(this.map)
+      return [
+        calls.mapWords(fd, pageBytes),
+        calls.mapReadOnly(fd, 2 * (pageBytes + bytes)),
+      ] as const
+    })
+    this.#position = position
+    this.#memory = memory
+    this.#words = new Int32Array(memory)
+    this.#written = pageBytes / 4
+    this.#records = Buffer.from(memory, 2 * pageBytes)
   }
 
   /** Visits the records written so far, whose place is free afterwards. Returns their number. */

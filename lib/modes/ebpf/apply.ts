@@ -8,7 +8,7 @@ import { damageTo } from './damage.js'
 import { programPrefix } from './names.js'
 import type { SocketPlan } from './plan.js'
 import { programs, socketHooks, type SocketHook } from './programs/programs.js'
-import type { FamilyMaps, FlowMaps, ProgramParts } from './programs/view.js'
+import type { FlowMaps, ProgramParts } from './programs/view.js'
 import type { OpenSharedMaps } from './shared-maps.js'
 import { FamilyTables, sizesFor, TablesFull } from './tables.js'
 
@@ -106,7 +106,7 @@ export class SocketApplier {
     // Connections that ended while these programs were missing would count as open for ever.
     const hasGap = !attachment.has('sock_ops') || !attachment.has('sock_release')
     if (hasGap) shared.countAnew()
-    const maps = { IPv4: mapsOf(tables.IPv4), IPv6: mapsOf(tables.IPv6), shared: shared.maps }
+    const maps = { ...tables, shared: shared.maps }
     const openNumber = shared.maps.open.id
     const loaded = loadAll(calls, { ...parts, maps, openNumber })
     try {
@@ -120,10 +120,6 @@ export class SocketApplier {
   #newTables(family: IpFamily, plan?: SocketPlan): FamilyTables {
     return new FamilyTables(this.#deps.calls, family, sizesFor(plan), this.#deps.now)
   }
-}
-
-export function mapsOf({ frontends, services, backends, members }: FamilyTables): FamilyMaps {
-  return { frontends, services: services.map, backends: backends.map, members }
 }
 
 /** Loads all programs or none. The caller closes the descriptors. */

@@ -34,14 +34,15 @@ export function socketDifferences(
   calls: SystemCalls,
   cgroup: number,
 ): readonly Difference[] {
-  const opened: BpfMap[] = []
+  const program = programAt(plan.family === 'IPv4' ? 'connect4' : 'connect6', calls, cgroup)
+  const maps = program ? mapsOfProgram(calls, program.id) : []
   try {
-    const tables = tablesOf(plan.family, calls, cgroup, opened)
+    const tables = tablesIn(maps)
     if (tables) return [...missingPrograms(plan.family, calls, cgroup), ...compare(plan, tables)]
     const expected = 'the socket programs of ebpf mode'
     return [{ place, expected, found: undefined, owner: '', isWhole: true }]
   } finally {
-    for (const map of opened) map.close()
+    for (const map of maps) map.close()
   }
 }
 
@@ -71,15 +72,7 @@ function programAt(hook: SocketHook, calls: SystemCalls, cgroup: number) {
  * Finds the maps of one family in its own program, as that of the other may be missing or another
  * one's. The IPv6 program reads the maps of both families, those of IPv6 last.
  */
-function tablesOf(
-  family: IpFamily,
-  calls: SystemCalls,
-  cgroup: number,
-  opened: BpfMap[],
-): Tables | undefined {
-  const program = programAt(family === 'IPv4' ? 'connect4' : 'connect6', calls, cgroup)
-  const maps = program ? mapsOfProgram(calls, program.id) : []
-  opened.push(...maps)
+function tablesIn(maps: readonly BpfMap[]): Tables | undefined {
   const named = (name: string) => maps.findLast(({ spec }) => spec.name === name.slice(0, 15))
   const frontends = named(mapNames.frontends)
   const services = named(mapNames.services)

@@ -1,4 +1,4 @@
-import { BpfMap } from '../../kernel/bpf/map.js'
+import { BpfMap, openTogether } from '../../kernel/bpf/map.js'
 import { BpfRing } from '../../kernel/bpf/ring.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import type { Log } from '../mode.js'
@@ -14,28 +14,21 @@ export class OpenFlowMaps {
   readonly maps: FlowMaps
   readonly #ring: BpfRing
   readonly #lost: BpfMap
-  readonly #all: readonly { close(): void }[]
+  readonly #begun: BpfMap
   #isClosed = false
 
   /** Pins when connections began, for the next process. Records that nobody has read are lost. */
   constructor(calls: SystemCalls, pins: Pins | undefined, log: Log) {
-    const opened: { close(): void }[] = []
-    const open = <T extends { close(): void }>(one: T): T => {
-      opened.push(one)
-      return one
-    }
-    try {
-      const spec = { name: mapNames.begun, ...perSocket(begun.bytes) }
-      const ofSockets = open(openOne(calls, spec, pins, log))
-      this.#ring = open(BpfRing.create(calls, mapNames.flows, flowRingBytes))
-      const lost = { kind: 'array', keyBytes: 4, valueBytes: flowsLostBytes, entries: 1 } as const
-      this.#lost = open(BpfMap.create(calls, { name: mapNames.flowsLost, ...lost }))
-      this.maps = { begun: ofSockets, ring: this.#ring.map, lost: this.#lost }
-    } catch (error) {
-      for (const each of opened) each.close()
-      throw error
-    }
-    this.#all = opened
+    const ofLost = { kind: 'array', keyBytes: 4, valueBytes: flowsLostBytes, entries: 1 } as const
+    const opened = openTogether((open) => ({
+      begun: open(openOne(calls, { name: mapNames.begun, ...perSocket(begun.bytes) }, pins, log)),
+      ring: open(new BpfRing(calls, mapNames.flows, flowRingBytes)),
+      lost: open(BpfMap.create(calls, { name: mapNames.flowsLost, ...ofLost })),
+    }))
+    this.#ring = opened.ring
+    this.#lost = opened.lost
+    this.#begun = opened.begun
+    this.maps = { ...opened, ring: opened.ring.map }
   }
 
   /** Visits the records since the last call, and returns how many they are. */
@@ -52,6 +45,6 @@ export class OpenFlowMaps {
 
   close(): void {
     this.#isClosed = true
-    for (const each of this.#all) each.close()
+    for (const each of [this.#begun, this.#ring, this.#lost]) each.close()
   }
 }

@@ -25,14 +25,12 @@ const headStartMs = 50
  */
 export function ebpfMode(packets: ModeDefinition): ModeDefinition {
   return {
+    ...packets,
     summary: 'connections are translated at the socket, other packets as in nftables mode',
     probe: async ({ log }, config) => [
       ...probeSockets({ settings: config ? ebpfSettings(config) : probeDefaults, log }),
       ...(await packets.probe({ log }, config)),
     ],
-    prepare: async (config, context) => packets.prepare?.(config, context),
-    settle: async (config, family) => (await packets.settle?.(config, family)) ?? config,
-    syncPeriods: (config) => packets.syncPeriods(config),
     planner: (config) => ebpfReader(config, packets.planner(config)),
     create: (config, families, context) => createMode(packets, { config, families, context }),
     differences: async (state, config) => [

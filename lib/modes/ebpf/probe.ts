@@ -7,7 +7,7 @@ import { openCgroup, type OpenCgroup } from '../../kernel/cgroup.js'
 import { atLeast } from '../../platform.js'
 import { missingIn } from '../findings.js'
 import type { Finding, Log } from '../mode.js'
-import { loadAll, mapsOf } from './apply.js'
+import { loadAll } from './apply.js'
 import { OpenFlowMaps } from './flow-maps.js'
 import { otherProxies } from './names.js'
 import { NetworkNote } from './network-note.js'
@@ -77,8 +77,8 @@ function tryPrograms(
   try {
     const ip4 = open(new FamilyTables(calls, 'IPv4', sizesFor(undefined), now))
     const ip6 = open(new FamilyTables(calls, 'IPv6', sizesFor(undefined), now))
-    const shared = open(OpenSharedMaps.open(calls, undefined, log))
-    const maps = { IPv4: mapsOf(ip4), IPv6: mapsOf(ip6), shared: shared.maps }
+    const shared = open(new OpenSharedMaps(calls, undefined, log))
+    const maps = { IPv4: ip4, IPv6: ip6, shared: shared.maps }
     const hostCookie = networkCookie()
     const openNumber = shared.maps.open.id
     const { maps: flows } = open(new OpenFlowMaps(calls, undefined, log))

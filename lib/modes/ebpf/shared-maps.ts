@@ -1,5 +1,5 @@
 import { KernelError } from '../../errors.js'
-import { BpfMap, type MapSpec } from '../../kernel/bpf/map.js'
+import { BpfMap, openTogether, type MapSpec } from '../../kernel/bpf/map.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import type { Log } from '../mode.js'
 import {
@@ -77,36 +77,24 @@ export class OpenSharedMaps {
   readonly #pins: Pins | undefined
   readonly #maps: Opened
 
-  private constructor(calls: SystemCalls, pins: Pins | undefined, maps: Opened) {
+  constructor(calls: SystemCalls, pins: Pins | undefined, log: Log) {
     this.#calls = calls
     this.#pins = pins
-    this.#maps = maps
-  }
-
-  static open(calls: SystemCalls, pins: Pins | undefined, log: Log): OpenSharedMaps {
-    const opened: BpfMap[] = []
-    const open = (name: keyof SharedMaps): BpfMap => {
-      const map = openOne(calls, specOf(name), pins, log)
-      opened.push(map)
-      return map
-    }
-    try {
+    this.#maps = openTogether((open) => {
+      const openMap = (name: keyof SharedMaps) => open(openOne(calls, specOf(name), pins, log))
       const maps = {
-        connections: open('connections'),
-        datagrams: open('datagrams'),
-        affinity: open('affinity'),
-        udpSockets: open('udpSockets'),
-        open: open('open'),
-        counted: open('counted'),
-        statistics: open('statistics'),
-        refusals: open('refusals'),
+        connections: openMap('connections'),
+        datagrams: openMap('datagrams'),
+        affinity: openMap('affinity'),
+        udpSockets: openMap('udpSockets'),
+        open: openMap('open'),
+        counted: openMap('counted'),
+        statistics: openMap('statistics'),
+        refusals: openMap('refusals'),
       }
       prepareRest(maps.statistics)
-      return new OpenSharedMaps(calls, pins, maps)
-    } catch (error) {
-      for (const map of opened) map.close()
-      throw error
-    }
+      return maps
+    })
   }
 
   get maps(): Readonly<Opened> {

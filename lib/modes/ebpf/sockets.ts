@@ -36,7 +36,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const calls = openSystemCalls()
   const cgroup = openCgroup(settings.cgroup)
   const pins = Pins.open(calls, settings.bpffs, log)
-  const shared = OpenSharedMaps.open(calls, pins, log)
+  const shared = new OpenSharedMaps(calls, pins, log)
   const flows = context.translated && new OpenFlowMaps(calls, pins, log)
   const attachment = new Attachment({ calls, cgroup, pins, network: networkCookie() })
   const known = knownByFamily<SocketPlan>()

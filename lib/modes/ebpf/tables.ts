@@ -1,4 +1,4 @@
-import { BpfMap, type MapEntry } from '../../kernel/bpf/map.js'
+import { BpfMap, openTogether, type MapEntry } from '../../kernel/bpf/map.js'
 import { MappedArray } from '../../kernel/bpf/mapped-array.js'
 import { KernelError } from '../../errors.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
@@ -96,13 +96,8 @@ export class FamilyTables {
     this.#backend = Buffer.from(this.#backendWords.buffer)
     this.#slots = new Places(sizes.services, now)
     this.#blocks = new Places(sizes.backends, now)
-    const opened: { close(): void }[] = []
-    const open = <T extends { close(): void }>(one: T): T => {
-      opened.push(one)
-      return one
-    }
-    try {
-      this.frontends = open(
+    const opened = openTogether((open) => ({
+      frontends: open(
         BpfMap.create(calls, {
           name: mapNames.frontends,
           kind: 'hash',
@@ -110,22 +105,22 @@ export class FamilyTables {
           valueBytes: frontendBytes,
           entries: sizes.frontends,
         }),
-      )
-      this.services = open(
-        MappedArray.create(calls, {
+      ),
+      services: open(
+        new MappedArray(calls, {
           name: mapNames.services,
           entries: sizes.services,
           wordsPerEntry: serviceWords,
         }),
-      )
-      this.backends = open(
-        MappedArray.create(calls, {
+      ),
+      backends: open(
+        new MappedArray(calls, {
           name: mapNames.backends,
           entries: sizes.backends,
           wordsPerEntry: backendOf(family).words,
         }),
-      )
-      this.members = open(
+      ),
+      members: open(
         BpfMap.create(calls, {
           name: mapNames.members,
           kind: 'hash',
@@ -133,11 +128,12 @@ export class FamilyTables {
           valueBytes: 1,
           entries: sizes.members,
         }),
-      )
-    } catch (error) {
-      for (const each of opened) each.close()
-      throw error
-    }
+      ),
+    }))
+    this.frontends = opened.frontends
+    this.services = opened.services
+    this.backends = opened.backends
+    this.members = opened.members
   }
 
   /**
