@@ -30,7 +30,6 @@ export class MessageWriter {
     this.#put16(start + 6, messageFlags | flags.request)
     body?.(this)
     this.#put32(start, this.#length - start)
-    this.#pad()
     this.#messages++
     return this
   }
@@ -114,7 +113,7 @@ export class MessageWriter {
     let sequence = firstSequence
     for (let at = 0; at < this.#length;) {
       this.#put32(at + 8, sequence++)
-      at += aligned(this.#get32(at))
+      at += this.#get32(at)
     }
     return this.#buffer.subarray(0, this.#length)
   }
@@ -136,12 +135,6 @@ export class MessageWriter {
     this.#put16(start + 2, type)
     this.#buffer.fill(0, start + 4 + length, this.#length)
     return start + 4
-  }
-
-  #pad(): void {
-    const end = this.#length
-    this.#grow(aligned(end) - end)
-    this.#buffer.fill(0, end, this.#length)
   }
 
   #grow(bytes: number): number {

@@ -151,9 +151,13 @@ export function anonymousItems(family: NftFamily, set: AnonymousSet): readonly W
     case 'prefixes':
       return prefixItems(family, set.of)
     case 'verdicts':
-      return set.of.map((verdict, index) => numberedItem(family, { key: [index], verdict }))
+      return set.of.map((verdict, index) =>
+        numberedItem(index, (data) => writeVerdict(data, verdict)),
+      )
     case 'targets':
-      return set.of.map((target, index) => numberedItem(family, { key: [index], target }))
+      return set.of.map((target, index) =>
+        numberedItem(index, (data) => data.bytes(datum.value, targetBytes(family, target))),
+      )
   }
 }
 
@@ -179,11 +183,13 @@ export function targetBytes(family: NftFamily, { ip, port }: DnatTarget): Buffer
   return bytes
 }
 
-/** The shape of an anonymous map. */
-const numbered: NftSet = { name: '', key: ['number'], holds: 'targets' }
-
-const numberedItem = (family: NftFamily, element: Omit<Element, 'set'>) =>
-  elementItem(family, { set: numbered, ...element }, true)
+function numberedItem(index: number, value: WriteItem): WriteItem {
+  return (message) =>
+    message.nest(listItem, (item) => {
+      item.nest(elementAttributes.key, (key) => key.bytes(datum.value, hostBytes(index)))
+      item.nest(elementAttributes.data, value)
+    })
+}
 
 /**
  * The elements of an interval set are the starts of ranges and, with a flag, the starts of gaps.

@@ -51,10 +51,10 @@ export function logTrialTransaction(family: IpFamily): Transaction {
 }
 
 function trialState(family: IpFamily): DesiredState {
-  const plain = trialService(family, 'plain')
+  const plain = trialService(family, 1)
   const services = [
     plain,
-    trialService(family, 'sticky'),
+    { ...trialService(family, 2), affinitySeconds: 60 },
     {
       ...plain,
       ...withoutOutside,
@@ -88,10 +88,9 @@ const withoutOutside = {
 const trialIp = (family: IpFamily, last: number) =>
   parseIp(`${family === 'IPv4' ? '192.0.2.' : '2001:db8::'}${last}`)?.text ?? ''
 
-function trialService(family: IpFamily, name: 'plain' | 'sticky'): DesiredService {
-  const host = name === 'plain' ? 1 : 2
+function trialService(family: IpFamily, host: number): DesiredService {
   const ipOf = (last: number) => trialIp(family, last)
-  const portName = { namespace: 'trial', name, port: 'p', protocol: 'TCP' } as const
+  const portName = { namespace: 'trial', name: `s${host}`, port: 'p', protocol: 'TCP' } as const
   const endpoints = [ipOf(11), ipOf(12)].map((ip): Endpoint => ({
     ip,
     port: 80,
@@ -116,7 +115,7 @@ function trialService(family: IpFamily, name: 'plain' | 'sticky'): DesiredServic
     withheldIps: [],
     unusableEndpoints: [],
     sourceRanges: range ? [range] : [],
-    affinitySeconds: name === 'sticky' ? 60 : undefined,
+    affinitySeconds: undefined,
     internalPolicyLocal: false,
     externalPolicyLocal: true,
     externallyAccessible: true,
