@@ -1,13 +1,6 @@
 import type { Slice } from '../../async.js'
 import { frontendKey, nodeAddressKey, hostOnly } from './frontend-layout.js'
-import {
-  backendOf,
-  memberKey,
-  rememberedIn,
-  serviceIdWord,
-  targetId,
-  writeBackend,
-} from './layout.js'
+import { memberKey, rememberedIn, serviceIdWord, targetId } from './layout.js'
 import type { SocketPlan, TargetList } from './plan.js'
 import { frontendText } from './render.js'
 import { leadOf, type FamilyTables } from './tables.js'
@@ -37,13 +30,11 @@ function* looks(
 ): Generator<string | undefined> {
   const first = plan()
   if (!first) return
-  const words = new BigInt64Array(backendOf(tables.family).words)
-  const scratch = { words, bytes: Buffer.from(words.buffer) }
   for (const key of first.parts.keys()) {
     for (const list of plan()?.parts.get(key)?.targets ?? []) {
       // A sync may have changed the Service since its first list was looked at.
       if (plan()?.parts.get(key)?.targets.includes(list) !== true) break
-      for (const isWell of holds(tables, list, plan, scratch))
+      for (const isWell of holds(tables, list, plan))
         yield isWell ? undefined : `changed the endpoints of ${list.id} in an eBPF map`
     }
   }
@@ -67,12 +58,6 @@ function* looks(
   if (extra > 0) yield `added ${extra} entries to eBPF map members`
 }
 
-/** Memory for one entry of `backends`, seen in two ways. */
-interface Scratch {
-  readonly words: BigInt64Array
-  readonly bytes: Buffer
-}
-
 /** Entries that are compared without a question for the time. */
 const step = 100
 
@@ -81,9 +66,8 @@ function* holds(
   tables: FamilyTables,
   list: TargetList,
   plan: () => SocketPlan | undefined,
-  scratch: Scratch,
 ): Generator<boolean> {
-  const { family, services, backends, members } = tables
+  const { family, services, members } = tables
   const placed = tables.placed(list.id)
   if (placed?.list !== list) {
     yield false
@@ -95,10 +79,9 @@ function* holds(
   const isLead = services.load(slot, 0) === leadOf(list, placed)
   yield isLead && services.load(slot, 1) === serviceIdWord(id, list.affinitySeconds)
   for (let from = 0; from < count && isHere(); from += step) {
-    yield list.endpoints.slice(from, Math.min(from + step, count)).every((endpoint, index) => {
-      writeBackend(scratch.bytes, family, endpoint, tag)
-      return backends.holdsEntry(first + from + index, scratch.words)
-    })
+    yield list.endpoints
+      .slice(from, Math.min(from + step, count))
+      .every((endpoint, index) => tables.holdsBackend(first + from + index, endpoint, tag))
   }
   const remembered = [...rememberedIn(list)]
   for (let from = 0; from < remembered.length && isHere(); from += step) {

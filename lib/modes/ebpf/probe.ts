@@ -12,7 +12,7 @@ import { OpenFlowMaps } from './flow-maps.js'
 import { otherProxies } from './names.js'
 import { NetworkNote } from './network-note.js'
 import { whyNot } from './pins.js'
-import { defaultBpffs, type EbpfSettings } from './settings.js'
+import type { EbpfSettings } from './settings.js'
 import { OpenSharedMaps } from './shared-maps.js'
 import { whyNotEnding } from './stale-sockets.js'
 import { FamilyTables, sizesFor } from './tables.js'
@@ -30,7 +30,7 @@ const leastKernel = [5, 18] as const
 /** The settings if no configuration is known: the whole node. */
 export const probeDefaults: ProbeDeps['settings'] = {
   cgroup: '',
-  bpffs: defaultBpffs,
+  bpffs: '/sys/fs/bpf',
   sockets: 'all',
 }
 

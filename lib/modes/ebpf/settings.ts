@@ -1,9 +1,6 @@
 import type { Config } from '../../config/config.js'
 import { isEnabled } from '../../config/feature-gates.js'
 
-/** The bpffs that `probe` looks at, because it gets no configuration. */
-export const defaultBpffs = '/sys/fs/bpf'
-
 /** The part of the configuration that this mode reads in addition to nftables mode. */
 export interface EbpfSettings {
   readonly sockets: 'all' | 'node'

@@ -17,6 +17,7 @@ import {
   serviceWords,
   targetId,
   writeBackend,
+  type Target,
 } from './layout.js'
 import {
   frontendKey,
@@ -79,6 +80,8 @@ export class FamilyTables {
   readonly backends: MappedArray
   readonly members: BpfMap
   isClosed = false
+  /** How many entries the map `members` has at most. Lists with one number share entries. */
+  mostMembers = 0
   readonly #sizes: TableSizes
   readonly #slots: Places
   readonly #blocks: Places
@@ -87,7 +90,6 @@ export class FamilyTables {
   readonly #backendWords: BigInt64Array
   #tag = 0
   #hasLost = false
-  #mostMembers = 0
 
   constructor(calls: SystemCalls, family: IpFamily, sizes: TableSizes, now: () => number) {
     this.family = family
@@ -169,9 +171,10 @@ export class FamilyTables {
     return this.#placed.get(id)
   }
 
-  /** How many entries the map `members` has at most. Lists with one number share entries. */
-  get mostMembers(): number {
-    return this.#mostMembers
+  /** Whether the endpoint is at this place of the map `backends`, as it was written there. */
+  holdsBackend(place: number, endpoint: Target, tag: number): boolean {
+    writeBackend(this.#backend, this.family, endpoint, tag)
+    return this.backends.holdsEntry(place, this.#backendWords)
   }
 
   /** What the map `frontends` has for a key. */
@@ -212,7 +215,7 @@ export class FamilyTables {
     this.services.store(slot, 1, serviceIdWord(targetId(list.id), list.affinitySeconds))
     this.services.store(slot, 0, leadOf(list, { first, count, tag }))
     this.#placed.set(list.id, { list, slot, first, count, tag })
-    this.#mostMembers += rememberedIn(list).size
+    this.mostMembers += rememberedIn(list).size
     if (before) this.#leave(before, list)
     return count + 1
   }
@@ -221,7 +224,7 @@ export class FamilyTables {
   #leave(before: Placed, now: TargetList | undefined): void {
     if (before.count > 0) this.#blocks.giveBack(before.first, before.count)
     const members = this.#membersOf(before.list)
-    this.#mostMembers -= members.length
+    this.mostMembers -= members.length
     const stays = new Set(now ? this.#membersOf(now).map(([key]) => key.toString('hex')) : [])
     const lost = members.map(([key]) => key).filter((key) => !stays.has(key.toString('hex')))
     if (lost.length > 0) this.#hasLost = true

@@ -118,14 +118,13 @@ async function nftFinding(nft: Nft, required: boolean): Promise<Finding> {
 }
 
 async function trialFinding(writer: RulesetWriter, family: IpFamily): Promise<Finding> {
-  const what = `nftables rules of family ${nftFamilyOf(family)}`
+  const need = { what: `nftables rules of family ${nftFamilyOf(family)}`, required: true }
   try {
     await writer.check(trialTransaction(family))
-    return { what, ok: true, required: true, seen: `works, by ${writer.name}`, fix: '' }
+    return { ...need, ok: true, seen: `works, by ${writer.name}`, fix: '' }
   } catch (error) {
     const isDenied = error instanceof KernelError && error.kind === 'denied'
-    const fix = isDenied ? privilegeFix : featureFix
-    return { what, ok: false, required: true, seen: messageOf(error), fix }
+    return { ...need, ok: false, seen: messageOf(error), fix: isDenied ? privilegeFix : featureFix }
   }
 }
 
