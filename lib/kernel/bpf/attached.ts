@@ -2,7 +2,7 @@ import { ifThere } from '../../errors.js'
 import { Attributes, nativeBytes } from './attributes.js'
 import { readInfo, run } from './commands.js'
 import { hooks, programInfo, programInfoBytes, type Hook, type ProgramInfo } from './program.js'
-import { BpfMap } from './map.js'
+import { BpfMap, openTogether } from './map.js'
 import type { SystemCalls } from './system-calls.js'
 
 const mostPrograms = 64
@@ -26,14 +26,13 @@ export function attachedPrograms(
     .pointer(16, ids)
     .u32(24, mostPrograms)
   run(calls, 'queryCgroup', attributes, `list the eBPF programs at ${hook}`)
-  const count = attributes.bytes.readUInt32LE(24)
-  const found: ProgramInfo[] = []
-  for (let index = 0; index < count; index++) {
-    const program = programFromId(calls, ids.readUInt32LE(4 * index))
-    if (program) found.push(program)
-  }
-  return found
+  return idsIn(ids, attributes.bytes.readUInt32LE(24))
+    .map((id) => programFromId(calls, id))
+    .filter((program) => program !== undefined)
 }
+
+const idsIn = (ids: Buffer, count: number) =>
+  Array.from({ length: count }, (_, index) => ids.readUInt32LE(4 * index))
 
 const mostMaps = 64
 
@@ -44,19 +43,16 @@ const mostMaps = 64
 export function mapsOfProgram(calls: SystemCalls, program: number): readonly BpfMap[] {
   const open = new Attributes(calls, 12).u32(0, program)
   const fd = run(calls, 'programFromId', open, 'open an eBPF program')
-  const maps: BpfMap[] = []
   try {
     const ids = nativeBytes(4 * mostMaps)
     const places = new Attributes(calls, programInfoBytes).u32(52, mostMaps).pointer(56, ids)
     const info = readInfo(calls, fd, places.bytes, 'list the maps of an eBPF program')
-    for (let index = 0; index < info.readUInt32LE(52); index++) {
-      const map = BpfMap.fromId(calls, ids.readUInt32LE(4 * index))
-      if (map) maps.push(map)
-    }
-    return maps
-  } catch (error) {
-    for (const map of maps) map.close()
-    throw error
+    return openTogether((opening) =>
+      idsIn(ids, info.readUInt32LE(52)).flatMap((id) => {
+        const map = BpfMap.fromId(calls, id)
+        return map ? [opening(map)] : []
+      }),
+    )
   } finally {
     calls.close(fd)
   }

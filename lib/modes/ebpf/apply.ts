@@ -1,4 +1,5 @@
 import type { Slice } from '../../async.js'
+import { openTogether } from '../../kernel/bpf/map.js'
 import { loadProgram } from '../../kernel/bpf/program.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
@@ -124,15 +125,13 @@ export class SocketApplier {
 
 /** Loads all programs or none. The caller closes the descriptors. */
 export function loadAll(calls: SystemCalls, parts: ProgramParts): ReadonlyMap<SocketHook, number> {
-  const loaded = new Map<SocketHook, number>()
-  try {
-    for (const hook of socketHooks) {
+  return openTogether((open) => {
+    const load = (hook: SocketHook) => {
       const code = programs[hook](parts)
-      loaded.set(hook, loadProgram(calls, { name: `${programPrefix}${hook}`, hook, code }))
+      const fd = loadProgram(calls, { name: `${programPrefix}${hook}`, hook, code })
+      open({ close: () => calls.close(fd) })
+      return fd
     }
-    return loaded
-  } catch (error) {
-    for (const program of loaded.values()) calls.close(program)
-    throw error
-  }
+    return new Map(socketHooks.map((hook) => [hook, load(hook)]))
+  })
 }

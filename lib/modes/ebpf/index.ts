@@ -32,7 +32,7 @@ export function ebpfMode(packets: ModeDefinition): ModeDefinition {
       ...(await packets.probe({ log }, config)),
     ],
     planner: (config) => ebpfReader(config, packets.planner(config)),
-    create: (config, families, context) => createMode(packets, { config, families, context }),
+    create: (config, families, context) => createMode(packets, config, families, context),
     differences: async (state, config) => [
       ...differencesOf(state, ebpfSettings(config)),
       ...(await packets.differences(state, config)),
@@ -50,15 +50,11 @@ function differencesOf(state: DesiredState, settings: EbpfSettings): readonly Di
   }
 }
 
-interface Order {
-  readonly config: Config
-  readonly families: readonly IpFamily[]
-  readonly context: ModeContext
-}
-
 async function createMode(
   packets: ModeDefinition,
-  { config, families, context }: Order,
+  config: Config,
+  families: readonly IpFamily[],
+  context: ModeContext,
 ): Promise<Mode<EbpfPlan>> {
   let settings = ebpfSettings(config)
   refuseMissing('ebpf', probeSockets({ settings, log: context.log }))

@@ -215,12 +215,6 @@ const drawFor: Readonly<Partial<Record<Balance, DrawWord>>> = {
 
 type Choice = Pick<TargetList, 'verdict' | 'endpoints'>
 
-/** S18: calls come from pods and the node. They may use all endpoints, not only local ones. */
-function externalChoice(service: DesiredService): Choice {
-  const usesAll = service.externalPolicyLocal && service.clusterEndpoints.length > 0
-  return choiceOf(usesAll ? 'cluster' : service.external, service)
-}
-
 function choiceOf(verdict: Verdict, { clusterEndpoints, localEndpoints }: DesiredService): Choice {
   switch (verdict) {
     case 'cluster':
@@ -258,7 +252,9 @@ function drawnOf({ balance }: DesiredService, endpoints: readonly Endpoint[]): r
 
 function externalList(service: DesiredService, internal: TargetList): TargetList | undefined {
   if (!service.externallyAccessible) return undefined
-  const choice = externalChoice(service)
+  // S18: calls come from pods and the node. They may use all endpoints, not only local ones.
+  const usesAll = service.externalPolicyLocal && service.clusterEndpoints.length > 0
+  const choice = choiceOf(usesAll ? 'cluster' : service.external, service)
   const isSame =
     choice.verdict === internal.verdict &&
     haveSameKeys(drawnOf(service, choice.endpoints), internal.endpoints)
