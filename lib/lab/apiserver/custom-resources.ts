@@ -20,7 +20,7 @@ import {
   type ResourceTable,
   type StoredForm,
 } from './resources.js'
-import { causesOf, invalid, invalidValue, required, type Cause } from './status.js'
+import { causesOf, invalidValue, refuse, required, type Cause } from './status.js'
 import type { VersionedStore } from './store.js'
 
 /**
@@ -29,11 +29,6 @@ import type { VersionedStore } from './store.js'
  */
 
 const collection = 'customresourcedefinitions.apiextensions.k8s.io'
-const subject = {
-  group: 'apiextensions.k8s.io',
-  plural: 'customresourcedefinitions',
-  kind: 'CustomResourceDefinition',
-}
 
 /** Serves the kinds of the stored definitions. */
 export function serveCustomResources(store: VersionedStore, resources: ResourceTable): void {
@@ -45,9 +40,8 @@ export function serveCustomResources(store: VersionedStore, resources: ResourceT
 
 export function definitionStrategy(resources: ResourceTable): Strategy {
   return {
-    prepare(object) {
-      const causes = [...validate(object), ...collisions(object, resources)]
-      if (causes.length > 0) throw invalid(subject, object.metadata.name, causes)
+    prepare(object, _previous, kind) {
+      refuse(kind, object, [...validate(object), ...collisions(object, resources)])
       return withStatus(object)
     },
     beforeRemoval(definition, registry) {

@@ -13,13 +13,13 @@ import {
 import { parseObject, type KubeObject } from './object.js'
 import { afterUpdate } from './patch/managed-fields.js'
 import { apiVersionOf, collectionOf, type ResourceKind, type ResourceTable } from './resources.js'
-import { alreadyExists, badRequest, invalid, notFound } from './status.js'
+import { alreadyExists, badRequest, notFound, refuse } from './status.js'
 import { collectionKey, type VersionedStore } from './store.js'
 
 /** The rules for writing one kind. */
 export interface Strategy {
   /** The object as it will be stored: defaulted, validated, allocated; throws ApiError. */
-  prepare(object: KubeObject, previous: KubeObject | undefined): KubeObject
+  prepare(object: KubeObject, previous: KubeObject | undefined, kind: ResourceKind): KubeObject
   /** Removes what cannot exist without the object. */
   beforeRemoval?(object: KubeObject, registry: Registry): void
 }
@@ -204,15 +204,14 @@ export class Registry {
     previous: KubeObject | undefined,
     options: WriteOptions,
   ): KubeObject {
-    const causes = [
+    refuse(kind, object, [
       ...validateName('metadata.name', object.metadata.name, kind.nameRule),
       ...validateLabels('metadata.labels', object.metadata.labels ?? {}),
       ...validateAnnotations('metadata.annotations', object.metadata.annotations ?? {}),
-    ]
-    if (causes.length > 0) throw invalid(kind, object.metadata.name, causes)
+    ])
     const strategy = this.#strategies.get(collectionOf(kind))
     const owned = this.#owned(object, previous, options)
-    let prepared = withoutUndefined(strategy?.prepare(owned, previous) ?? owned)
+    let prepared = withoutUndefined(strategy?.prepare(owned, previous, kind) ?? owned)
     if (previous !== undefined) {
       if (equalButVersion(prepared, previous)) return previous
       if (kind.countsGenerations && contentChanged(prepared, previous)) {

@@ -129,6 +129,15 @@ export function invalid(subject: StatusSubject, name: string, causes: readonly C
   })
 }
 
+/** Throws if anything is wrong with the object. */
+export function refuse(
+  subject: StatusSubject,
+  { metadata }: { readonly metadata: { readonly name: string } },
+  causes: readonly Cause[],
+): void {
+  if (causes.length > 0) throw invalid(subject, metadata.name, causes)
+}
+
 /** The refusals among some checks; a check that found nothing wrong is `false`. */
 export function causesOf(...checks: readonly (Cause | false)[]): readonly Cause[] {
   return checks.filter((check) => check !== false)

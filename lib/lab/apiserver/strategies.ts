@@ -14,37 +14,37 @@ import type { KubeObject, NewObject } from './object.js'
 import type { Strategy } from './registry.js'
 import { collectionOf } from './resources.js'
 import { matchesSelector } from './selectors.js'
-import { ApiError, invalid, invalidValue, notSupported, required, type Cause } from './status.js'
+import {
+  ApiError,
+  causesOf,
+  invalidValue,
+  notSupported,
+  refuse,
+  required,
+  type Cause,
+} from './status.js'
 
 /** The defaults and rules of pods, Deployments, ReplicaSets, slices, Secrets and Namespaces that matter here. */
 
-const deploymentSubject = { group: 'apps', plural: 'deployments', kind: 'Deployment' }
-const replicaSetSubject = { group: 'apps', plural: 'replicasets', kind: 'ReplicaSet' }
-const podSubject = { group: '', plural: 'pods', kind: 'Pod' }
-const sliceSubject = { group: 'discovery.k8s.io', plural: 'endpointslices', kind: 'EndpointSlice' }
-
 export const podStrategy: Strategy = {
-  prepare(object) {
+  prepare(object, _previous, kind) {
     const spec = podSpec(objectAt(object, 'spec'))
-    refuse(podSubject, object, validateContainers(spec, 'spec'))
+    refuse(kind, object, validateContainers(spec, 'spec'))
     const status = { phase: 'Pending', ...objectAt(object, 'status') }
     return { ...object, spec, status }
   },
 }
 
-export const deploymentStrategy = replicated(deploymentSubject, (spec) => ({
+export const deploymentStrategy = replicated((spec) => ({
   strategy: { type: 'RollingUpdate', ...objectAt(spec, 'strategy') },
 }))
 
-export const replicaSetStrategy = replicated(replicaSetSubject, () => ({}))
+export const replicaSetStrategy = replicated(() => ({}))
 
 /** What has a number of pods, made from a template. */
-function replicated(
-  subject: typeof podSubject,
-  defaultsOf: (spec: JsonObject) => JsonObject,
-): Strategy {
+function replicated(defaultsOf: (spec: JsonObject) => JsonObject): Strategy {
   return {
-    prepare(object, previous) {
+    prepare(object, previous, kind) {
       const given = objectAt(object, 'spec')
       const template = objectAt(given, 'template')
       const spec: JsonObject = {
@@ -53,37 +53,38 @@ function replicated(
         ...defaultsOf(given),
         template: { ...template, spec: podSpec(objectAt(template, 'spec')) },
       }
-      const inTemplate = objectAt(spec, 'template', 'spec')
-      const causes = [...validateContainers(inTemplate, 'spec.template.spec')]
       const replicas = numberAt(spec, 'replicas') ?? 0
-      if (!Number.isInteger(replicas) || replicas < 0) {
-        causes.push(invalidValue('spec.replicas', replicas, 'must be greater than or equal to 0'))
-      }
-      causes.push(...validateSelector(spec, previous))
-      refuse(subject, object, causes)
+      const isCount = Number.isInteger(replicas) && replicas >= 0
+      refuse(kind, object, [
+        ...validateContainers(objectAt(spec, 'template', 'spec'), 'spec.template.spec'),
+        ...causesOf(
+          !isCount && invalidValue('spec.replicas', replicas, 'must be greater than or equal to 0'),
+        ),
+        ...validateSelector(spec, previous),
+      ])
       return { ...object, spec, status: objectAt(object, 'status') }
     },
   }
 }
 
 export const endpointSliceStrategy: Strategy = {
-  prepare(object, previous) {
+  prepare(object, previous, kind) {
     const type = textAt(object, 'addressType')
-    const causes: Cause[] = []
     const types = ['FQDN', 'IPv4', 'IPv6']
-    if (type === '') causes.push(required('addressType'))
-    else if (!types.includes(type)) causes.push(notSupported('addressType', type, types))
-    if (previous && previous['addressType'] !== type) {
-      causes.push(invalidValue('addressType', type, 'field is immutable'))
-    }
-    causes.push(
-      ...listAt(object, 'endpoints').flatMap((each, index) => addresses(each, index, type)),
-    )
-    refuse(sliceSubject, object, causes)
+    const isOther = previous !== undefined && previous['addressType'] !== type
+    const endpoints = listAt(object, 'endpoints')
+    refuse(kind, object, [
+      ...causesOf(
+        type === '' && required('addressType'),
+        type !== '' && !types.includes(type) && notSupported('addressType', type, types),
+        isOther && invalidValue('addressType', type, 'field is immutable'),
+      ),
+      ...endpoints.flatMap((each, index) => addresses(each, index, type)),
+    ])
     const ports = listAt(object, 'ports').map((port) =>
       isObject(port) ? { name: '', protocol: 'TCP', ...port } : port,
     )
-    return { ...object, endpoints: listAt(object, 'endpoints'), ports }
+    return { ...object, endpoints, ports }
   },
 }
 
@@ -102,10 +103,6 @@ export const secretStrategy: Strategy = {
     const data = { ...objectAt(object, 'data'), ...Object.fromEntries(encoded) }
     return { ...rest, apiVersion, kind, metadata, type: textAt(object, 'type') || 'Opaque', data }
   },
-}
-
-function refuse(subject: typeof podSubject, object: KubeObject, causes: readonly Cause[]): void {
-  if (causes.length > 0) throw invalid(subject, object.metadata.name, causes)
 }
 
 function podSpec(spec: JsonObject): JsonObject {
@@ -130,10 +127,8 @@ function validateContainers(spec: JsonObject, field: string): readonly Cause[] {
   const containers = listAt(spec, 'containers')
   if (containers.length === 0) return [required(`${field}.containers`)]
   return containers.flatMap((each, index) => {
-    const causes: Cause[] = []
-    if (textAt(each, 'name') === '') causes.push(required(`${field}.containers[${index}].name`))
-    if (textAt(each, 'image') === '') causes.push(required(`${field}.containers[${index}].image`))
-    return causes
+    const missing = ['name', 'image'].filter((key) => textAt(each, key) === '')
+    return missing.map((key) => required(`${field}.containers[${index}].${key}`))
   })
 }
 

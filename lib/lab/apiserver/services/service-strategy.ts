@@ -11,7 +11,7 @@ import {
 } from '../json.js'
 import type { KubeObject } from '../object.js'
 import type { Strategy } from '../registry.js'
-import { forbiddenField, invalid, invalidValue, type Cause } from '../status.js'
+import { forbiddenField, invalid, invalidValue, refuse } from '../status.js'
 import { AllocationRefused, type ServiceAllocations } from './allocation.js'
 import {
   isHeadless,
@@ -30,17 +30,13 @@ export function serviceStrategy(allocations: ServiceAllocations): Strategy {
     prepare(object, previous) {
       const given = withServiceDefaults(object)
       const whole = withAllAddresses(previous ? withAllocatedValues(given, previous) : given)
-      refuse(whole, [
+      refuse(subject, whole, [
         ...validateService(whole),
         ...(previous ? validateServiceUpdate(whole, previous) : []),
       ])
       return allocate(whole, allocations, previous === undefined)
     },
   }
-}
-
-function refuse(service: KubeObject, causes: readonly Cause[]): void {
-  if (causes.length > 0) throw invalid(subject, service.metadata.name, causes)
 }
 
 /** clusterIP alone means a list of one. */
@@ -74,7 +70,7 @@ function allocateAddresses(service: KubeObject, allocations: ServiceAllocations)
     if (asked === undefined)
       return allocated('spec.clusterIPs', given, service, () => allocations.freeIp(family))
     if (familyOf(asked) !== family) {
-      refuse(service, [
+      refuse(subject, service, [
         invalidValue(
           `spec.clusterIPs[${index}]`,
           asked,
@@ -120,7 +116,7 @@ function familiesOf(service: KubeObject, cluster: readonly IpFamily[]): Families
         ),
       )
     }
-    refuse(service, causes)
+    refuse(subject, service, causes)
     return { families: [first], policy }
   }
   const both: readonly IpFamily[] = isOpenHeadless ? ['IPv4', 'IPv6'] : cluster
@@ -133,7 +129,7 @@ function familiesOf(service: KubeObject, cluster: readonly IpFamily[]): Families
       ),
     )
   }
-  refuse(service, causes)
+  refuse(subject, service, causes)
   return { families, policy }
 }
 
