@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createTlsServer } from 'node:https'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { extname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { clientLimit } from '../kernel/this-process.js'
 import { ClientConnections, patience } from '../observe/client-connections.js'
@@ -24,41 +24,18 @@ export interface PageSource extends ViewSource {
   yaml?(line: ObjectLine): string | undefined
 }
 
-const scripts = [
-  ...['main', 'link', 'server-link', 'scene'],
-  ...['page', 'controls', 'element', 'picture', 'picture-layout', 'packets', 'path-panel'],
-  ...[
-    'traffic-panel',
-    'flows-panel',
-    'change-panel',
-    'lessons-panel',
-    'compare-panel',
-    'chapters',
-    'exercises-panel',
-    'yaml-panel',
-  ],
-]
+const ownFolder = fileURLToPath(new URL('browser', import.meta.url))
 
-/** The files of a page: the path of each, its name in the folder, and its type. */
-interface Files {
-  readonly folder: string
-  readonly assets: Readonly<Record<string, readonly [file: string, type: string]>>
+const types: Readonly<Record<string, string>> = {
+  '.html': 'text/html; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
 }
 
-function filesOf(folder: string, scripts: readonly string[]): Files {
-  return {
-    folder,
-    assets: {
-      '/': ['index.html', 'text/html; charset=utf-8'],
-      '/style.css': ['style.css', 'text/css; charset=utf-8'],
-      ...Object.fromEntries(
-        scripts.map((name) => [`/${name}.js`, [`${name}.js`, 'text/javascript; charset=utf-8']]),
-      ),
-    },
-  }
+/** The file of a page that a path names; undefined for other paths. */
+function fileAt(path: string): string | undefined {
+  return path === '/' ? 'index.html' : /^\/([a-z-]+\.(?:css|js))$/.exec(path)?.[1]
 }
-
-const ownFiles = filesOf(fileURLToPath(new URL('browser', import.meta.url)), scripts)
 
 const headers = {
   'content-security-policy':
@@ -76,10 +53,11 @@ export interface PageAccess {
   /** Certificate and key; undefined: plain HTTP. */
   readonly tls: { readonly cert: Buffer; readonly key: Buffer } | undefined
   /** The answer to a client that may not read; undefined for a client that may. */
-  refusal(request: IncomingMessage): Refusal | undefined
+  refusal(request: IncomingMessage): Reply | undefined
 }
 
-export interface Refusal {
+/** An answer in words. */
+export interface Reply {
   readonly status: number
   readonly text: string
   readonly headers?: Readonly<Record<string, string>>
@@ -101,7 +79,7 @@ const frameMs = 100
 const stalledMs = 30_000
 
 export class PageServer {
-  readonly #files: Files
+  readonly #folder: string
   /** Undefined for a page that makes its views itself. */
   readonly #source: PageSource | undefined
   readonly #access: PageAccess
@@ -112,16 +90,18 @@ export class PageServer {
   readonly #readersMax: number
   #port = 0
 
-  private constructor(files: Files, access: PageAccess, source?: PageSource) {
-    this.#files = files
+  private constructor(folder: string, access: PageAccess, source?: PageSource) {
+    this.#folder = folder
     this.#source = source
     this.#access = access
     this.#readers = source && new Readers({ source, frameMs, stalledMs })
     const answer = (request: IncomingMessage, response: ServerResponse) => {
-      this.#answer(request, response).catch((error: unknown) => {
-        if (response.headersSent) response.end()
-        else reply(response, 500, messageOf(error))
-      })
+      void this.#answer(request, response)
+        .catch((error: unknown): Reply => ({ status: 500, text: messageOf(error) }))
+        .then((reply) => {
+          if (reply && response.headersSent) response.end()
+          else if (reply) send(response, reply)
+        })
     }
     this.#server = access.tls
       ? createTlsServer({ ...access.tls, ...patience(), handshakeTimeout: 10_000 }, answer)
@@ -133,12 +113,12 @@ export class PageServer {
   }
 
   static listen(source: PageSource, port: number, access = thisMachine): Promise<PageServer> {
-    return new PageServer(ownFiles, access, source).#listen(port)
+    return new PageServer(ownFolder, access, source).#listen(port)
   }
 
   /** Serves the folder of a site (`npm run site`), whose cluster is in the browser. */
   static listenSite(folder: string, port: number): Promise<PageServer> {
-    return new PageServer(filesOf(folder, ['site']), thisMachine).#listen(port)
+    return new PageServer(folder, thisMachine).#listen(port)
   }
 
   async #listen(port: number): Promise<this> {
@@ -172,51 +152,32 @@ export class PageServer {
     await closed
   }
 
-  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  /** Sends a file or a stream, or returns an answer in words. */
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<Reply | undefined> {
     // A foreign DNS name may resolve to this address (DNS rebinding), so it is refused.
-    if (!this.#isOurs(request.headers.host)) {
-      reply(response, 403, 'foreign Host header')
-      return
-    }
+    if (!this.#isOurs(request.headers.host)) return { status: 403, text: 'foreign Host header' }
     const target = request.url ?? '/'
-    if (!URL.canParse(target, this.url)) {
-      reply(response, 400, 'the path cannot be read')
-      return
-    }
+    if (!URL.canParse(target, this.url)) return { status: 400, text: 'the path cannot be read' }
     const refusal = this.#access.refusal(request)
-    if (refusal) {
-      reply(response, refusal.status, refusal.text, refusal.headers)
-      return
-    }
+    if (refusal) return refusal
     const { pathname, searchParams } = new URL(target, this.url)
-    if (request.method === 'POST' && pathname === '/command') {
+    if (request.method === 'POST' && pathname === '/command')
       return this.#command(request, response)
-    }
-    if (request.method !== 'GET') {
-      reply(response, 405, 'only GET, and POST /command')
-      return
-    }
-    if (pathname === '/events' && this.#readers) {
-      this.#events(response, this.#readers)
-      return
-    }
+    if (request.method !== 'GET') return { status: 405, text: 'only GET, and POST /command' }
+    if (pathname === '/events' && this.#readers) return this.#events(response, this.#readers)
     if (pathname === '/object' && this.#source) {
       const part = (key: string) => searchParams.get(key) ?? ''
       const [apiVersion, kind] = [part('apiVersion'), part('kind')]
       const line = { apiVersion, kind, namespace: part('namespace'), name: part('name') }
-      const yaml = this.#source.yaml?.(line)
-      reply(response, yaml === undefined ? 404 : 200, yaml ?? `there is no ${kind} ${line.name}`)
-      return
+      const text = this.#source.yaml?.(line)
+      if (text !== undefined) return { status: 200, text }
+      return { status: 404, text: `there is no ${kind} ${line.name}` }
     }
-    const { assets, folder } = this.#files
-    const asset = Object.hasOwn(assets, pathname) ? assets[pathname] : undefined
-    if (!asset) {
-      reply(response, 404, 'no such page')
-      return
-    }
-    const [file, type] = asset
-    const content = await readFile(join(folder, file))
-    response.writeHead(200, { ...headers, 'content-type': type }).end(content)
+    const file = fileAt(pathname)
+    const content = file === undefined ? undefined : await contentOf(join(this.#folder, file))
+    if (file === undefined || !content) return { status: 404, text: 'no such page' }
+    response.writeHead(200, { ...headers, 'content-type': types[extname(file)] }).end(content)
+    return undefined
   }
 
   /** The port is not compared, because a tunnel (ssh, kubectl port-forward) may begin at any. */
@@ -229,66 +190,62 @@ export class PageServer {
     return host === '0.0.0.0' || host === '::' ? ip !== undefined : ip?.text === host
   }
 
-  async #command(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #command(request: IncomingMessage, response: ServerResponse): Promise<Reply | undefined> {
     if (!this.#source?.perform) {
-      reply(response, 405, 'this page is read-only and accepts no commands')
-      return
+      return { status: 405, text: 'this page is read-only and accepts no commands' }
     }
     const { origin, host } = request.headers
     if (origin !== undefined && origin.replace(/^https?:\/\//, '') !== host) {
-      reply(response, 403, 'foreign Origin header')
-      return
+      return { status: 403, text: 'foreign Origin header' }
     }
     // Other sites cannot send this type without a CORS preflight.
     if (request.headers['content-type'] !== 'application/json') {
-      reply(response, 415, 'send application/json')
-      return
+      return { status: 415, text: 'send application/json' }
     }
     let body = ''
     for await (const chunk of request.setEncoding('utf8')) {
       body += String(chunk)
-      if (body.length > maximumBody) {
-        reply(response, 413, 'the command is too long')
-        return
-      }
+      if (body.length <= maximumBody) continue
+      // Leaving the loop closes the connection, so this is sent first.
+      send(response, { status: 413, text: 'the command is too long' })
+      return undefined
     }
     const command = parsePageCommand(body)
-    if (!command) {
-      reply(response, 400, 'the page has no such command')
-      return
-    }
+    if (!command) return { status: 400, text: 'the page has no such command' }
     // Some commands, such as a switch of the mode, take longer than a client may be silent.
     request.socket.setTimeout(0)
     try {
       await this.#source.perform(command)
-      reply(response, 200, '')
+      return { status: 200, text: '' }
     } catch (error) {
-      reply(response, 409, messageOf(error))
+      return { status: 409, text: messageOf(error) }
     }
   }
 
-  #events(response: ServerResponse, readers: Readers): void {
-    if (readers.size >= this.#readersMax) {
-      reply(
-        response,
-        503,
-        `${this.#readersMax} pages are open already; close one and load this again`,
-      )
-      return
+  #events(response: ServerResponse, readers: Readers): Reply | undefined {
+    const most = this.#readersMax
+    if (readers.size >= most) {
+      const text = `${most} pages are open already; close one and load this again`
+      return { status: 503, text }
     }
     // Frames come when something changes, which may take hours.
     response.socket?.setTimeout(0)
     response.writeHead(200, { ...headers, 'content-type': 'text/event-stream' }).flushHeaders()
     readers.add(response)
+    return undefined
   }
 }
 
-function reply(
-  response: ServerResponse,
-  status: number,
-  text: string,
-  more: Readonly<Record<string, string>> = {},
-): void {
+async function contentOf(path: string): Promise<Buffer | undefined> {
+  try {
+    return await readFile(path)
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined
+    throw error
+  }
+}
+
+function send(response: ServerResponse, { status, text, headers: more }: Reply): void {
   const type = 'text/plain; charset=utf-8'
   response.writeHead(status, { ...headers, 'content-type': type, ...more }).end(text)
 }

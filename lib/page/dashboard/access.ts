@@ -4,7 +4,7 @@ import type { IncomingMessage } from 'node:http'
 import { createSecureContext, type SecureContextOptions } from 'node:tls'
 import { ConfigError, messageOf } from '../../errors.js'
 import type { HostPort } from '../../state/ip.js'
-import type { PageAccess, Refusal } from '../server.js'
+import type { PageAccess, Reply } from '../server.js'
 
 export interface DashboardFiles {
   readonly tokenFile: string
@@ -70,7 +70,7 @@ function cookieOf(secret: string): { readonly name: string; readonly value: stri
 /**
  * Accepts the token as a bearer token, as a cookie, or in the URL; the URL only sets the cookie.
  */
-function refusalOf(request: IncomingMessage, secret: string, isTls: boolean): Refusal | undefined {
+function refusalOf(request: IncomingMessage, secret: string, isTls: boolean): Reply | undefined {
   const { authorization = '', cookie = '' } = request.headers
   if (isSame(authorization.replace(/^Bearer /, ''), secret)) return undefined
   const cookies = cookie.split(/; */).map((pair) => pair.split('='))
