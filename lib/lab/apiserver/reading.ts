@@ -5,6 +5,7 @@ import type { Registry } from './registry.js'
 import type { Target } from './target.js'
 import { apiVersionOf, collectionOf, shownAs, type ResourceKind } from './resources.js'
 import { parseFieldSelector, parseLabelSelector, type Match } from './selectors.js'
+import { scaleOf } from './scale.js'
 import { badRequest, expired, versionTooLarge } from './status.js'
 import { partialOf, renderingOf, tableOf, type Rendering, type RowObject } from './table.js'
 
@@ -31,30 +32,42 @@ export function viewOf(call: ApiCall, target: Target): View {
   }
 }
 
-/** Answers with one object in the form the client asked for. */
-export function sendObject(
-  call: ApiCall,
-  object: KubeObject,
-  options: { readonly kind: ResourceKind; readonly code: number; readonly now: number },
-): void {
-  const rendering = renderingOf(call.request.headers.accept ?? '')
-  call.send(options.code, renderOne(object, rendering, options))
+/** A request for objects of a kind. */
+export interface Asked {
+  readonly call: ApiCall
+  readonly target: Target
+  /** Of the object; empty for a collection. */
+  readonly name: string
+  readonly registry: Registry
 }
 
-function renderOne(
+/** Answers with one object in the form the client asked for. */
+export function sendObject(
+  { call, target: { kind }, registry }: Asked,
   object: KubeObject,
-  rendering: Rendering,
-  options: { readonly kind: ResourceKind; readonly now: number },
-): JsonObject {
-  if (rendering === 'object') return shownAs(options.kind, object)
-  if (rendering === 'metadata') return partialOf(object)
-  return tableOf([object], {
-    columns: options.kind.columns,
-    rowObject: 'Metadata',
-    now: options.now,
-    withColumns: true,
-    listMeta: { resourceVersion: object.metadata.resourceVersion },
-  })
+  code = 200,
+): void {
+  const rendering = renderingOf(call.request.headers.accept ?? '')
+  if (rendering === 'object') call.send(code, shownAs(kind, object))
+  else if (rendering === 'metadata') call.send(code, partialOf(object))
+  else {
+    const listMeta = { resourceVersion: object.metadata.resourceVersion }
+    const { columns } = kind
+    const options = {
+      columns,
+      rowObject: 'Metadata',
+      now: registry.now(),
+      withColumns: true,
+    } as const
+    call.send(code, tableOf([object], { ...options, listMeta }))
+  }
+}
+
+export function sendOne(asked: Asked): void {
+  const { call, target, name, registry } = asked
+  const object = registry.get(target.kind, target.namespace, name)
+  if (target.subresource === 'scale') call.send(200, scaleOf(object))
+  else sendObject(asked, object)
 }
 
 interface Page {
@@ -68,7 +81,7 @@ interface ContinueToken {
   readonly offset: number
 }
 
-export function sendList(call: ApiCall, target: Target, registry: Registry): void {
+export function sendList({ call, target, registry }: Asked): void {
   const view = viewOf(call, target)
   const { items, listMeta } = pageOf(call, target.kind, registry, view.matches)
   if (view.rendering === 'table') {

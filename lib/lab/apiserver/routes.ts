@@ -12,13 +12,12 @@ import {
   openapiV2Protobuf,
 } from './openapi.js'
 import { isPodRequest, servePodRequest, type PodLog } from './pod-requests.js'
-import { sendList, sendObject } from './reading.js'
+import { sendList, sendOne, type Asked } from './reading.js'
 import { parseTarget, type Target } from './target.js'
 import { podProxyTarget, servePodProxy, type PodProxyDeps } from './pod-proxy.js'
 import { asApiError, badRequest, methodNotAllowed, noSuchPath, unauthorized } from './status.js'
 import { serveWatch, type WatchDeps } from './watching.js'
 import {
-  sendScale,
   serveCreate,
   serveDelete,
   serveDeleteCollection,
@@ -136,35 +135,27 @@ function verbOf(
   }
 }
 
+const answers: Readonly<Record<Exclude<Verb, 'watch'>, (asked: Asked) => unknown>> = {
+  get: sendOne,
+  list: sendList,
+  create: serveCreate,
+  update: serveUpdate,
+  patch: servePatch,
+  delete: serveDelete,
+  deletecollection: serveDeleteCollection,
+}
+
 async function serveResource(
   call: ApiCall,
   verb: Verb,
   target: Target,
   deps: RouteDeps,
 ): Promise<void> {
-  const { registry } = deps
-  const { kind, namespace, name, subresource } = target
+  const { kind, name = '', subresource } = target
   const isKnown = kind.subresources.some((each) => each === subresource)
   if (subresource !== undefined && !isKnown) throw noSuchPath()
-  if (verb === 'list') {
-    sendList(call, target, registry)
-  } else if (verb === 'watch') {
-    serveWatch(call, target, deps)
-  } else if (verb === 'create') {
-    await serveCreate(call, target, registry)
-  } else if (verb === 'deletecollection') {
-    await serveDeleteCollection(call, target, registry)
-  } else if (name !== undefined) {
-    const named = { ...target, name }
-    if (verb === 'update') await serveUpdate(call, named, registry)
-    else if (verb === 'patch') await servePatch(call, named, registry)
-    else if (verb === 'delete') await serveDelete(call, named, registry)
-    else {
-      const object = registry.get(kind, namespace, name)
-      if (subresource === 'scale') sendScale(call, object)
-      else sendObject(call, object, { kind, code: 200, now: registry.now() })
-    }
-  }
+  if (verb === 'watch') serveWatch(call, target, deps)
+  else await answers[verb]({ call, target, name, registry: deps.registry })
 }
 
 async function serveOther(call: ApiCall, deps: RouteDeps): Promise<void> {

@@ -5,44 +5,35 @@ import { parseObject, type KubeObject } from './object.js'
 import { applyJsonPatch } from './patch/json-patch.js'
 import { applyServerSide } from './patch/server-side-apply.js'
 import { applyMergePatch, applyStrategicMergePatch } from './patch/merge-patch.js'
-import { sendObject, viewOf } from './reading.js'
-import type { DeleteOptions, Registry, WriteOptions } from './registry.js'
-import type { Target } from './target.js'
-import { apiVersionOf, collectionOf, shownAs, type ResourceKind } from './resources.js'
+import { sendObject, viewOf, type Asked } from './reading.js'
+import type { DeleteOptions, WriteOptions } from './registry.js'
+import { apiVersionOf, collectionOf, shownAs } from './resources.js'
 import { scaleOf, withScale } from './scale.js'
 import { badRequest, noSuchPath, unsupportedMediaType } from './status.js'
 
-/** A target that names one object. */
-interface NamedTarget extends Target {
-  readonly name: string
+export async function serveCreate(asked: Asked): Promise<void> {
+  const { call, target, registry } = asked
+  const input = inputOf(asked, await call.readBody())
+  sendObject(asked, registry.create(target.kind, input, optionsOf(call)), 201)
 }
 
-export async function serveCreate(
-  call: ApiCall,
-  target: Target,
-  registry: Registry,
-): Promise<void> {
-  const input = inScope(await call.readBody(), target)
-  checkFields(input, target.kind.kind, call)
-  const object = registry.create(target.kind, input, optionsOf(call))
-  sendObject(call, object, { kind: target.kind, code: 201, now: registry.now() })
+export async function serveUpdate(asked: Asked): Promise<void> {
+  const body = await asked.call.readBody()
+  change(asked, () => body)
 }
 
-export async function serveUpdate(
-  call: ApiCall,
-  target: NamedTarget,
-  registry: Registry,
-): Promise<void> {
-  const body = await call.readBody()
-  if (target.subresource === 'scale') {
-    const current = registry.get(target.kind, target.namespace, target.name)
-    sendScale(call, registry.update(target.kind, withScale(current, body), optionsOf(call)))
-    return
+/** Writes what `changed` makes of the object, or of its scale. */
+function change(asked: Asked, changed: (shown: KubeObject) => Json): void {
+  const { call, target, name, registry } = asked
+  const { kind, namespace, subresource } = target
+  const current = registry.get(kind, namespace, name)
+  if (subresource === 'scale') {
+    const scaled = withScale(current, changed(scaleOf(current)))
+    call.send(200, scaleOf(registry.update(kind, scaled, optionsOf(call))))
+  } else {
+    const input = inputOf(asked, changed(shownAs(kind, current)))
+    sendObject(asked, registry.update(kind, input, optionsOf(call, subresource)))
   }
-  const input = inScope(body, target)
-  checkFields(input, target.kind.kind, call)
-  const object = registry.update(target.kind, input, optionsOf(call, target.subresource))
-  sendObject(call, object, { kind: target.kind, code: 200, now: registry.now() })
 }
 
 const strategicMergeType = 'application/strategic-merge-patch+json'
@@ -55,12 +46,12 @@ const patches: Readonly<Record<string, (document: Json, patch: Json) => Json>> =
 const applyTypes = ['application/apply-patch+yaml', 'application/apply-patch+json']
 
 /** Server-side apply: creates what is not there. */
-async function serveApply(call: ApiCall, target: NamedTarget, registry: Registry): Promise<void> {
-  const { kind, namespace, name, subresource } = target
+async function serveApply(asked: Asked): Promise<void> {
+  const { call, target, name, registry } = asked
+  const { kind, namespace, subresource } = target
   const manager = call.query.get('fieldManager') ?? ''
   if (manager === '') throw badRequest('fieldManager is required for apply patch')
-  const applied = parseObject(inScope(await call.readBody(), target))
-  checkFields(applied, kind.kind, call)
+  const applied = parseObject(inputOf(asked, await call.readBody()))
   if (applied.metadata['managedFields'] !== undefined) {
     throw badRequest('metadata.managedFields must be nil')
   }
@@ -68,24 +59,14 @@ async function serveApply(call: ApiCall, target: NamedTarget, registry: Registry
   const applier = { name: manager, time: registry.timestamp(), force: call.isTrue('force') }
   const object = applyServerSide(current && shownAs(kind, current), applied, applier)
   const { fieldManager: _tracked, ...options } = optionsOf(call, subresource)
-  const written =
-    current === undefined
-      ? registry.create(kind, object, options)
-      : registry.update(kind, object, options)
-  sendObject(call, written, {
-    kind,
-    code: current === undefined ? 201 : 200,
-    now: registry.now(),
-  })
+  if (current) sendObject(asked, registry.update(kind, object, options))
+  else sendObject(asked, registry.create(kind, object, options), 201)
 }
 
-export async function servePatch(
-  call: ApiCall,
-  target: NamedTarget,
-  registry: Registry,
-): Promise<void> {
+export async function servePatch(asked: Asked): Promise<void> {
+  const { call, target } = asked
   if (applyTypes.includes(call.contentType)) {
-    await serveApply(call, target, registry)
+    await serveApply(asked)
     return
   }
   const apply = patches[call.contentType]
@@ -94,28 +75,16 @@ export async function servePatch(
     throw unsupportedMediaType(call.contentType, [...Object.keys(patches), ...applyTypes])
   }
   const patch = await call.readBody()
-  const current = registry.get(target.kind, target.namespace, target.name)
-  if (target.subresource === 'scale') {
-    const scaled = withScale(current, apply(scaleOf(current), patch))
-    sendScale(call, registry.update(target.kind, scaled, optionsOf(call)))
-    return
-  }
-  const input = inScope(apply(shownAs(target.kind, current), patch), target)
-  checkFields(input, target.kind.kind, call)
-  const object = registry.update(target.kind, input, optionsOf(call, target.subresource))
-  sendObject(call, object, { kind: target.kind, code: 200, now: registry.now() })
+  change(asked, (shown) => apply(shown, patch))
 }
 
-export async function serveDelete(
-  call: ApiCall,
-  target: NamedTarget,
-  registry: Registry,
-): Promise<void> {
-  const options = await deleteOptionsOf(call)
-  const object = registry.delete(target.kind, target.namespace, target.name, options)
-  const isGone = registry.find(target.kind, target.namespace, target.name) === undefined
+export async function serveDelete(asked: Asked): Promise<void> {
+  const { call, target, name, registry } = asked
+  const { kind, namespace } = target
+  const object = registry.delete(kind, namespace, name, await deleteOptionsOf(call))
+  const isGone = registry.find(kind, namespace, name) === undefined
   if (!isGone && !call.isDryRun) {
-    sendObject(call, object, { kind: target.kind, code: 200, now: registry.now() })
+    sendObject(asked, object)
     return
   }
   call.send(200, {
@@ -124,19 +93,15 @@ export async function serveDelete(
     metadata: {},
     status: 'Success',
     details: {
-      name: target.name,
-      ...(target.kind.group === '' ? {} : { group: target.kind.group }),
-      kind: target.kind.plural,
+      name,
+      ...(kind.group === '' ? {} : { group: kind.group }),
+      kind: kind.plural,
       uid: object.metadata.uid,
     },
   })
 }
 
-export async function serveDeleteCollection(
-  call: ApiCall,
-  target: Target,
-  registry: Registry,
-): Promise<void> {
+export async function serveDeleteCollection({ call, target, registry }: Asked): Promise<void> {
   const options = await deleteOptionsOf(call)
   const { matches } = viewOf(call, target)
   const doomed = registry.store.list(collectionOf(target.kind)).filter(matches)
@@ -149,10 +114,6 @@ export async function serveDeleteCollection(
     metadata: { resourceVersion: String(registry.store.version) },
     items: items.map((object) => shownAs(target.kind, object)),
   })
-}
-
-export function sendScale(call: ApiCall, object: KubeObject): void {
-  call.send(200, scaleOf(object))
 }
 
 function optionsOf(call: ApiCall, subresource?: string): WriteOptions {
@@ -195,24 +156,23 @@ function numberOrNothing(text: string | null): number | undefined {
 }
 
 /** The body with namespace and name from the path. Its own must not differ from them. */
-function inScope(body: Json, target: Target): JsonObject {
+function inputOf({ call, target }: Asked, body: Json): JsonObject {
   if (!isObject(body)) throw badRequest('the body is not a JSON object; send one API object')
   const metadata = body['metadata']
   const given = isObject(metadata) ? metadata : {}
   check('namespace', textAt(given, 'namespace'), target.namespace)
   check('name', textAt(given, 'name'), target.name)
-  return {
-    ...named(body, target.kind),
+  const { kind, namespace, name } = target
+  const input = {
+    ...{ apiVersion: apiVersionOf(kind), kind: kind.kind, ...body },
     metadata: {
       ...given,
-      ...(target.namespace === undefined ? {} : { namespace: target.namespace }),
-      ...(target.name === undefined ? {} : { name: target.name }),
+      ...(namespace === undefined ? {} : { namespace }),
+      ...(name === undefined ? {} : { name }),
     },
   }
-}
-
-function named(body: JsonObject, kind: ResourceKind): JsonObject {
-  return { apiVersion: apiVersionOf(kind), kind: kind.kind, ...body }
+  checkFields(input, kind.kind, call)
+  return input
 }
 
 function check(what: string, given: string, wanted: string | undefined): void {
