@@ -1,7 +1,6 @@
 import { longestTimerMs } from '../../async.js'
 import type { ApiCall } from './api-call.js'
 import type { Faults, OpenWatch } from './faults.js'
-import type { JsonObject } from './json.js'
 import type { KubeObject } from './object.js'
 import type { BodyWriter } from './body-writer.js'
 import { parseVersion, viewOf, type View } from './reading.js'
@@ -90,6 +89,8 @@ function parseStart(query: URLSearchParams): Start {
   }
 }
 
+type WatchType = EventType | 'BOOKMARK'
+
 class WatchStream implements OpenWatch {
   readonly resource: string
   readonly #call: ApiCall
@@ -119,11 +120,11 @@ class WatchStream implements OpenWatch {
       this.pass(event),
     )
     const timeout = setTimeout(() => {
-      if (start.bookmarks) this.bookmark({})
+      if (start.bookmarks) this.bookmark()
       this.end()
     }, start.timeoutMs)
     const bookmarks = start.bookmarks
-      ? setInterval(() => this.bookmark({}), bookmarkEveryMs)
+      ? setInterval(() => this.bookmark(), bookmarkEveryMs)
       : undefined
     faults.watches.add(this)
     this.#stop = () => {
@@ -143,7 +144,7 @@ class WatchStream implements OpenWatch {
     else if (wasIn) this.emit('DELETED', event.object)
   }
 
-  emit(type: EventType, object: KubeObject): void {
+  emit(type: WatchType, object: KubeObject): void {
     this.#line(
       this.#view.rendering === 'object'
         ? this.#deps.texts.of(type, shownAs(this.#target.kind, object))
@@ -151,19 +152,11 @@ class WatchStream implements OpenWatch {
     )
   }
 
-  bookmark(annotations: JsonObject): void {
+  bookmark(annotations: Readonly<Record<string, string>> = {}): void {
     const { kind } = this.#target
-    const metadata = {
-      name: '',
-      resourceVersion: String(this.#deps.registry.store.version),
-      annotations: annotations as Readonly<Record<string, string>>,
-    }
-    const object = { kind: kind.kind, apiVersion: apiVersionOf(kind), metadata }
-    this.#line(
-      this.#view.rendering === 'object'
-        ? JSON.stringify({ type: 'BOOKMARK', object })
-        : this.#rendered('BOOKMARK', object),
-    )
+    const resourceVersion = String(this.#deps.registry.store.version)
+    const metadata = { name: '', resourceVersion, annotations }
+    this.emit('BOOKMARK', { kind: kind.kind, apiVersion: apiVersionOf(kind), metadata })
   }
 
   end(): void {
@@ -184,7 +177,7 @@ class WatchStream implements OpenWatch {
     this.end()
   }
 
-  #rendered(type: EventType | 'BOOKMARK', object: KubeObject): string {
+  #rendered(type: WatchType, object: KubeObject): string {
     if (this.#view.rendering === 'metadata') {
       return JSON.stringify({ type, object: partialOf(object) })
     }
@@ -208,10 +201,10 @@ class WatchStream implements OpenWatch {
 /** The text of the latest event, made once for all watchers. */
 export class EventTexts {
   #object: KubeObject | undefined
-  #type: EventType | undefined
+  #type: WatchType | undefined
   #text = ''
 
-  of(type: EventType, object: KubeObject): string {
+  of(type: WatchType, object: KubeObject): string {
     if (object !== this.#object || type !== this.#type) {
       this.#object = object
       this.#type = type
