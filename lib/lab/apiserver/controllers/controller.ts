@@ -38,23 +38,35 @@ export function controller<Name extends string>(
   }
 }
 
-/** Watches the kinds, and works on the keys that their changes lead to, one after the other. */
+/**
+ * Watches the kinds, and works on the keys that their changes lead to, each once and one after the
+ * other. The work starts after the store has told every listener of the change, so a controller
+ * never writes while the store still notifies others.
+ */
 export async function watch(
   { onError }: ControllerDeps,
   { watched, reconcile }: Work,
   signal: AbortSignal,
 ): Promise<void> {
   if (signal.aborted) return
-  const queue = new WorkQueue((key) => {
-    try {
-      reconcile(key)
-    } catch (error) {
-      onError(error)
+  const waiting = new Set<string>()
+  let scheduled: ReturnType<typeof setTimeout> | undefined
+  const work = () => {
+    scheduled = undefined
+    const keys = [...waiting]
+    waiting.clear()
+    for (const key of keys) {
+      try {
+        reconcile(key)
+      } catch (error) {
+        onError(error)
+      }
     }
-  })
+  }
   const unsubscribes = watched.map(([client, keysOf]) => {
     const take = (event: StoreEvent) => {
-      for (const key of keysOf(event)) queue.add(key)
+      for (const key of keysOf(event)) waiting.add(key)
+      if (waiting.size > 0) scheduled ??= setTimeout(work, 0)
     }
     for (const object of client.list()) {
       take({ type: 'ADDED', version: client.version, object, previous: undefined })
@@ -63,38 +75,7 @@ export async function watch(
   })
   await aborted(signal)
   for (const unsubscribe of unsubscribes) unsubscribe()
-  queue.stop()
-}
-
-/**
- * Keys to look at, each once. The work starts after the store has told every listener of the change,
- * so a controller never writes while the store still notifies others.
- */
-class WorkQueue {
-  readonly #work: (key: string) => void
-  readonly #keys = new Set<string>()
-  #scheduled: ReturnType<typeof setTimeout> | undefined
-
-  constructor(work: (key: string) => void) {
-    this.#work = work
-  }
-
-  add(key: string): void {
-    this.#keys.add(key)
-    this.#scheduled ??= setTimeout(() => this.#drain(), 0)
-  }
-
-  stop(): void {
-    clearTimeout(this.#scheduled)
-    this.#keys.clear()
-  }
-
-  #drain(): void {
-    this.#scheduled = undefined
-    const keys = [...this.#keys]
-    this.#keys.clear()
-    for (const key of keys) this.#work(key)
-  }
+  clearTimeout(scheduled)
 }
 
 /** The key of the object that changed. */

@@ -3,18 +3,13 @@ import { equalJson, listAt, textAt, type JsonObject } from '../json.js'
 import type { Clients, KindClient } from '../kind-client.js'
 import type { KubeObject } from '../object.js'
 import { collectionKey, keyOf, type StoreEvent } from '../store.js'
-import {
-  controller,
-  ownerReference,
-  ownKey,
-  type Controller,
-  type ControllerDeps,
-} from './controller.js'
+import { controller, ownKey, type Controller, type ControllerDeps } from './controller.js'
 import {
   byPorts,
   endpointOf,
   hasSelector,
   managedBy,
+  newSlice,
   portsOf,
   selecting,
   selects,
@@ -38,12 +33,13 @@ const kinds = {
   nodes: ['v1', 'Node'],
 } as const
 
+type KindClients = Clients<keyof typeof kinds>
+
 /** Writes EndpointSlices from the pods that a Service selects. */
 export function endpointSliceController(deps: ControllerDeps): Controller {
   return controller(deps, kinds, (clients) => {
     const { services, slices, pods, nodes } = clients
     const managed = new ManagedSlices(slices)
-    const publisher = new Publisher(clients, () => deps.registry.now())
     return {
       watched: [
         [services, ownKey],
@@ -54,7 +50,8 @@ export function endpointSliceController(deps: ControllerDeps): Controller {
       ],
       reconcile(key) {
         const service = services.get(key)
-        if (service && getsSlices(service)) publisher.publish(service, managed.of(key))
+        if (!service || !getsSlices(service)) return
+        publish(clients, service, managed.of(key), deps.registry.now())
       },
     }
   })
@@ -103,71 +100,45 @@ function zoneChanged({ type, object, previous }: StoreEvent): boolean {
 }
 
 /** Writes the slices that a Service should have, and touches only those that differ. */
-class Publisher {
-  readonly #clients: Clients<keyof typeof kinds>
-  readonly #now: () => number
-
-  constructor(clients: Clients<keyof typeof kinds>, now: () => number) {
-    this.#clients = clients
-    this.#now = now
-  }
-
-  publish(service: KubeObject, present: readonly KubeObject[]): void {
-    const { slices } = this.#clients
-    const left = [...present]
-    for (const slice of this.#slicesOf(service)) {
-      const same = left.findIndex(
-        (each) =>
-          each['addressType'] === slice['addressType'] && equalJson(each['ports'], slice['ports']),
-      )
-      const [old] = same < 0 ? [] : left.splice(same, 1)
-      if (old === undefined) slices.create(this.#newSlice(service, slice))
-      else this.#replace(service, old, slice)
-    }
-    for (const slice of left) slices.delete(slice)
-  }
-
-  #newSlice(service: KubeObject, slice: JsonObject): JsonObject {
-    const { namespace, name } = service.metadata
-    return {
-      apiVersion: 'discovery.k8s.io/v1',
-      kind: 'EndpointSlice',
-      metadata: {
-        generateName: `${name}-`,
-        namespace,
-        labels: labelsOf(service),
-        annotations: this.#trigger(),
-        ownerReferences: [ownerReference(service)],
-      },
-      ...slice,
-    }
-  }
-
-  #replace(service: KubeObject, old: KubeObject, slice: JsonObject): void {
-    const labels = labelsOf(service)
-    const isSame =
-      equalJson(old['endpoints'], slice['endpoints']) && equalJson(old.metadata.labels, labels)
-    if (isSame) return
-    const metadata = { ...old.metadata, labels, annotations: this.#trigger() }
-    this.#clients.slices.update({ ...old, ...slice, metadata })
-  }
-
-  #trigger(): Readonly<Record<string, string>> {
-    return { [triggerTime]: new Date(this.#now()).toISOString() }
-  }
-
-  /** The slices of a Service: for each family, pods with the same port numbers together. */
-  #slicesOf(service: KubeObject): readonly JsonObject[] {
-    const pods = this.#clients.pods
-      .list()
-      .filter((pod) => selects(service, pod))
-      .filter((pod) => !['Succeeded', 'Failed'].includes(textAt(pod, 'status', 'phase')))
-    const zoneOf = (node: string) => this.#clients.nodes.get(node)?.metadata.labels?.[zoneLabel]
-    const families = listAt(service, 'spec', 'ipFamilies').filter(
-      (family): family is IpFamily => family === 'IPv4' || family === 'IPv6',
+function publish(
+  clients: KindClients,
+  service: KubeObject,
+  present: readonly KubeObject[],
+  now: number,
+): void {
+  const { slices } = clients
+  const labels = labelsOf(service)
+  const annotations = { [triggerTime]: new Date(now).toISOString() }
+  const left = [...present]
+  for (const slice of slicesOf(clients, service)) {
+    const same = left.findIndex(
+      (each) =>
+        each['addressType'] === slice['addressType'] && equalJson(each['ports'], slice['ports']),
     )
-    return families.flatMap((family) => slicesOfFamily(pods, family, { service, zoneOf }))
+    const [old] = same < 0 ? [] : left.splice(same, 1)
+    if (old === undefined) {
+      slices.create(newSlice(service, { labels, annotations }, slice))
+    } else if (
+      !equalJson(old['endpoints'], slice['endpoints']) ||
+      !equalJson(old.metadata.labels, labels)
+    ) {
+      slices.update({ ...old, ...slice, metadata: { ...old.metadata, labels, annotations } })
+    }
   }
+  for (const slice of left) slices.delete(slice)
+}
+
+/** The slices of a Service: for each family, pods with the same port numbers together. */
+function slicesOf(clients: KindClients, service: KubeObject): readonly JsonObject[] {
+  const pods = clients.pods
+    .list()
+    .filter((pod) => selects(service, pod))
+    .filter((pod) => !['Succeeded', 'Failed'].includes(textAt(pod, 'status', 'phase')))
+  const zoneOf = (node: string) => clients.nodes.get(node)?.metadata.labels?.[zoneLabel]
+  const families = listAt(service, 'spec', 'ipFamilies').filter(
+    (family): family is IpFamily => family === 'IPv4' || family === 'IPv6',
+  )
+  return families.flatMap((family) => slicesOfFamily(pods, family, { service, zoneOf }))
 }
 
 function labelsOf(service: KubeObject): Readonly<Record<string, string>> {

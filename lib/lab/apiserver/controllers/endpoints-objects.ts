@@ -10,7 +10,15 @@ import {
   type Controller,
   type ControllerDeps,
 } from './controller.js'
-import { byPorts, hasSelector, managedBy, selecting, selects, serviceName } from './endpoints.js'
+import {
+  byPorts,
+  hasSelector,
+  managedBy,
+  newSlice,
+  selecting,
+  selects,
+  serviceName,
+} from './endpoints.js'
 
 const mirrorName = 'endpointslicemirroring-controller.k8s.io'
 /**
@@ -105,7 +113,7 @@ function mirror(
   endpoints: KubeObject,
   service: KubeObject | undefined,
 ): void {
-  const { name, namespace, labels = {} } = endpoints.metadata
+  const { name, labels = {} } = endpoints.metadata
   // Most Endpoints are our own. Searching all slices for each of them would take too long.
   if (labels[skipMirror] === 'true') return
   const present = slices.list().filter((slice) => isOwnedBy(slice, endpoints))
@@ -122,17 +130,8 @@ function mirror(
       continue
     }
     if (old) slices.delete(old)
-    slices.create({
-      apiVersion: 'discovery.k8s.io/v1',
-      kind: 'EndpointSlice',
-      metadata: {
-        generateName: `${name}-`,
-        namespace,
-        labels: { ...labels, [serviceName]: name, [managedBy]: mirrorName },
-        ownerReferences: [ownerReference(endpoints)],
-      },
-      ...slice,
-    })
+    const own = { ...labels, [serviceName]: name, [managedBy]: mirrorName }
+    slices.create(newSlice(endpoints, { labels: own }, slice))
   }
   for (const old of present.slice(wanted.length)) slices.delete(old)
 }

@@ -4,6 +4,7 @@ import type { KindClient } from '../kind-client.js'
 import { isReady, type KubeObject } from '../object.js'
 import { matchesLabels } from '../selectors.js'
 import { keyOf, type StoreEvent } from '../store.js'
+import { ownerReference } from './controller.js'
 
 /** Labels of an EndpointSlice. */
 export const serviceName = 'kubernetes.io/service-name'
@@ -103,6 +104,22 @@ export function byPorts(
     groups.set(id, group)
   }
   return [...groups.values()]
+}
+
+/** A slice to create; it is removed with its owner. */
+export function newSlice(owner: KubeObject, metadata: JsonObject, content: JsonObject): JsonObject {
+  const { name, namespace } = owner.metadata
+  const generated = {
+    generateName: `${name}-`,
+    namespace,
+    ownerReferences: [ownerReference(owner)],
+  }
+  return {
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: { ...generated, ...metadata },
+    ...content,
+  }
 }
 
 /** The keys of the Services that a pod belongs to, or belonged to before the change. */
