@@ -1,25 +1,7 @@
-import {
-  bindingColumns,
-  configMapColumns,
-  eventColumns,
-  namespaceColumns,
-  nodeColumns,
-  secretColumns,
-  serviceAccountColumns,
-} from './columns/cluster.js'
-import { createdColumns } from './columns/column.js'
-import {
-  endpointSliceColumns,
-  endpointsColumns,
-  serviceCidrColumns,
-  serviceColumns,
-} from './columns/services.js'
-import {
-  daemonSetColumns,
-  deploymentColumns,
-  podColumns,
-  replicaSetColumns,
-} from './columns/workloads.js'
+import { clusterColumns } from './columns/cluster.js'
+import type { KindColumns } from './columns/column.js'
+import { serviceColumns } from './columns/services.js'
+import { workloadColumns } from './columns/workloads.js'
 import { listAt, numberAt, objectAt, textAt } from './json.js'
 import type { KubeObject } from './object.js'
 import { resource, type ResourceKind, type StoredForm } from './resources.js'
@@ -95,29 +77,48 @@ const autoscalerForm: StoredForm = {
   },
 }
 
+/** What `kubectl scale` changes. */
+const scalable = { ...counts, subresources: ['status', 'scale'], categories: ['all'] } as const
+
 /** Kinds of the Prometheus operator, served without a definition: many manifests have them. */
 const monitoring = { ...counts, isCustom: true, categories: ['prometheus-operator'] }
 
-/** Kinds that are stored, so that ordinary manifests apply. Only ReplicaSets have a controller. */
-const storedResources: readonly ResourceKind[] = [
-  resource('v1', 'ConfigMap', 'configmaps cm', { columns: configMapColumns }),
-  resource('v1', 'Secret', 'secrets', { columns: secretColumns }),
-  resource('v1', 'ServiceAccount', 'serviceaccounts sa', { columns: serviceAccountColumns }),
+/** A further kind is one more row here. */
+const kinds: readonly ResourceKind[] = [
+  // Read by the proxy.
+  resource('v1', 'Service', 'services svc', {
+    ...hasStatus,
+    categories: ['all'],
+    nameRule: 'service',
+  }),
+  resource('discovery.k8s.io/v1', 'EndpointSlice', 'endpointslices', counts),
+  resource('v1', 'Node', 'nodes no', { ...cluster, ...hasStatus, keepsFirstStatus: true }),
+  resource(networking, 'ServiceCIDR', 'servicecidrs', { ...cluster, ...hasStatus }),
+  // What the small controllers work on.
+  resource('v1', 'Namespace', 'namespaces ns', { ...cluster, ...hasStatus, nameRule: 'label' }),
+  resource('v1', 'Pod', 'pods po', { ...hasStatus, categories: ['all'] }),
+  resource('apps/v1', 'Deployment', 'deployments deploy', scalable),
+  // Written by clients, read by people.
+  resource('v1', 'Endpoints', 'endpoints ep'),
+  resource('v1', 'Event', 'events ev'),
+  resource('events.k8s.io/v1', 'Event', 'events ev', { storedForm: eventForm }),
+  resource(
+    'apiextensions.k8s.io/v1',
+    'CustomResourceDefinition',
+    'customresourcedefinitions crd crds',
+    { ...cluster, ...counts, ...hasStatus },
+  ),
+  // Stored, so that ordinary manifests apply. Only ReplicaSets have a controller.
+  resource('v1', 'ConfigMap', 'configmaps cm'),
+  resource('v1', 'Secret', 'secrets'),
+  resource('v1', 'ServiceAccount', 'serviceaccounts sa'),
   resource('v1', 'PersistentVolume', 'persistentvolumes pv', { ...cluster, ...hasStatus }),
   resource('v1', 'PersistentVolumeClaim', 'persistentvolumeclaims pvc', hasStatus),
   resource('v1', 'LimitRange', 'limitranges limits'),
   resource('v1', 'ResourceQuota', 'resourcequotas quota', hasStatus),
-  resource('apps/v1', 'DaemonSet', 'daemonsets ds', { ...workload, columns: daemonSetColumns }),
-  resource('apps/v1', 'ReplicaSet', 'replicasets rs', {
-    ...counts,
-    subresources: ['status', 'scale'],
-    categories: ['all'],
-    columns: replicaSetColumns,
-  }),
-  resource('apps/v1', 'StatefulSet', 'statefulsets sts', {
-    ...workload,
-    subresources: ['status', 'scale'],
-  }),
+  resource('apps/v1', 'DaemonSet', 'daemonsets ds', workload),
+  resource('apps/v1', 'ReplicaSet', 'replicasets rs', scalable),
+  resource('apps/v1', 'StatefulSet', 'statefulsets sts', { ...workload, ...scalable }),
   resource('batch/v1', 'Job', 'jobs', workload),
   resource('batch/v1', 'CronJob', 'cronjobs cj', workload),
   resource('autoscaling/v2', 'HorizontalPodAutoscaler', 'horizontalpodautoscalers hpa', autoscaler),
@@ -138,78 +139,19 @@ const storedResources: readonly ResourceKind[] = [
   resource('scheduling.k8s.io/v1', 'PriorityClass', 'priorityclasses pc', cluster),
   resource('storage.k8s.io/v1', 'StorageClass', 'storageclasses sc', cluster),
   resource('coordination.k8s.io/v1', 'Lease', 'leases'),
-  resource(rbac, 'ClusterRole', 'clusterroles', {
-    ...cluster,
-    ...rbacName,
-    columns: createdColumns,
-  }),
-  resource(rbac, 'ClusterRoleBinding', 'clusterrolebindings', {
-    ...cluster,
-    ...rbacName,
-    columns: bindingColumns,
-  }),
-  resource(rbac, 'Role', 'roles', { ...rbacName, columns: createdColumns }),
-  resource(rbac, 'RoleBinding', 'rolebindings', { ...rbacName, columns: bindingColumns }),
+  resource(rbac, 'ClusterRole', 'clusterroles', { ...cluster, ...rbacName }),
+  resource(rbac, 'ClusterRoleBinding', 'clusterrolebindings', { ...cluster, ...rbacName }),
+  resource(rbac, 'Role', 'roles', rbacName),
+  resource(rbac, 'RoleBinding', 'rolebindings', rbacName),
   resource('monitoring.coreos.com/v1', 'PodMonitor', 'podmonitors pmon', monitoring),
   resource('monitoring.coreos.com/v1', 'ServiceMonitor', 'servicemonitors smon', monitoring),
   resource('monitoring.coreos.com/v1', 'PrometheusRule', 'prometheusrules promrule', monitoring),
 ]
 
-/** What the server serves by default. A further kind is one more row here. */
-export const defaultResources: readonly ResourceKind[] = [
-  // Read by the proxy.
-  resource('v1', 'Service', 'services svc', {
-    ...hasStatus,
-    categories: ['all'],
-    nameRule: 'service',
-    columns: serviceColumns,
-  }),
-  resource('discovery.k8s.io/v1', 'EndpointSlice', 'endpointslices', {
-    ...counts,
-    columns: endpointSliceColumns,
-  }),
-  resource('v1', 'Node', 'nodes no', {
-    ...cluster,
-    ...hasStatus,
-    keepsFirstStatus: true,
-    columns: nodeColumns,
-  }),
-  resource(networking, 'ServiceCIDR', 'servicecidrs', {
-    ...cluster,
-    ...hasStatus,
-    columns: serviceCidrColumns,
-  }),
-  // What the small controllers work on.
-  resource('v1', 'Namespace', 'namespaces ns', {
-    ...cluster,
-    ...hasStatus,
-    nameRule: 'label',
-    columns: namespaceColumns,
-  }),
-  resource('v1', 'Pod', 'pods po', { ...hasStatus, categories: ['all'], columns: podColumns }),
-  resource('apps/v1', 'Deployment', 'deployments deploy', {
-    ...counts,
-    subresources: ['status', 'scale'],
-    categories: ['all'],
-    columns: deploymentColumns,
-  }),
-  // Written by clients, read by people.
-  resource('v1', 'Endpoints', 'endpoints ep', { columns: endpointsColumns }),
-  resource('v1', 'Event', 'events ev', { columns: eventColumns }),
-  resource('events.k8s.io/v1', 'Event', 'events ev', {
-    storedForm: eventForm,
-    columns: eventColumns,
-  }),
-  resource(
-    'apiextensions.k8s.io/v1',
-    'CustomResourceDefinition',
-    'customresourcedefinitions crd crds',
-    {
-      ...cluster,
-      ...counts,
-      ...hasStatus,
-      columns: createdColumns,
-    },
-  ),
-  ...storedResources,
-]
+const columns: KindColumns = { ...clusterColumns, ...serviceColumns, ...workloadColumns }
+
+/** What the server serves by default. */
+export const defaultResources: readonly ResourceKind[] = kinds.map((kind) => ({
+  ...kind,
+  columns: columns[kind.kind] ?? kind.columns,
+}))

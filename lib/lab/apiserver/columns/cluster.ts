@@ -1,59 +1,18 @@
 import { at, isObject, listAt, objectAt, textAt } from '../json.js'
 import { conditionOf, isReady, type KubeObject } from '../object.js'
-import { age, ageColumn, column, nameColumn, text, wide, type Column } from './column.js'
-
-export const namespaceColumns: readonly Column[] = [
-  nameColumn,
-  text('Status', 'status', 'phase'),
+import {
+  age,
   ageColumn,
-]
-
-export const nodeColumns: readonly Column[] = [
+  column,
+  createdColumns,
   nameColumn,
-  column('Status', nodeStatus),
-  column('Roles', nodeRoles),
-  ageColumn,
-  text('Version', 'status', 'nodeInfo', 'kubeletVersion'),
-  wide('Internal-IP', (object) => nodeAddress(object, 'InternalIP')),
-  wide('External-IP', (object) => nodeAddress(object, 'ExternalIP')),
-  ...['osImage', 'kernelVersion', 'containerRuntimeVersion'].map((field, index) =>
-    wide(
-      ['OS-Image', 'Kernel-Version', 'Container-Runtime'][index] ?? field,
-      (object) => textAt(object, 'status', 'nodeInfo', field) || '<unknown>',
-    ),
-  ),
-]
+  text,
+  wide,
+  type Column,
+  type KindColumns,
+} from './column.js'
 
-export const eventColumns: readonly Column[] = [
-  column('Last Seen', (object, now) =>
-    age(textAt(object, 'lastTimestamp') || textAt(object, 'eventTime'), now),
-  ),
-  text('Type', 'type'),
-  text('Reason', 'reason'),
-  column('Object', (object) => {
-    const about = objectAt(object, 'involvedObject')
-    return `${textAt(about, 'kind').toLowerCase()}/${textAt(about, 'name')}`
-  }),
-  column('Message', (object) => textAt(object, 'message').trim()),
-  wide('Name', (object) => object.metadata.name),
-]
-
-export const configMapColumns: readonly Column[] = [nameColumn, column('Data', dataSize), ageColumn]
-
-export const secretColumns: readonly Column[] = [
-  nameColumn,
-  text('Type', 'type'),
-  column('Data', dataSize),
-  ageColumn,
-]
-
-export const serviceAccountColumns: readonly Column[] = [
-  nameColumn,
-  column('Secrets', (object) => listAt(object, 'secrets').length),
-  ageColumn,
-]
-
-export const bindingColumns: readonly Column[] = [
+const bindingColumns: readonly Column[] = [
   nameColumn,
   column(
     'Role',
@@ -61,6 +20,50 @@ export const bindingColumns: readonly Column[] = [
   ),
   ageColumn,
 ]
+
+export const clusterColumns: KindColumns = {
+  Namespace: [nameColumn, text('Status', 'status', 'phase'), ageColumn],
+  Node: [
+    nameColumn,
+    column('Status', nodeStatus),
+    column('Roles', nodeRoles),
+    ageColumn,
+    text('Version', 'status', 'nodeInfo', 'kubeletVersion'),
+    wide('Internal-IP', (object) => nodeAddress(object, 'InternalIP')),
+    wide('External-IP', (object) => nodeAddress(object, 'ExternalIP')),
+    ...['osImage', 'kernelVersion', 'containerRuntimeVersion'].map((field, index) =>
+      wide(
+        ['OS-Image', 'Kernel-Version', 'Container-Runtime'][index] ?? field,
+        (object) => textAt(object, 'status', 'nodeInfo', field) || '<unknown>',
+      ),
+    ),
+  ],
+  Event: [
+    column('Last Seen', (object, now) =>
+      age(textAt(object, 'lastTimestamp') || textAt(object, 'eventTime'), now),
+    ),
+    text('Type', 'type'),
+    text('Reason', 'reason'),
+    column('Object', (object) => {
+      const about = objectAt(object, 'involvedObject')
+      return `${textAt(about, 'kind').toLowerCase()}/${textAt(about, 'name')}`
+    }),
+    column('Message', (object) => textAt(object, 'message').trim()),
+    wide('Name', (object) => object.metadata.name),
+  ],
+  ConfigMap: [nameColumn, column('Data', dataSize), ageColumn],
+  Secret: [nameColumn, text('Type', 'type'), column('Data', dataSize), ageColumn],
+  ServiceAccount: [
+    nameColumn,
+    column('Secrets', (object) => listAt(object, 'secrets').length),
+    ageColumn,
+  ],
+  RoleBinding: bindingColumns,
+  ClusterRoleBinding: bindingColumns,
+  Role: createdColumns,
+  ClusterRole: createdColumns,
+  CustomResourceDefinition: createdColumns,
+}
 
 function dataSize(object: KubeObject): number {
   return Object.keys(objectAt(object, 'data')).length

@@ -10,6 +10,9 @@ export interface Column {
   readonly cell: (object: KubeObject, now: number) => string | number
 }
 
+/** The columns of each kind. */
+export type KindColumns = Readonly<Record<string, readonly Column[]>>
+
 type Cell = Column['cell']
 
 export function column(name: string, cell: Cell): Column {

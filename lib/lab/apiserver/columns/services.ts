@@ -1,49 +1,48 @@
 import { hostPort } from '../../../state/ip.js'
 import { listAt, numberAt, textAt, textMapAt, textsAt, type Json } from '../json.js'
 import type { KubeObject } from '../object.js'
-import { ageColumn, column, nameColumn, pairs, text, wide, type Column } from './column.js'
+import { ageColumn, column, nameColumn, pairs, text, wide, type KindColumns } from './column.js'
 
-export const serviceColumns: readonly Column[] = [
-  nameColumn,
-  text('Type', 'spec', 'type'),
-  column('Cluster-IP', (object) => textAt(object, 'spec', 'clusterIP') || '<none>'),
-  column('External-IP', externalIps),
-  column('Port(s)', servicePorts),
-  ageColumn,
-  wide('Selector', (object) => pairs(textMapAt(object, 'spec', 'selector'))),
-]
-
-export const endpointSliceColumns: readonly Column[] = [
-  nameColumn,
-  text('AddressType', 'addressType'),
-  column('Ports', (object) =>
-    few(
-      listAt(object, 'ports').map((port) => String(numberAt(port, 'port') ?? '*')),
-      '<unset>',
+export const serviceColumns: KindColumns = {
+  Service: [
+    nameColumn,
+    text('Type', 'spec', 'type'),
+    column('Cluster-IP', (object) => textAt(object, 'spec', 'clusterIP') || '<none>'),
+    column('External-IP', externalIps),
+    column('Port(s)', servicePorts),
+    ageColumn,
+    wide('Selector', (object) => pairs(textMapAt(object, 'spec', 'selector'))),
+  ],
+  EndpointSlice: [
+    nameColumn,
+    text('AddressType', 'addressType'),
+    column('Ports', (object) =>
+      few(
+        listAt(object, 'ports').map((port) => String(numberAt(port, 'port') ?? '*')),
+        '<unset>',
+      ),
     ),
-  ),
-  column('Endpoints', (object) =>
-    few(
-      listAt(object, 'endpoints').flatMap((endpoint) => textsAt(endpoint, 'addresses')),
-      '<unset>',
+    column('Endpoints', (object) =>
+      few(
+        listAt(object, 'endpoints').flatMap((endpoint) => textsAt(endpoint, 'addresses')),
+        '<unset>',
+      ),
     ),
-  ),
-  ageColumn,
-]
-
-export const endpointsColumns: readonly Column[] = [
-  nameColumn,
-  column('Endpoints', (object) =>
-    few(listAt(object, 'subsets').flatMap(subsetEndpoints), '<none>'),
-  ),
-  ageColumn,
-]
-
-export const serviceCidrColumns: readonly Column[] = [
-  nameColumn,
-  column('CIDRs', (object) => textsAt(object, 'spec', 'cidrs').join(',')),
-  ageColumn,
-]
+    ageColumn,
+  ],
+  Endpoints: [
+    nameColumn,
+    column('Endpoints', (object) =>
+      few(listAt(object, 'subsets').flatMap(subsetEndpoints), '<none>'),
+    ),
+    ageColumn,
+  ],
+  ServiceCIDR: [
+    nameColumn,
+    column('CIDRs', (object) => textsAt(object, 'spec', 'cidrs').join(',')),
+    ageColumn,
+  ],
+}
 
 /** The first three, and how many more there are. */
 function few(entries: readonly string[], none: string): string {

@@ -1,63 +1,71 @@
 import { at, listAt, numberAt, textAt, textMapAt } from '../json.js'
 import type { KubeObject } from '../object.js'
-import { ageColumn, column, count, nameColumn, pairs, wide, type Column } from './column.js'
-
-export const podColumns: readonly Column[] = [
+import {
+  ageColumn,
+  column,
+  count,
   nameColumn,
-  column('Ready', (object) => {
-    const statuses = listAt(object, 'status', 'containerStatuses')
-    const ready = statuses.filter((status) => at(status, 'ready') === true)
-    return `${ready.length}/${listAt(object, 'spec', 'containers').length}`
-  }),
-  column('Status', podStatus),
-  column('Restarts', (object) =>
-    listAt(object, 'status', 'containerStatuses').reduce<number>(
-      (sum, status) => sum + (numberAt(status, 'restartCount') ?? 0),
-      0,
+  pairs,
+  wide,
+  type Column,
+  type KindColumns,
+} from './column.js'
+
+export const workloadColumns: KindColumns = {
+  Pod: [
+    nameColumn,
+    column('Ready', (object) => {
+      const statuses = listAt(object, 'status', 'containerStatuses')
+      const ready = statuses.filter((status) => at(status, 'ready') === true)
+      return `${ready.length}/${listAt(object, 'spec', 'containers').length}`
+    }),
+    column('Status', podStatus),
+    column('Restarts', (object) =>
+      listAt(object, 'status', 'containerStatuses').reduce<number>(
+        (sum, status) => sum + (numberAt(status, 'restartCount') ?? 0),
+        0,
+      ),
     ),
-  ),
-  ageColumn,
-  wide('IP', (object) => textAt(object, 'status', 'podIP') || '<none>'),
-  wide('Node', (object) => textAt(object, 'spec', 'nodeName') || '<none>'),
-  wide('Nominated Node', () => '<none>'),
-  wide('Readiness Gates', () => '<none>'),
-]
-
-export const deploymentColumns: readonly Column[] = [
-  nameColumn,
-  column(
-    'Ready',
-    (object) =>
-      `${numberAt(object, 'status', 'readyReplicas') ?? 0}/${numberAt(object, 'spec', 'replicas') ?? 0}`,
-  ),
-  count('Up-to-date', 'status', 'updatedReplicas'),
-  count('Available', 'status', 'availableReplicas'),
-  ageColumn,
-  ...templateColumns(),
-]
-
-export const replicaSetColumns: readonly Column[] = [
-  nameColumn,
-  count('Desired', 'spec', 'replicas'),
-  count('Current', 'status', 'replicas'),
-  count('Ready', 'status', 'readyReplicas'),
-  ageColumn,
-  ...templateColumns(),
-]
-
-export const daemonSetColumns: readonly Column[] = [
-  nameColumn,
-  count('Desired', 'status', 'desiredNumberScheduled'),
-  count('Current', 'status', 'currentNumberScheduled'),
-  count('Ready', 'status', 'numberReady'),
-  count('Up-to-date', 'status', 'updatedNumberScheduled'),
-  count('Available', 'status', 'numberAvailable'),
-  column('Node Selector', (object) =>
-    pairs(textMapAt(object, 'spec', 'template', 'spec', 'nodeSelector')),
-  ),
-  ageColumn,
-  ...templateColumns(),
-]
+    ageColumn,
+    wide('IP', (object) => textAt(object, 'status', 'podIP') || '<none>'),
+    wide('Node', (object) => textAt(object, 'spec', 'nodeName') || '<none>'),
+    wide('Nominated Node', () => '<none>'),
+    wide('Readiness Gates', () => '<none>'),
+  ],
+  Deployment: [
+    nameColumn,
+    column(
+      'Ready',
+      (object) =>
+        `${numberAt(object, 'status', 'readyReplicas') ?? 0}/${numberAt(object, 'spec', 'replicas') ?? 0}`,
+    ),
+    count('Up-to-date', 'status', 'updatedReplicas'),
+    count('Available', 'status', 'availableReplicas'),
+    ageColumn,
+    ...templateColumns(),
+  ],
+  ReplicaSet: [
+    nameColumn,
+    count('Desired', 'spec', 'replicas'),
+    count('Current', 'status', 'replicas'),
+    count('Ready', 'status', 'readyReplicas'),
+    ageColumn,
+    ...templateColumns(),
+  ],
+  DaemonSet: [
+    nameColumn,
+    count('Desired', 'status', 'desiredNumberScheduled'),
+    count('Current', 'status', 'currentNumberScheduled'),
+    count('Ready', 'status', 'numberReady'),
+    count('Up-to-date', 'status', 'updatedNumberScheduled'),
+    count('Available', 'status', 'numberAvailable'),
+    column('Node Selector', (object) =>
+      pairs(textMapAt(object, 'spec', 'template', 'spec', 'nodeSelector')),
+    ),
+    ageColumn,
+    ...templateColumns(),
+  ],
+}
 
 function templateColumns(): readonly Column[] {
   const containers = (object: KubeObject) =>
