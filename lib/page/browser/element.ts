@@ -19,6 +19,12 @@ export function element(tag: string, className = '', ...content: (string | Node)
   return made
 }
 
+/** Marks an element as the same one as before, so that it is changed and not replaced. */
+export function keyed(key: string, part: HTMLElement): HTMLElement {
+  part.dataset['key'] = key
+  return part
+}
+
 /** What each button does. A button that stays while its surroundings change gets the new action. */
 const acts = new WeakMap<Element, () => void>()
 

@@ -1,6 +1,6 @@
-import { byId, element, keptButton, drawIfChanged, updateChildren } from './element.js'
+import { byId, element, keptButton, keyed, drawIfChanged, updateChildren } from './element.js'
 import { send } from './controls.js'
-import { lessonLine, titleOf } from './lessons-panel.js'
+import { begunPart, lessonLine } from './lessons-panel.js'
 import type { ExerciseView } from '../learning-view.js'
 import type { View } from '../view.js'
 
@@ -16,56 +16,28 @@ export function showExercises({ exercises }: View): void {
         ? exercisePart(active, exercises)
         : [
             element('p', 'hint', 'The Service does not answer. Find out why, and mend it.'),
-            ...exercises.map((each, index) =>
-              lessonLine(each, index, () => void send({ do: 'exercise', id: each.id })),
-            ),
+            ...exercises.map((each, index) => lessonLine(each, index, 'exercise')),
           ]),
     )
   })
 }
 
 function exercisePart(exercise: ExerciseView, all: readonly ExerciseView[]): readonly Node[] {
-  const number = all.indexOf(exercise) + 1
-  const { id, story, hints, missing, report, isDone, moral } = exercise
-  const next = all[number]
-  const begin = (each: string) => () => void send({ do: 'exercise', id: each })
-  const onward =
-    isDone && next ? [keptButton('next', `next: ${next.title}`, begin(next.id), 'primary')] : []
-  const check = keptButton(
-    'check',
-    'check',
-    () => void send({ do: 'check' }),
-    isDone && next ? '' : 'primary',
-  )
-  const buttons = element(
-    'p',
-    'lesson-buttons',
-    ...onward,
-    check,
-    keptButton('again', 'break it again', begin(id)),
-    keptButton('all', 'all exercises', begin('')),
-  )
-  buttons.dataset['key'] = 'buttons'
-  const said = element('p', isDone ? 'moral' : 'report', report)
+  const { id, hints, report, isDone } = exercise
+  const said = keyed('report', element('p', isDone ? 'moral' : 'report', report))
   said.setAttribute('role', 'status')
-  said.dataset['key'] = 'report'
-  return [
-    titleOf(exercise, number),
-    element('p', 'story', story),
-    ...(missing === ''
-      ? []
-      : [element('p', 'missing', `This exercise ${missing}, which is not available here.`)]),
-    ...hints.map((words, index) => hintPart(id, words, index)),
-    said,
-    ...(isDone ? [element('p', 'moral', moral)] : []),
-    buttons,
-  ]
+  const check = () => void send({ do: 'check' })
+  return begunPart(exercise, all, {
+    ...{ kind: 'exercise', again: 'break it again' },
+    body: [...hints.map((words, index) => hintPart(id, words, index)), said],
+    buttons: (hasNext) => [keptButton('check', 'check', check, hasNext ? '' : 'primary')],
+  })
 }
 
 function hintPart(exercise: string, words: string, index: number): Node {
   const key = `${exercise} hint ${index}`
-  const part = element('details', 'tip', element('summary', '', `hint ${index + 1}`), words)
-  part.dataset['key'] = key
+  const summary = element('summary', '', `hint ${index + 1}`)
+  const part = keyed(key, element('details', 'tip', summary, words))
   // A hint that the reader has opened stays open.
   const wasOpen = document.querySelector(`[data-key="${key}"]`)?.hasAttribute('open') ?? false
   part.toggleAttribute('open', wasOpen)

@@ -1,4 +1,12 @@
-import { button, byId, element, keptButton, drawIfChanged, updateChildren } from './element.js'
+import {
+  button,
+  byId,
+  element,
+  keptButton,
+  keyed,
+  drawIfChanged,
+  updateChildren,
+} from './element.js'
 import { send } from './controls.js'
 import type { ExerciseView, LessonView, PredictionView } from '../learning-view.js'
 import type { View } from '../view.js'
@@ -15,9 +23,7 @@ export function showLessons({ lessons, exercises }: View): void {
       byId('lessons'),
       ...(active
         ? lessonPart(active, lessons)
-        : lessons.map((each, index) =>
-            lessonLine(each, index, () => void send({ do: 'lesson', id: each.id })),
-          )),
+        : lessons.map((each, index) => lessonLine(each, index, 'lesson'))),
     )
   })
 }
@@ -60,42 +66,68 @@ function predictionPart(
   const group = element('span', 'segmented', ...buttons)
   group.setAttribute('role', 'group')
   group.setAttribute('aria-label', question)
-  group.dataset['key'] = 'choices'
-  const part = element('li', 'expected', `First say what you expect. ${question}`, group)
-  part.dataset['key'] = 'expected'
-  return part
+  const first = `First say what you expect. ${question}`
+  return keyed('expected', element('li', 'expected', first, keyed('choices', group)))
 }
 
+type Kind = 'lesson' | 'exercise'
+/** What lessons and exercises have in common. */
+type Begun = Omit<LessonView, 'tasks' | 'isActive'>
+
+const begin = (kind: Kind, id: string) => () => void send({ do: kind, id })
+
 /** One line in the list of lessons or exercises. A click begins it. */
-export function lessonLine(
-  { id, title, isDone, missing }: Pick<LessonView, 'id' | 'title' | 'isDone' | 'missing'>,
-  index: number,
-  begin: () => void,
-): Node {
-  const one = button('', begin)
+export function lessonLine({ id, title, isDone, missing }: Begun, index: number, kind: Kind): Node {
+  const one = button('', begin(kind, id))
   one.append(
     element('span', 'lesson-number', isDone ? '✓' : String(index + 1)),
     element('span', '', title, ...(missing === '' ? [] : [element('span', 'soft', missing)])),
   )
   one.className = `lesson${isDone ? ' done' : ''}`
-  one.dataset['key'] = id
-  return one
+  return keyed(id, one)
 }
 
-/** It takes the focus when the lesson or exercise begins, because the button that began it is gone. */
-export function titleOf({ id, title }: Pick<LessonView, 'id' | 'title'>, number: number): Node {
+interface BegunPart {
+  readonly kind: Kind
+  readonly again: string
+  readonly body: readonly Node[]
+  /** Buttons of its own; `hasNext` if there is one that leads on. */
+  readonly buttons: (hasNext: boolean) => readonly Node[]
+}
+
+/** The lesson or exercise under way: its story, its own part, and how to go on. */
+export function begunPart(
+  each: Begun,
+  all: readonly Begun[],
+  { kind, again, body, buttons }: BegunPart,
+): readonly Node[] {
+  const { id, title, story, missing, isDone, moral } = each
+  const number = all.indexOf(each) + 1
+  const next = isDone ? all[number] : undefined
+  // The title takes the focus when it begins, because the button that began it is gone.
   const heading = element('h3', '', `${number}. ${title}`)
   heading.tabIndex = -1
-  return keyed(`title ${id}`, heading)
-}
-
-function keyed(key: string, part: HTMLElement): HTMLElement {
-  part.dataset['key'] = key
-  return part
+  const below = element(
+    'p',
+    'lesson-buttons',
+    ...(next ? [keptButton('next', `next: ${next.title}`, begin(kind, next.id), 'primary')] : []),
+    ...buttons(next !== undefined),
+    keptButton('again', again, begin(kind, id)),
+    keptButton('all', `all ${kind}s`, begin(kind, '')),
+  )
+  return [
+    keyed(`title ${id}`, heading),
+    element('p', 'story', story),
+    ...(missing === ''
+      ? []
+      : [element('p', 'missing', `This ${kind} ${missing}, which is not available here.`)]),
+    ...body,
+    ...(isDone ? [element('p', 'moral', moral)] : []),
+    keyed('buttons', below),
+  ]
 }
 
 function lessonPart(lesson: LessonView, all: readonly LessonView[]): readonly Node[] {
-  const number = all.indexOf(lesson) + 1
   const current = lesson.tasks.findIndex(({ isDone }) => !isDone)
   const tasks = lesson.tasks.flatMap(({ words, isDone, prediction }, index) => {
     const mark = element('span', 'mark', isDone ? '✓' : String(index + 1))
@@ -104,26 +136,11 @@ function lessonPart(lesson: LessonView, all: readonly LessonView[]): readonly No
     const asked = prediction && predictionPart(prediction, isDone, index === current)
     return asked ? [part, asked] : [part]
   })
-  const next = all[number]
-  const { id, isDone } = lesson
-  const begin = (each: string) => () => void send({ do: 'lesson', id: each })
   const done = current === -1 ? lesson.tasks.length : current
-  const goBack = () => void send({ do: 'lesson', id, step: done - 1 })
-  const behind = done > 0 ? [keptButton('back', 'one step back', goBack)] : []
-  const again = keptButton('again', 'start again', begin(id))
-  const end = keptButton('all', 'all lessons', begin(''))
-  const onward =
-    isDone && next ? [keptButton('next', `next: ${next.title}`, begin(next.id), 'primary')] : []
-  const buttons = element('p', 'lesson-buttons', ...onward, ...behind, again, end)
-  buttons.dataset['key'] = 'buttons'
-  return [
-    titleOf(lesson, number),
-    element('p', 'story', lesson.story),
-    ...(lesson.missing === ''
-      ? []
-      : [element('p', 'missing', `This lesson ${lesson.missing}, which is not available here.`)]),
-    keyed('tasks', element('ol', 'tasks', ...tasks)),
-    ...(isDone ? [element('p', 'moral', lesson.moral)] : []),
-    buttons,
-  ]
+  const goBack = () => void send({ do: 'lesson', id: lesson.id, step: done - 1 })
+  return begunPart(lesson, all, {
+    ...{ kind: 'lesson', again: 'start again' },
+    body: [keyed('tasks', element('ol', 'tasks', ...tasks))],
+    buttons: () => (done > 0 ? [keptButton('back', 'one step back', goBack)] : []),
+  })
 }
