@@ -15,53 +15,50 @@ function wordsOf(
   { name, values, isNot }: RuleOption,
   all: readonly RuleOption[],
 ): readonly string[] | undefined {
+  if (silent.has(name)) return []
   const [value = '', second = ''] = values
-  const not = isNot ? 'not ' : ''
-  switch (name) {
-    case '-s':
-      return [`${not}from ${value}`]
-    case '-d':
-      return [`${not}to ${value}`]
-    case '-i':
-      return [`${not}coming in on ${value}`]
-    case '-p': {
-      const port = all.find((each) => each.name === '--dport')?.values[0]
-      return [value.toUpperCase() + (port === undefined ? '' : ` port ${port}`)]
-    }
-    case '--src-type':
-      return [isNot ? 'not sent by this node itself' : 'sent by this node itself']
-    case '--dst-type':
-      return [isNot ? 'not for an address of this node' : 'for an address of this node']
-    case '--ctstate':
-      return [stateWords(value, isNot)]
-    case '--mark':
-      return [isNot ? 'not marked' : 'marked']
-    case '--probability':
-      return [`by chance ${percent(Number(value))} of the packets that reach this rule`]
-    case '--every':
-      return [`the next of every ${value} packets that reach this rule`]
-    case '--rcheck':
-      return [`from a client of the last ${valueOf('--seconds', all)} s`]
-    case '--set':
-      return ['(and the sender is remembered)']
-    case '--bytecode':
-      return [programWords(value)]
-    case '--nfacct-name':
-      return [`counted as ${value}`]
-    case '--match-set':
-      return [`${not}in set ${value} by ${dimensionWords(second)}`]
-    case '--src-range':
-    case '--dst-range':
-      return [`${not}${name === '--src-range' ? 'from' : 'to'} ${value}`]
-    default:
-      return silent.has(name) ? [] : undefined
-  }
+  const words = wordsBy[name]?.({ value, second, not: isNot ? 'not ' : '', all })
+  return words === undefined ? undefined : [words]
 }
 
 /** Options that the words of another option include, or that mean nothing by themselves. */
 const silent: ReadonlySet<string> = new Set([
   ...['--dport', '--mode', '--packet', '--seconds', '--reap', '--name'],
 ])
+
+interface Condition {
+  readonly value: string
+  readonly second: string
+  /** `not `, or empty. */
+  readonly not: string
+  /** All conditions of the rule. */
+  readonly all: readonly RuleOption[]
+}
+
+const wordsBy: Readonly<Record<string, ((condition: Condition) => string) | undefined>> = {
+  '-s': ({ not, value }) => `${not}from ${value}`,
+  '-d': ({ not, value }) => `${not}to ${value}`,
+  '-i': ({ not, value }) => `${not}coming in on ${value}`,
+  '-p': ({ value, all }) => {
+    const port = valueOf('--dport', all)
+    return value.toUpperCase() + (port === '' ? '' : ` port ${port}`)
+  },
+  '--src-type': ({ not }) => `${not}sent by this node itself`,
+  '--dst-type': ({ not }) => `${not}for an address of this node`,
+  '--ctstate': stateWords,
+  '--mark': ({ not }) => `${not}marked`,
+  '--probability': ({ value }) =>
+    `by chance ${percent(Number(value))} of the packets that reach this rule`,
+  '--every': ({ value }) => `the next of every ${value} packets that reach this rule`,
+  '--rcheck': ({ all }) => `from a client of the last ${valueOf('--seconds', all)} s`,
+  '--set': () => '(and the sender is remembered)',
+  '--bytecode': ({ value }) => programWords(value),
+  '--nfacct-name': ({ value }) => `counted as ${value}`,
+  '--match-set': ({ not, value, second }) =>
+    `${not}in set ${value} by ${dimensions[second] ?? second}`,
+  '--src-range': ({ not, value }) => `${not}from ${value}`,
+  '--dst-range': ({ not, value }) => `${not}to ${value}`,
+}
 
 function programWords(bytecode: string): string {
   return isSourceHash(bytecode)
@@ -73,20 +70,16 @@ function valueOf(option: string, all: readonly RuleOption[]): string {
   return all.find((each) => each.name === option)?.values[0] ?? ''
 }
 
-function stateWords(states: string, isNot: boolean): string {
+function stateWords({ value: states, not }: Condition): string {
   if (states === 'NEW') return 'the first packet of a connection'
   if (states === 'INVALID') return 'packets of no connection that the kernel knows'
   if (states === 'DNAT') return 'whose destination was rewritten'
   if (states === 'RELATED,ESTABLISHED') return 'packets of a connection that was let in'
-  return `${isNot ? 'not ' : ''}of a connection in state ${states}`
+  return `${not}of a connection in state ${states}`
 }
 
 const dimensions: Readonly<Record<string, string>> = {
   'dst,dst': 'destination and port',
   'dst,dst,src': 'destination, port and source',
   dst: 'destination',
-}
-
-function dimensionWords(text: string): string {
-  return dimensions[text] ?? text
 }

@@ -123,86 +123,57 @@ function ruleWords({ statements, comment }: Rule, around: Surroundings): string 
   return [...words, ...(comment === undefined ? [] : [`"${comment}"`])].join(', ')
 }
 
-function statementWords(statement: Statement, around: Surroundings): string {
-  switch (statement.kind) {
-    case 'address': {
-      const { field, not, cidrs } = statement
-      const ranges = cidrs.map(({ text }) => text).join(' or ')
-      return `${not ? 'not ' : ''}${field === 'saddr' ? 'from' : 'to'} ${ranges}`
-    }
-    case 'member':
-      return memberWords(statement.set, statement.fields)
-    case 'local':
-      return statement.field === 'saddr'
-        ? 'sent by this node itself'
-        : 'for an address of this node'
-    case 'interface': {
-      const { not, name, prefix } = statement
-      return `${not ? 'not ' : ''}coming in on ${name}${prefix ? '*' : ''}`
-    }
-    case 'protocol':
-      return statement.protocol.toUpperCase()
-    case 'connection':
-      return statement.is === 'new'
-        ? 'the first packet of a connection'
-        : 'whose destination was rewritten'
-    case 'mark-test':
-      return 'marked'
-    case 'mark-change':
-      return statement.by === 'xor'
-        ? 'the mark is removed'
-        : 'marked, so that its source becomes an address of this node'
-    case 'verdict-map':
-      return `looked up by ${fieldWords(statement.fields)} in map ${statement.map}: ${setWords(statement.map)}`
-    case 'remember':
-      return 'the client is remembered for this endpoint'
-    case 'log':
-      return 'the proxy is told, which counts it'
-    default:
-      return actionWords(statement, around)
-  }
+type Words = {
+  readonly [Kind in Statement['kind']]: (
+    statement: Extract<Statement, { readonly kind: Kind }>,
+    around: Surroundings,
+  ) => string
 }
 
-/** A statement that ends with a decision about the packet. */
-type Action = Extract<
-  Statement,
-  {
-    readonly kind:
-      | 'random-verdict'
-      | 'dnat'
-      | 'dnat-by-map'
-      | 'dnat-by-source'
-      | 'masquerade'
-      | 'verdict'
-      | 'reject'
-  }
->
+const wordsOf: Words = {
+  address: ({ field, not, cidrs }) => {
+    const ranges = cidrs.map(({ text }) => text).join(' or ')
+    return `${not ? 'not ' : ''}${field === 'saddr' ? 'from' : 'to'} ${ranges}`
+  },
+  member: ({ set, fields }) => memberWords(set, fields),
+  local: ({ field }) =>
+    field === 'saddr' ? 'sent by this node itself' : 'for an address of this node',
+  interface: ({ not, name, prefix }) =>
+    `${not ? 'not ' : ''}coming in on ${name}${prefix ? '*' : ''}`,
+  protocol: ({ protocol }) => protocol.toUpperCase(),
+  connection: ({ is }) =>
+    is === 'new' ? 'the first packet of a connection' : 'whose destination was rewritten',
+  'mark-test': () => 'marked',
+  'mark-change': ({ by }) =>
+    by === 'xor'
+      ? 'the mark is removed'
+      : 'marked, so that its source becomes an address of this node',
+  'verdict-map': ({ fields, map }) =>
+    `looked up by ${fieldWords(fields)} in map ${map}: ${setWords(map)}`,
+  remember: () => 'the client is remembered for this endpoint',
+  log: () => 'the proxy is told, which counts it',
+  'random-verdict': ({ verdicts, by }) => oneOf(verdicts, by),
+  dnat: ({ targets, by }, around) => {
+    const endpoints = targets.map(({ ip, port }) => endpointWords(hostPort(ip, port), around))
+    return endpoints.length === 1
+      ? `the destination becomes ${endpoints.join('')}`
+      : `${oneOf(targets, by)}: ${[...new Set(endpoints)].join(', ')}`
+  },
+  'dnat-by-map': ({ map, choices }) =>
+    choices === 1
+      ? `the first endpoint that map ${map} has for destination and port`
+      : `one of ${choices} places by chance, looked up by destination, port and its number in map ${map}; continues if that is empty`,
+  'dnat-by-source': ({ map, places }) =>
+    `the endpoint that map ${map} has for the client's address, as a number below ${places}`,
+  masquerade: () =>
+    'the source becomes an address of this node, so that the answer comes back here',
+  reject: () => 'refused at once, the sender is told',
+  verdict: ({ verdict }) => verdictWords(verdict),
+}
 
-function actionWords(action: Action, around: Surroundings): string {
-  switch (action.kind) {
-    case 'random-verdict':
-      return oneOf(action.verdicts, action.by)
-    case 'dnat': {
-      const targets = action.targets.map(({ ip, port }) =>
-        endpointWords(hostPort(ip, port), around),
-      )
-      return targets.length === 1
-        ? `the destination becomes ${targets.join('')}`
-        : `${oneOf(action.targets, action.by)}: ${[...new Set(targets)].join(', ')}`
-    }
-    case 'dnat-by-map':
-      return action.choices === 1
-        ? `the first endpoint that map ${action.map} has for destination and port`
-        : `one of ${action.choices} places by chance, looked up by destination, port and its number in map ${action.map}; continues if that is empty`
-    case 'dnat-by-source':
-      return `the endpoint that map ${action.map} has for the client's address, as a number below ${action.places}`
-    case 'masquerade':
-      return 'the source becomes an address of this node, so that the answer comes back here'
-    case 'reject':
-      return 'refused at once, the sender is told'
-    case 'verdict':
-      return verdictWords(action.verdict)
-  }
+function statementWords(statement: Statement, around: Surroundings): string {
+  const words = wordsOf[statement.kind] as (of: Statement, around: Surroundings) => string
+  return words(statement, around)
 }
 
 function verdictWords(verdict: Verdict): string {
