@@ -36,15 +36,9 @@ export class ExerciseProgress {
   #active: Exercise | undefined
   #isSet = false
   #report = ''
-  #view: readonly ExerciseView[]
 
   constructor(deps: ExerciseDeps) {
     this.#deps = deps
-    this.#view = this.#draw()
-  }
-
-  get view(): readonly ExerciseView[] {
-    return this.#view
   }
 
   begin(exercise: Exercise | undefined): void {
@@ -52,14 +46,12 @@ export class ExerciseProgress {
     this.#isSet = false
     this.#report = 'Setting the scene …'
     if (exercise) this.#solved.delete(exercise.id)
-    this.#view = this.#draw()
   }
 
   /** The scene of the exercise is set, so it can be checked. */
   ready(): void {
     this.#isSet = true
     this.#report = ''
-    this.#view = this.#draw()
   }
 
   /** Asks as the client of the exercise does, and counts the answers. */
@@ -86,7 +78,6 @@ export class ExerciseProgress {
       const to = `${address.host}:${address.port}`
       this.#report = `${isSolved ? 'Solved' : 'Not yet'}: of ${results.length} requests from ${words[from]} to ${to}, ${counted(results)}.`
     }
-    this.#view = this.#draw()
   }
 
   #addressOf({ ask }: Exercise): { readonly host: string; readonly port: number } | undefined {
@@ -98,7 +89,7 @@ export class ExerciseProgress {
     return host === '' || host === 'None' || port === 0 ? undefined : { host, port }
   }
 
-  #draw(): readonly ExerciseView[] {
+  get view(): readonly ExerciseView[] {
     const { modes, testBed } = this.#deps
     return exercises.map((exercise) => {
       const { id, title, story, hints, moral } = exercise

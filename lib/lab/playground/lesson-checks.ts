@@ -43,16 +43,12 @@ export function strictTurns(facts: LessonFacts): boolean {
   )
 }
 
-export function sourceLost(facts: LessonFacts): boolean {
-  return answeredIn(facts).some(
-    ({ sender, isSourceKept }) => sender === 'client-pod' && !isSourceKept,
-  )
-}
-
-export function sourceKept(facts: LessonFacts): boolean {
-  return answeredIn(facts).some(
-    ({ sender, isSourceKept }) => sender === 'client-pod' && isSourceKept,
-  )
+/** Whether a pod saw a request of the client pod as coming from it, or from the node. */
+export function sourceSeen(isKept: boolean): Check {
+  return (facts) =>
+    answeredIn(facts).some(
+      ({ sender, isSourceKept }) => sender === 'client-pod' && isSourceKept === isKept,
+    )
 }
 
 export function hundredIn(wanted: string): Check {
@@ -130,18 +126,18 @@ export function outsideSource(isKept: boolean): Check {
     ) && facts.service.externalPolicy === (isKept ? 'Local' : 'Cluster')
 }
 
-export function keptOut(facts: LessonFacts): boolean {
-  return (
-    facts.service.sourceRanges.length > 0 &&
-    toLoadBalancer(facts).some(({ isAnswered }) => !isAnswered)
-  )
-}
-
-export function letIn(facts: LessonFacts): boolean {
-  return (
-    facts.service.sourceRanges.length > 0 &&
-    toLoadBalancer(facts).some(({ isAnswered }) => isAnswered)
-  )
+/** Whether the source ranges of the load balancer let a request in, or kept it out. */
+export function byRanges(isLetIn: boolean): Check {
+  return ({ entries, service }) => {
+    const address = `${service.loadBalancerIp}:${service.port}`
+    return entries.some(
+      ({ sender, target, isAnswered }) =>
+        service.sourceRanges.length > 0 &&
+        sender === 'outside' &&
+        target === address &&
+        isAnswered === isLetIn,
+    )
+  }
 }
 
 export function refused(facts: LessonFacts): boolean {
@@ -164,11 +160,6 @@ export function flowMoved(facts: LessonFacts): boolean {
   const last = own.at(-1)
   const isNew = last !== undefined && staying.has(last.answer)
   return isNew && own.some(({ answer }) => answer !== last.answer && !staying.has(answer))
-}
-
-function toLoadBalancer({ entries, service }: LessonFacts): readonly LogEntry[] {
-  const address = `${service.loadBalancerIp}:${service.port}`
-  return entries.filter(({ sender, target }) => sender === 'outside' && target === address)
 }
 
 function answeredIn({ entries }: LessonFacts): readonly LogEntry[] {

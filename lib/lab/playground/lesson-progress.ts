@@ -22,16 +22,10 @@ export class LessonProgress {
   #active: Lesson | undefined
   #podsAtStart: ReadonlySet<string> = new Set()
   #entries: LogEntry[] = []
-  #view: readonly LessonView[]
 
   constructor(modes: readonly string[], senders: readonly Sender[]) {
     this.#modes = modes
     this.#senders = senders
-    this.#view = this.#draw()
-  }
-
-  get view(): readonly LessonView[] {
-    return this.#view
   }
 
   /**
@@ -46,7 +40,6 @@ export class LessonProgress {
     }
     if (lesson) this.#done.set(lesson.id, Math.min(step, lesson.tasks(this.#modes).length - 1))
     this.look(facts)
-    this.#view = this.#draw()
   }
 
   /** Notes what the learner expects of the task under way. */
@@ -57,7 +50,6 @@ export class LessonProgress {
       throw new ConfigError('say what to expect: the task under way does not ask this')
     }
     this.#expected.set(`${id}/${done}`, choice)
-    this.#view = this.#draw()
   }
 
   recorded(entry: LogEntry): void {
@@ -78,7 +70,6 @@ export class LessonProgress {
       this.#done.set(lesson.id, done + 1)
       // Requests of one task do not count for the next.
       this.#entries = []
-      this.#view = this.#draw()
     }
   }
 
@@ -88,7 +79,7 @@ export class LessonProgress {
     return prediction ? { prediction: { ...prediction, chosen } } : {}
   }
 
-  #draw(): readonly LessonView[] {
+  get view(): readonly LessonView[] {
     return lessons.map((lesson) => {
       const { id, title, story, moral } = lesson
       const done = this.#done.get(id) ?? 0

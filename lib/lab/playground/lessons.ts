@@ -57,7 +57,7 @@ export const lessons: readonly Lesson[] = [
       },
       {
         words: 'Send one more from a pod, and look in the log: the pod saw the node as sender.',
-        isDone: check.sourceLost,
+        isDone: check.sourceSeen(false),
       },
     ],
     moral:
@@ -82,7 +82,7 @@ export const lessons: readonly Lesson[] = [
       },
       {
         words: 'Send one from a pod: this time the pod saw the real sender.',
-        isDone: check.sourceKept,
+        isDone: check.sourceSeen(true),
       },
     ],
     moral:
@@ -178,7 +178,7 @@ export const lessons: readonly Lesson[] = [
         ? [
             {
               words: 'Switch to ebpf mode and send one from a pod: the pod saw the real sender.',
-              isDone: check.sourceKept,
+              isDone: check.sourceSeen(true),
             },
           ]
         : []),
@@ -206,11 +206,11 @@ export const lessons: readonly Lesson[] = [
       {
         words:
           'Make it a LoadBalancer that only 10.0.0.0/8 may use. Send from outside to it: no answer.',
-        isDone: check.keptOut,
+        isDone: check.byRanges(false),
       },
       {
         words: 'Allow 192.168.50.0/24 instead, and send from outside: answered.',
-        isDone: check.letIn,
+        isDone: check.byRanges(true),
       },
     ],
     moral: 'Local keeps the source and saves a hop, but only nodes that have a pod answer.',
