@@ -57,37 +57,31 @@ interface GuideDeps {
 }
 
 class Guide {
-  readonly #cluster: Cluster
-  readonly #clusterIp: string
-  readonly #print: (line: string) => void
-  readonly #signal: AbortSignal
+  readonly #deps: GuideDeps
   readonly #stopped: Promise<void>
 
-  constructor({ cluster, clusterIp, print, signal }: GuideDeps) {
-    this.#cluster = cluster
-    this.#clusterIp = clusterIp
-    this.#print = print
-    this.#signal = signal
-    this.#stopped = aborted(signal)
+  constructor(deps: GuideDeps) {
+    this.#deps = deps
+    this.#stopped = aborted(deps.signal)
   }
 
   /** Rejects once the tour is stopped. */
   async show(mode: ModeName): Promise<boolean> {
-    const print = this.#print
+    const { cluster, clusterIp, print } = this.#deps
     print('')
     print(`-- kube-proxy --proxy-mode=${mode}`)
-    const proxy = await this.#cluster.useMode(mode)
+    const proxy = await cluster.useMode(mode)
     if (!(await this.#answers(proxy))) {
       print(`   the Service did not answer; the log of the daemon:\n${proxy.output()}`)
       return false
     }
-    print(`   Requests from a pod to ${this.#clusterIp}:${this.#port}, answered by`)
+    print(`   Requests from a pod to ${clusterIp}:${this.#port}, answered by`)
     const before = await this.#call()
     const [victim] = before
     if (before.size !== replicas || victim === undefined) return false
     print(`   kubectl delete pod ${victim}   (its Deployment makes another one)`)
     // As with `kubectl delete pod`, the pod gets its grace period.
-    this.#cluster.api.remove({ apiVersion: 'v1', kind: 'Pod', name: victim }, {})
+    cluster.api.remove({ apiVersion: 'v1', kind: 'Pod', name: victim }, {})
     await this.#untilGone(victim)
     const after = await this.#call()
     const isFine = after.size === replicas && !after.has(victim)
@@ -96,7 +90,7 @@ class Guide {
   }
 
   get #port(): number {
-    return this.#cluster.testBed.layout.ports.web
+    return this.#deps.cluster.testBed.layout.ports.web
   }
 
   /** The pods that answer, printed as rows of names that fit a terminal of 80 columns. */
@@ -104,11 +98,13 @@ class Guide {
     const seen = new Set<string>()
     // Selection is random in the kernel modes: ask until every pod had a fair chance.
     for (let round = 0; round < 20 && seen.size < replicas; round++) {
-      const row = await this.#turns()
+      const row: (string | undefined)[] = []
+      // One request after the other, so that taking turns is visible.
+      while (row.length < calls) row.push(...(await this.#ask(1)))
       if (round === 0 || row.some((pod) => pod !== undefined && !seen.has(pod))) {
         for (let first = 0; first < calls; first += replicas) {
           const pair = row.slice(first, first + replicas)
-          this.#print(`      ${pair.map((pod) => pod ?? '(no answer)').join('  ')}`)
+          this.#deps.print(`      ${pair.map((pod) => pod ?? '(no answer)').join('  ')}`)
         }
       }
       for (const pod of row) if (pod !== undefined) seen.add(pod)
@@ -116,24 +112,18 @@ class Guide {
     return seen
   }
 
-  /** Sends one request after the other, so that taking turns is visible. */
-  async #turns(): Promise<readonly (string | undefined)[]> {
-    const row: (string | undefined)[] = []
-    while (row.length < calls) row.push(...(await this.#ask(1)))
-    return row
-  }
-
   async #ask(count: number): Promise<readonly (string | undefined)[]> {
-    const asked = this.#cluster.testBed.flow('client-pod', {
+    const { cluster, clusterIp, signal } = this.#deps
+    const asked = cluster.testBed.flow('client-pod', {
       protocol: 'TCP',
-      host: this.#clusterIp,
+      host: clusterIp,
       port: this.#port,
       count,
       timeoutMs: 5000,
     })
     const answers = await Promise.race([asked, this.#stopped.then(() => [])])
     // Ctrl-C also ends the daemon, so an answer that is missing after it is no failure.
-    this.#signal.throwIfAborted()
+    signal.throwIfAborted()
     return answers.map(({ backend }) => backend)
   }
 
@@ -144,7 +134,7 @@ class Guide {
       if (names.every((name) => name !== undefined)) return true
       await delay(pauseMs)
     }
-    this.#signal.throwIfAborted()
+    this.#deps.signal.throwIfAborted()
     return false
   }
 
