@@ -32,8 +32,8 @@ export interface ClusterLayout {
   /** Configuration of the daemon besides its mode, by path. */
   readonly config: Readonly<Record<string, unknown>>
   readonly senders: readonly Sender[]
-  /** The interface of the node through which the packets of each sender come in. */
-  readonly interfaces: Readonly<Record<Sender, string | undefined>>
+  /** The interface of the node through which the packets of each sender come in, if they do. */
+  readonly interfaces: Readonly<Partial<Record<Sender, string>>>
   /** What cannot be shown here, and why; a sentence each. */
   readonly limits: readonly string[]
   /** What was built, as the tour prints it in a terminal. */
@@ -63,12 +63,7 @@ export const namespaceLayout: ClusterLayout = {
   // Userspace mode hides clients, as the original did: lessons compare what pods see in each mode.
   config: { clusterCIDR: ranges.clusterPods.IPv4, 'userspace.sourceAddress': 'hide' },
   senders: ['client-pod', 'node', 'outside', 'backend'],
-  interfaces: {
-    'client-pod': bridgeName,
-    node: undefined,
-    outside: uplinkName,
-    backend: bridgeName,
-  },
+  interfaces: { 'client-pod': bridgeName, outside: uplinkName, backend: bridgeName },
   limits: [],
   built: 'two nodes with pods out of network namespaces',
 }

@@ -57,12 +57,7 @@ function loopbackLayout(second: number): ClusterLayout {
       featureGates: { AllowLoopbackEndpoints: true },
     },
     senders: ['client-pod', 'node', 'backend'],
-    interfaces: {
-      'client-pod': undefined,
-      node: undefined,
-      outside: undefined,
-      backend: undefined,
-    },
+    interfaces: {},
     limits: [
       `There are no network namespaces here, so both nodes and all pods are programs of this machine, each on an address of ${at('0.0/16')}.`,
       'Only userspace mode runs: kube-proxy itself listens at the addresses of Services, without rules. The rules of the other modes are shown under Rules.',
