@@ -1,4 +1,4 @@
-import { listAt, numberAt, textAt, textsAt, withAt, type Json } from '../apiserver/json.js'
+import { listAt, numberAt, textAt, textsAt, withAt, type JsonObject } from '../apiserver/json.js'
 import { ConfigError } from '../../errors.js'
 import { isEqual } from '../../state/json.js'
 import { protocols } from '../../state/names.js'
@@ -15,7 +15,7 @@ import { clientsOf, type Clients } from '../apiserver/kind-client.js'
 import type { KubeObject, NewObject } from '../apiserver/object.js'
 import { collectionKey } from '../apiserver/store.js'
 import type { PageCommand, PodAction } from '../../page/page-command.js'
-import type { PodView, Policy, ServiceLine, ServiceType, ServiceView } from '../../page/view.js'
+import type { PodView, Policy, ServiceLine, ServiceView } from '../../page/view.js'
 import type { Registry } from '../apiserver/registry.js'
 import type { ClusterLayout } from './cluster-layout.js'
 
@@ -72,36 +72,30 @@ export class WebApp {
     this.#selected = firstService
     // Pods of other namespaces are the user's own.
     for (const pod of this.#clients.pods.list().filter(isInDefault)) {
-      const { [processAnnotation]: runs, [readyAnnotation]: ready } = annotationsOf(pod)
+      const { [processAnnotation]: runs, [readyAnnotation]: ready } = pod.metadata.annotations ?? {}
       if (runs !== undefined || ready !== undefined) this.#clients.pods.delete(pod)
     }
-    this.#removeExercise()
+    const { deployments, slices } = this.#clients
+    for (const client of [deployments, slices]) {
+      for (const object of client.list()) {
+        if (object.metadata.labels?.[exerciseLabel] !== undefined) client.delete(object)
+      }
+    }
   }
 
   /** Replaces objects, and all pods and slices, because the old ones would mend the exercise. */
   replace(objects: readonly NewObject[]): void {
     const { deployments, services, slices, pods } = this.#clients
-    const places = { Deployment: deployments, Service: services, EndpointSlice: slices }
-    for (const object of objects) {
-      for (const [kind, client] of Object.entries(places)) {
-        if (kind === object.kind) client.put(object)
-      }
-    }
+    const places = new Map(
+      Object.entries({ Deployment: deployments, Service: services, EndpointSlice: slices }),
+    )
+    for (const object of objects) places.get(object.kind)?.put(object)
     const isOurs = ({ metadata }: KubeObject) => metadata.labels?.['app'] === webLabels.app
     for (const pod of pods.list().filter(isInDefault).filter(isOurs))
       pods.delete(pod, { gracePeriodSeconds: 0 })
     for (const slice of slices.list().filter(isInDefault)) {
       const { [serviceNameLabel]: of, [exerciseLabel]: exercise } = slice.metadata.labels ?? {}
       if (of === 'web' && exercise === undefined) slices.delete(slice)
-    }
-  }
-
-  #removeExercise(): void {
-    const { deployments, slices } = this.#clients
-    for (const client of [deployments, slices]) {
-      for (const object of client.list()) {
-        if (object.metadata.labels?.[exerciseLabel] !== undefined) client.delete(object)
-      }
     }
   }
 
@@ -116,19 +110,6 @@ export class WebApp {
     if (!deployment) throw new ConfigError('scale Deployment web: it was deleted')
     this.#clients.deployments.update(withAt(deployment, ['spec', 'replicas'], replicas))
     return `scale deployment web --replicas=${replicas}`
-  }
-
-  #setAffinity(isOn: boolean): string {
-    // The API server removes the timeout together with affinity, and refuses a timeout without it.
-    const spec = { sessionAffinity: isOn ? 'ClientIP' : 'None' }
-    this.#change({ ...spec, sessionAffinityConfig: undefined })
-    return this.#patch(spec)
-  }
-
-  /** Source ranges belong to a LoadBalancer only: the API refuses them with another type. */
-  #setType(type: ServiceType): string {
-    const spec = type === 'LoadBalancer' ? { type } : { type, loadBalancerSourceRanges: null }
-    return this.#changed(spec)
   }
 
   /** `terminate` ends a pod as a rollout does; `kill` only its process, as a crash does. */
@@ -156,11 +137,20 @@ export class WebApp {
       case 'pod':
         return this.#act(command.pod, command.action)
       case 'affinity':
-        return this.#setAffinity(command.on)
+        // The API server removes the timeout together with affinity, and refuses a timeout without it.
+        return this.#changed(
+          { sessionAffinity: command.on ? 'ClientIP' : 'None' },
+          { sessionAffinityConfig: null },
+        )
       case 'policy':
         return this.#changed({ [`${command.side}TrafficPolicy`]: command.value })
       case 'type':
-        return this.#setType(command.type)
+        // Source ranges belong to a LoadBalancer only: the API refuses them with another type.
+        return this.#changed(
+          command.type === 'LoadBalancer'
+            ? { type: command.type }
+            : { type: command.type, loadBalancerSourceRanges: null },
+        )
       case 'ranges':
         return this.#changed({
           loadBalancerSourceRanges: command.ranges.length === 0 ? null : command.ranges,
@@ -226,22 +216,14 @@ export class WebApp {
     }))
   }
 
-  #changed(spec: Readonly<Record<string, Json>>): string {
-    this.#change(spec)
-    return this.#patch(spec)
-  }
-
-  /** Null removes a field, as in a patch. */
-  #change(spec: Readonly<Record<string, Json | undefined>>): void {
+  /** Changes the selected Service. Null removes a field, as in a patch; the server itself removes `also`. */
+  #changed(spec: JsonObject, also: JsonObject = {}): string {
     let object = this.#find(this.#selected)
     if (!object) throw new ConfigError(`change Service ${this.#selected}: it was deleted`)
-    for (const [key, value] of Object.entries(spec)) {
+    for (const [key, value] of Object.entries({ ...spec, ...also })) {
       object = withAt(object, ['spec', key], value ?? undefined)
     }
     this.#clients.services.update(object)
-  }
-
-  #patch(spec: Readonly<Record<string, Json>>): string {
     return `patch service ${this.#onCommandLine()} -p '${JSON.stringify({ spec })}'`
   }
 
@@ -267,8 +249,4 @@ function isInDefault({ metadata }: KubeObject): boolean {
 /** The name of an object as `kubectl` takes it. */
 function onCommandLine({ namespace, name }: Pick<KubeObject['metadata'], 'namespace' | 'name'>) {
   return namespace === undefined || namespace === 'default' ? name : `${name} -n ${namespace}`
-}
-
-function annotationsOf({ metadata }: KubeObject): Readonly<Record<string, unknown>> {
-  return { ...(metadata.annotations ?? {}) }
 }

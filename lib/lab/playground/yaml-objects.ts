@@ -1,5 +1,5 @@
 import { parseAllDocuments, stringify } from 'yaml'
-import { textAt, type Json, type JsonObject } from '../apiserver/json.js'
+import { isObject, textAt, type Json, type JsonObject } from '../apiserver/json.js'
 import type { ResourceKind } from '../apiserver/resources.js'
 import { isKubernetes } from './cluster-objects.js'
 import type { KubeObject } from '../apiserver/object.js'
@@ -84,16 +84,12 @@ export class YamlObjects {
       if (index % sentAtOnce === 0) await pause(0, undefined)
       verb = this.#send(object)
     }
-    const plain = objects.map((object) => stringify(withoutServerFields(object), { lineWidth: 0 }))
-    return `${verb} -f - <<'EOF'\n${plain.join('---\n')}EOF`
+    return `${verb} -f - <<'EOF'\n${plain(objects)}EOF`
   }
 
   /** It makes the same cluster again, so it leaves out what controllers make of the rest. */
   #all(): string {
-    const objects = written.flatMap((collection) => this.#own(collection)).filter(isByHand)
-    return objects
-      .map((object) => stringify(withoutServerFields(object), { lineWidth: 0 }))
-      .join('---\n')
+    return plain(written.flatMap((collection) => this.#own(collection)).filter(isByHand))
   }
 
   #own(collection: string): readonly KubeObject[] {
@@ -135,10 +131,6 @@ function isByHand({ kind, metadata }: KubeObject): boolean {
   return (metadata.ownerReferences ?? []).length === 0
 }
 
-function isObject(value: Json): value is JsonObject {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
 /** An unknown field is an error, as with kubectl. */
 const strictly = {
   query: new URLSearchParams({ fieldValidation: 'Strict' }),
@@ -147,11 +139,12 @@ const strictly = {
 
 const ofServer = ['resourceVersion', 'uid', 'creationTimestamp', 'generation', 'managedFields']
 
-/** Without these fields the same text can be sent again, to any cluster. */
-function withoutServerFields(object: JsonObject): JsonObject {
-  const { status: _status, metadata, ...rest } = object
-  const kept = Object.entries((metadata ?? {}) as JsonObject).filter(
-    ([key]) => !ofServer.includes(key),
-  )
-  return { ...rest, metadata: Object.fromEntries(kept) }
+/** Texts that can be sent again, to any cluster. */
+function plain(objects: readonly JsonObject[]): string {
+  const texts = objects.map(({ status: _status, metadata, ...rest }) => {
+    const all = Object.entries((metadata ?? {}) as JsonObject)
+    const kept = Object.fromEntries(all.filter(([key]) => !ofServer.includes(key)))
+    return stringify({ ...rest, metadata: kept }, { lineWidth: 0 })
+  })
+  return texts.join('---\n')
 }
