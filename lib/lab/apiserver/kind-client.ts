@@ -59,16 +59,17 @@ export type KindNames<Name extends string> = Readonly<
 >
 export type Clients<Name extends string> = Readonly<Record<Name, KindClient>>
 
-/** A client for each kind; undefined when this server lacks one of them. */
+/** A client for each kind; this server has all of them. */
 export function clientsOf<Name extends string>(
   registry: Registry,
   kinds: KindNames<Name>,
-): Clients<Name> | undefined {
-  const found = new Map<string, KindClient>()
-  for (const [name, [apiVersion, kind]] of Object.entries<readonly [string, string]>(kinds)) {
-    const resource = registry.resources.byKind(apiVersion, kind)
-    if (resource === undefined) return undefined
-    found.set(name, new KindClient(registry, resource))
-  }
-  return Object.fromEntries(found) as Record<Name, KindClient>
+): Clients<Name> {
+  const clients = Object.entries<readonly [string, string]>(kinds).map(
+    ([name, [version, kind]]) => {
+      const resource = registry.resources.byKind(version, kind)
+      if (resource === undefined) throw new RangeError(`this API server has no kind ${kind}`)
+      return [name, new KindClient(registry, resource)] as const
+    },
+  )
+  return Object.fromEntries(clients) as Record<Name, KindClient>
 }

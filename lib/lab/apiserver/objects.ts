@@ -5,7 +5,7 @@ import { endpointSliceController } from './controllers/endpoint-slices.js'
 import { endpointsController } from './controllers/endpoints-objects.js'
 import { loadBalancerController } from './controllers/load-balancers.js'
 import type { PodRuntime } from './controllers/pod-runtime.js'
-import { podController } from './controllers/pods.js'
+import { PodController } from './controllers/pods.js'
 import { replicaSetController } from './controllers/replica-sets.js'
 import { eventExpiry, garbageCollector } from './controllers/removal.js'
 import type { KubeObject, NewObject } from './object.js'
@@ -36,8 +36,6 @@ export interface ApiObjectsOptions {
   /** Addresses of load balancers, without the last number; undefined: they get none. */
   readonly loadBalancers: string | undefined
   readonly resources: readonly ResourceKind[]
-  /** Changes kept for each kind, from which watches resume. */
-  readonly historyLimit: number
   readonly now: () => number
   /** Runs the pods; undefined: no controller runs, and objects are only stored. */
   readonly runtime: PodRuntime | undefined
@@ -50,7 +48,6 @@ export const objectDefaults: Omit<ApiObjectsOptions, 'runtime'> = {
   nodePorts: { from: 30_000, to: 32_767 },
   loadBalancers: undefined,
   resources: defaultResources,
-  historyLimit: 4000,
   now: Date.now,
   onControllerError: () => undefined,
 }
@@ -68,12 +65,9 @@ export class ApiObjects {
   readonly #controllers: readonly Controller[]
 
   constructor(options: ApiObjectsOptions) {
-    const store = new VersionedStore({
-      historyLimit: options.historyLimit,
-      // The versions are higher than those of an earlier server. So a client of that server is told
-      // to list again, and does not wait for changes that it seems to have already.
-      firstVersion: options.now(),
-    })
+    // The versions are higher than those of an earlier server. So a client of that server is told to
+    // list again, and does not wait for changes that it seems to have already.
+    const store = new VersionedStore(options.now())
     const resources = new ResourceTable(options.resources)
     const allocations = new ServiceAllocations(store, {
       cidrs: options.serviceCidrs,
@@ -147,7 +141,7 @@ function controllersOf(registry: Registry, options: ApiObjectsOptions): readonly
   if (runtime === undefined) return []
   const deps = { registry, onError: onControllerError }
   return [
-    podController({ ...deps, runtime }),
+    new PodController({ ...deps, runtime }),
     deploymentController(deps),
     replicaSetController(deps),
     endpointSliceController(deps),

@@ -35,12 +35,7 @@ const defaults: Omit<ApiServerOptions, 'runtime'> = {
 }
 
 export function createApiServer(options: Partial<ApiServerOptions> = {}): ApiServer {
-  const runtime = fakeRuntime({
-    podCidrs: ['10.244.0.0/16', 'fd00:10:244::/64'],
-    readyAfterMs: 50,
-    endAfterMs: 50,
-  })
-  return new ApiServer({ ...defaults, runtime, ...options })
+  return new ApiServer({ ...defaults, runtime: fakeRuntime(), ...options })
 }
 
 /** A Kubernetes API server in memory: over HTTP for clients, by method calls for this process. */

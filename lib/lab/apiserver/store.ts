@@ -23,6 +23,9 @@ interface Collection {
   sorted: readonly KubeObject[] | undefined
 }
 
+/** Changes kept for each kind, from which watches resume. */
+const historyLimit = 4000
+
 /**
  * All objects with one counter of versions, as etcd has: every write takes the next number and
  * stays in a bounded history, from which watches resume. Objects are shared by reference and never
@@ -30,15 +33,13 @@ interface Collection {
  */
 export class VersionedStore {
   readonly #collections = new Map<string, Collection>()
-  readonly #historyLimit: number
   #version: number
   /** The version at the start of this process; no earlier history exists. */
   readonly #firstVersion: number
 
-  constructor(options: { readonly historyLimit: number; readonly firstVersion?: number }) {
-    this.#historyLimit = options.historyLimit
-    this.#version = options.firstVersion ?? 1
-    this.#firstVersion = this.#version
+  constructor(firstVersion: number) {
+    this.#version = firstVersion
+    this.#firstVersion = firstVersion
   }
 
   get version(): number {
@@ -52,9 +53,7 @@ export class VersionedStore {
   /** All objects of a collection, sorted by namespace and name. */
   list(collection: string): readonly KubeObject[] {
     const found = this.#open(collection)
-    found.sorted ??= Array.from(found.objects)
-      .sort(([left], [right]) => (left < right ? -1 : 1))
-      .map(([, object]) => object)
+    found.sorted ??= sortedByKey(found.objects)
     return found.sorted
   }
 
@@ -69,9 +68,7 @@ export class VersionedStore {
       if (event.previous === undefined) objects.delete(key)
       else objects.set(key, event.previous)
     }
-    return Array.from(objects)
-      .sort(([left], [right]) => (left < right ? -1 : 1))
-      .map(([, object]) => object)
+    return sortedByKey(objects)
   }
 
   /** Writes the object under the next version and tells the watchers. */
@@ -144,17 +141,11 @@ export class VersionedStore {
   }
 
   #open(name: string): Collection {
-    let collection = this.#collections.get(name)
-    if (collection === undefined) {
-      collection = {
-        objects: new Map(),
-        listeners: new Set(),
-        history: [],
-        compactedAt: this.#firstVersion,
-        sorted: undefined,
-      }
-      this.#collections.set(name, collection)
-    }
+    const known = this.#collections.get(name)
+    if (known) return known
+    const empty = { objects: new Map(), listeners: new Set<StoreListener>(), history: [] }
+    const collection = { ...empty, compactedAt: this.#firstVersion, sorted: undefined }
+    this.#collections.set(name, collection)
     return collection
   }
 
@@ -162,12 +153,18 @@ export class VersionedStore {
     target.sorted = undefined
     target.history.push(event)
     // A quarter is cut at once, because cutting one entry moves the array at every write.
-    if (target.history.length > this.#historyLimit * 1.25) {
-      const dropped = target.history.splice(0, target.history.length - this.#historyLimit)
+    if (target.history.length > historyLimit * 1.25) {
+      const dropped = target.history.splice(0, target.history.length - historyLimit)
       target.compactedAt = dropped.at(-1)?.version ?? target.compactedAt
     }
     for (const listener of target.listeners) listener(event)
   }
+}
+
+function sortedByKey(objects: ReadonlyMap<string, KubeObject>): readonly KubeObject[] {
+  return Array.from(objects)
+    .sort(([left], [right]) => (left < right ? -1 : 1))
+    .map(([, object]) => object)
 }
 
 /**

@@ -24,18 +24,13 @@ interface Work {
   readonly reconcile: (key: string) => void
 }
 
-/** A controller of some kinds; it does nothing where this server lacks one of them. */
+/** A controller of some kinds. */
 export function controller<Name extends string>(
   deps: ControllerDeps,
   kinds: KindNames<Name>,
   workOn: (clients: Clients<Name>) => Work,
 ): Controller {
-  return {
-    async run(signal) {
-      const clients = clientsOf(deps.registry, kinds)
-      if (clients !== undefined) await watch(deps, workOn(clients), signal)
-    },
-  }
+  return { run: (signal) => watch(deps, workOn(clientsOf(deps.registry, kinds)), signal) }
 }
 
 /**

@@ -36,28 +36,24 @@ export interface PodRuntime {
   readonly log?: PodLog
 }
 
-interface FakeRuntimeOptions {
-  /** One for each family of pod addresses. */
-  readonly podCidrs: readonly string[]
-  readonly readyAfterMs: number
-  readonly endAfterMs: number
-}
+const podCidrs = ['10.244.0.0/16', 'fd00:10:244::/64']
+const readyAfterMs = 50
+const endAfterMs = 50
 
 /** Pods that only have addresses. This is enough if no packets are sent. */
-export function fakeRuntime(options: FakeRuntimeOptions): PodRuntime {
-  const pools = options.podCidrs
-    .map(parseCidr)
-    .filter((cidr) => cidr !== undefined)
+export function fakeRuntime(): PodRuntime {
+  const pools = podCidrs
+    .flatMap((text) => parseCidr(text) ?? [])
     .map((cidr) => ({ cidr, used: new Set<bigint>() }))
   return {
     async run(_pod, { report, terminating, killed }) {
       const held = pools.map(({ cidr, used }) => ({ cidr, used, offset: take(cidr, used) }))
       const ips = held.map(({ cidr, offset }) => formatIp(cidr.family, cidr.network + offset))
       report({ ips, ready: false })
-      await pause(options.readyAfterMs, terminating)
+      await pause(readyAfterMs, terminating)
       if (!terminating.aborted) report({ ips, ready: true })
       await aborted(terminating)
-      await pause(options.endAfterMs, killed)
+      await pause(endAfterMs, killed)
       for (const { used, offset } of held) used.delete(offset)
     },
   }

@@ -29,12 +29,7 @@ interface RunningPod {
 const kinds = { pods: ['v1', 'Pod'], nodes: ['v1', 'Node'] } as const
 
 /** Scheduler and kubelet in one: binds pods to nodes and lets a runtime run them. */
-export function podController(deps: PodControllerDeps): Controller {
-  const clients = clientsOf(deps.registry, kinds)
-  return clients ? new PodController(deps, clients) : { run: () => Promise.resolve() }
-}
-
-class PodController implements Controller {
+export class PodController implements Controller {
   readonly #deps: PodControllerDeps
   readonly #clients: Clients<keyof typeof kinds>
   readonly #running = new Map<string, RunningPod>()
@@ -44,9 +39,9 @@ class PodController implements Controller {
    */
   readonly #own = new Set<string>()
 
-  constructor(deps: PodControllerDeps, clients: Clients<keyof typeof kinds>) {
+  constructor(deps: PodControllerDeps) {
     this.#deps = deps
-    this.#clients = clients
+    this.#clients = clientsOf(deps.registry, kinds)
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -255,16 +250,14 @@ function keepTimes(status: JsonObject, before: KubeObject): JsonObject {
 
 /** Writes a warning about an object, where `kubectl describe` and `kubectl get events` find it. */
 function warn(registry: Registry, about: KubeObject, { reason, message }: PodEvent): void {
-  const kind = registry.resources.byKind('v1', 'Event')
-  if (!kind) return
-  const { apiVersion, kind: ofKind, metadata } = about
+  const { apiVersion, kind, metadata } = about
   const { name, namespace = 'default', uid = '' } = metadata
   const now = registry.timestamp()
-  registry.create(kind, {
+  clientsOf(registry, { events: ['v1', 'Event'] }).events.create({
     apiVersion: 'v1',
     kind: 'Event',
     metadata: { generateName: `${name}.`, namespace },
-    involvedObject: { apiVersion, kind: ofKind, name, namespace, uid },
+    involvedObject: { apiVersion, kind, name, namespace, uid },
     type: 'Warning',
     reason,
     message,
