@@ -43,8 +43,29 @@ function podsIn(near: readonly Point[], far: readonly Point[]): Layout['pod'] {
 
 export const serviceWidth = 216
 
-const wideService = { x: 478, y: 212 }
-const wideProxy = { x: 478, y: 62 }
+/** The wires of a picture that is read from left to right. The pods of the other node are below. */
+function sideways(
+  parts: Pick<Layout, 'service' | 'proxy' | 'box'>,
+): typeof parts & Pick<Layout, 'fromSender' | 'toPod' | 'toProxy' | 'proxyToPod' | 'isNarrow'> {
+  const { service, proxy, box } = parts
+  const [halfWidth, halfHeight] = [box.width / 2, box.height / 2]
+  const at = (pod: Point, isFar: boolean): Point =>
+    isFar ? { x: pod.x, y: pod.y - halfHeight } : { x: pod.x - halfWidth, y: pod.y }
+  return {
+    ...parts,
+    fromSender: ({ x, y }) => [
+      { x: x + halfWidth, y },
+      { x: service.x - serviceWidth / 2, y: service.y },
+    ],
+    toPod: (pod, isFar) => [{ x: service.x + serviceWidth / 2, y: service.y }, at(pod, isFar)],
+    toProxy: [
+      { x: proxy.x, y: service.y - 34 },
+      { x: proxy.x, y: proxy.y + halfHeight },
+    ],
+    proxyToPod: (pod, isFar) => [{ x: proxy.x + 75, y: proxy.y }, at(pod, isFar)],
+    isNarrow: false,
+  }
+}
 
 export const wide: Layout = {
   width: 900,
@@ -55,41 +76,23 @@ export const wide: Layout = {
   node2: [566, 300, 300, 96],
   kernel: [348, 128, 260, 138],
   kernelTitle: 130,
-  box: { width: 112, height: 44 },
   senders: {
     outside: { x: 66, y: 222 },
     'client-pod': { x: 226, y: 76 },
     node: { x: 226, y: 146 },
   },
-  proxy: wideProxy,
-  service: wideService,
+  ...sideways({
+    service: { x: 478, y: 212 },
+    proxy: { x: 478, y: 62 },
+    box: { width: 112, height: 44 },
+  }),
   hops: { x: 478, y: 150 },
   pod: podsIn(
     [66, 144, 222].map((y) => ({ x: 814, y })),
     [630, 748].map((x) => ({ x, y: 350 })),
   ),
   more: { here: { x: 814, y: 268 }, elsewhere: { x: 689, y: 389 } },
-  fromSender: (sender) => [
-    { x: sender.x + 56, y: sender.y },
-    { x: wideService.x - 108, y: wideService.y },
-  ],
-  toPod: (pod, isFar) => [
-    { x: wideService.x + 108, y: wideService.y },
-    isFar ? { x: pod.x, y: pod.y - 22 } : { x: pod.x - 56, y: pod.y },
-  ],
-  toProxy: [
-    { x: wideService.x, y: wideService.y - 34 },
-    { x: wideProxy.x, y: wideProxy.y + 22 },
-  ],
-  proxyToPod: (pod, isFar) => [
-    { x: wideProxy.x + 75, y: wideProxy.y },
-    isFar ? { x: pod.x, y: pod.y - 22 } : { x: pod.x - 56, y: pod.y },
-  ],
-  isNarrow: false,
 }
-
-const lowService = { x: 230, y: 108 }
-const lowProxy = { x: 244, y: 27 }
 
 /** For a frame of 600 × 360: its text is as large there as the text of a page. */
 export const low: Layout = {
@@ -100,37 +103,22 @@ export const low: Layout = {
   node2: [176, 154, 395, 73],
   kernel: [110, 52, 240, 94],
   kernelTitle: 14,
-  box: { width: 96, height: 40 },
   senders: {
     outside: { x: 52, y: 196 },
     'client-pod': { x: 52, y: 52 },
     node: { x: 52, y: 104 },
   },
-  proxy: lowProxy,
-  service: lowService,
+  ...sideways({
+    service: { x: 230, y: 108 },
+    proxy: { x: 244, y: 27 },
+    box: { width: 96, height: 40 },
+  }),
   hops: { x: 246, y: 62 },
   pod: podsIn(
     [27, 71, 115].map((y) => ({ x: 519, y })),
     [362, 462].map((x) => ({ x, y: 203 })),
   ),
   more: { here: { x: 517, y: 147 }, elsewhere: { x: 245, y: 207 } },
-  fromSender: (sender) => [
-    { x: sender.x + 48, y: sender.y },
-    { x: lowService.x - 108, y: lowService.y },
-  ],
-  toPod: (pod, isFar) => [
-    { x: lowService.x + 108, y: lowService.y },
-    isFar ? { x: pod.x, y: pod.y - 20 } : { x: pod.x - 48, y: pod.y },
-  ],
-  toProxy: [
-    { x: lowProxy.x, y: lowService.y - 34 },
-    { x: lowProxy.x, y: lowProxy.y + 20 },
-  ],
-  proxyToPod: (pod, isFar) => [
-    { x: lowProxy.x + 75, y: lowProxy.y },
-    isFar ? { x: pod.x, y: pod.y - 20 } : { x: pod.x - 48, y: pod.y },
-  ],
-  isNarrow: false,
 }
 
 const narrowService = { x: 180, y: 250 }
