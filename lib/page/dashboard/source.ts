@@ -147,19 +147,14 @@ export class DashboardSource implements PageSource {
   perform(command: PageCommand): Promise<void> {
     switch (command.do) {
       case 'select':
-        this.#selection = { ...this.#selection, service: command.service }
-        this.#answers = []
-        break
-      case 'sender':
-        this.#selection = { ...this.#selection, sender: command.sender }
-        break
-      case 'target':
-        this.#selection = { ...this.#selection, target: command.target }
-        break
       case 'family':
-        this.#selection = { ...this.#selection, family: command.family }
-        this.#answers = []
+      case 'sender':
+      case 'target': {
+        const { do: what, ...choice } = command
+        this.#selection = { ...this.#selection, ...choice }
+        if (what === 'select' || what === 'family') this.#answers = []
         break
+      }
       case 'flows':
         this.#stream.choose(command)
         break
