@@ -3,16 +3,8 @@ import { apiVersionOf, type ResourceKind } from './resources.js'
 
 /** Discovery tells clients which kinds the server has. */
 
-const verbs = [
-  'create',
-  'delete',
-  'deletecollection',
-  'get',
-  'list',
-  'patch',
-  'update',
-  'watch',
-] as const
+const verbs = 'create delete deletecollection get list patch update watch'.split(' ')
+const scale = { group: 'autoscaling', version: 'v1', kind: 'Scale' }
 const subresourceVerbs = ['get', 'patch', 'update'] as const
 
 export const coreVersions: JsonObject = {
@@ -59,9 +51,7 @@ export function resourceList(
         name: `${kind.plural}/${subresource}`,
         singularName: '',
         namespaced: kind.namespaced,
-        ...(subresource === 'scale'
-          ? { group: 'autoscaling', version: 'v1', kind: 'Scale' }
-          : { kind: kind.kind }),
+        ...(subresource === 'scale' ? scale : { kind: kind.kind }),
         verbs: subresourceVerbs,
       })),
     ]),
@@ -93,9 +83,10 @@ export function aggregatedDiscovery(
 }
 
 function discoveryOf(kind: ResourceKind): JsonObject {
+  const responseKind = { group: kind.group, version: kind.version, kind: kind.kind }
   return {
     resource: kind.plural,
-    responseKind: { group: kind.group, version: kind.version, kind: kind.kind },
+    responseKind,
     scope: kind.namespaced ? 'Namespaced' : 'Cluster',
     singularResource: kind.singular,
     verbs,
@@ -103,10 +94,7 @@ function discoveryOf(kind: ResourceKind): JsonObject {
     ...(kind.categories.length > 0 ? { categories: kind.categories } : {}),
     subresources: kind.subresources.map((subresource) => ({
       subresource,
-      responseKind:
-        subresource === 'scale'
-          ? { group: 'autoscaling', version: 'v1', kind: 'Scale' }
-          : { group: kind.group, version: kind.version, kind: kind.kind },
+      responseKind: subresource === 'scale' ? scale : responseKind,
       verbs: subresourceVerbs,
     })),
   }

@@ -58,8 +58,7 @@ function listPathsOf(resources: readonly ResourceKind[]): JsonObject {
     responses: { '200': { description: 'OK' } },
     [gvkExtension]: gvkOf(kind),
   })
-  const pathTo = (kind: ResourceKind) => pathOf(kind, kind.namespaced ? '{namespace}' : undefined)
-  return Object.fromEntries(resources.map((kind) => [pathTo(kind), { get: get(kind) }]))
+  return Object.fromEntries(resources.map((kind) => [listPath(kind), { get: get(kind) }]))
 }
 
 function pathsOf(
@@ -74,7 +73,7 @@ function pathsOf(
       responses: { '200': { description: 'OK' } },
       [gvkExtension]: gvkOf(kind),
     }
-    return [patchPath(kind), { patch }] as const
+    return [`${listPath(kind)}/{name}`, { patch }] as const
   })
   return Object.fromEntries(entries)
 }
@@ -92,7 +91,7 @@ export function openapiV2AsProtobuf(resources: readonly ResourceKind[]): Buffer 
       ...parameters.map((name) => field(8, field(1, field(2, field(3, queryParameter(name)))))),
       field(13, field(1, gvkExtension), field(2, field(2, JSON.stringify(gvkOf(kind))))),
     ]
-    return field(2, field(1, patchPath(kind)), field(2, field(8, ...operation)))
+    return field(2, field(1, `${listPath(kind)}/{name}`), field(2, field(8, ...operation)))
   })
   const title = field(2, field(1, 'Kubernetes'), field(2, 'v1'))
   return Buffer.concat([field(1, '2.0'), title, field(8, ...paths)])
@@ -102,8 +101,8 @@ function queryParameter(name: string): Buffer {
   return Buffer.concat([field(2, 'query'), field(4, name), field(6, 'string')])
 }
 
-function patchPath(kind: ResourceKind): string {
-  return `${pathOf(kind, kind.namespaced ? '{namespace}' : undefined)}/{name}`
+function listPath(kind: ResourceKind): string {
+  return pathOf(kind, kind.namespaced ? '{namespace}' : undefined)
 }
 
 function gvkOf({ group, version, kind }: ResourceKind): JsonObject {
