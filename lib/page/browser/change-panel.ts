@@ -1,5 +1,5 @@
 import { byId, element, drawIfChanged } from './element.js'
-import { choices } from './controls.js'
+import { choices, named } from './controls.js'
 import type { RuleLine, View, TimelineStep } from '../view.js'
 
 /** The last change: what it did to the rules, and when each part did its work. */
@@ -10,8 +10,7 @@ const changeWords = { same: '', added: 'new: ', removed: 'gone: ' } as const
 /** Every line of the rules, in words and with the object that made it. */
 export function showRules(view: View): void {
   const { rules } = view
-  const names = rules.modes.map((name) => [name, name] as const)
-  choices('rules-modes', names, rules.mode, (mode) => ({ do: 'rules', mode }))
+  choices('rules-modes', named(rules.modes), rules.mode, (mode) => ({ do: 'rules', mode }))
   drawIfChanged('rules', rules, () => {
     byId('change').textContent = changeOf(rules)
     byId('rules').replaceChildren(...rules.lines.map(ruleRow))

@@ -1,6 +1,6 @@
 import { byId, element, drawIfChanged, shortName } from './element.js'
 import { chapters } from './chapters.js'
-import { choices, send } from './controls.js'
+import { choices, named, send } from './controls.js'
 import { sharedParts, wayParts } from './path-panel.js'
 import type { SideView, View } from '../view.js'
 
@@ -13,7 +13,7 @@ export function comparedIn({ comparison }: View): readonly string[] {
 export function showComparison(view: View): void {
   const { comparison, rules } = view
   const [left = '', right = ''] = comparedIn(view)
-  const names = rules.modes.map((mode) => [mode, mode] as const)
+  const names = named(rules.modes)
   choices('compare-left', names, left, (mode) => compare(mode, beside(mode, 'left', 'right')))
   choices('compare-right', names, right, (mode) => compare(beside(mode, 'right', 'left'), mode))
   const chapter = chapters.findIndex(({ modes }) => modes.join() === `${left},${right}`)

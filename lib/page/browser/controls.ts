@@ -25,17 +25,17 @@ export function showRefusal(refused: string | undefined): void {
 }
 
 /** The details are left out where there is no room. */
-type Choice = readonly [value: string, words: string, details?: string]
+type Choice<Value> = readonly [value: Value, words: string, details?: string]
 
 /**
  * A group of buttons, of which one is pressed. They are replaced only when they change, because a
  * replaced button loses the focus.
  */
-export function choices(
+export function choices<Value extends string>(
   id: string,
-  names: readonly Choice[],
+  names: readonly Choice<Value>[],
   current: string,
-  choose: (value: string) => PageCommand | undefined,
+  choose: (value: Value) => PageCommand | undefined,
 ): void {
   const group = byId(id)
   drawIfChanged(`choices ${id}`, names, () => {
@@ -59,6 +59,11 @@ export function choices(
   }
 }
 
+/** Choices that are shown by their names. */
+export function named<Value extends string>(names: readonly Value[]): readonly Choice<Value>[] {
+  return names.map((name) => [name, name])
+}
+
 const senders = [
   ['client-pod', 'a pod'],
   ['node', 'the node'],
@@ -70,7 +75,6 @@ const schedulers = ['rr', 'lc', 'sh', 'wrr'] as const
 
 export function showControls(view: View): void {
   const { service } = view
-  const named = (names: readonly string[]) => names.map((name): Choice => [name, name])
   choices('modes', named(view.modes), view.mode, (mode) => ({ do: 'mode', mode }))
   for (const one of byId('modes').querySelectorAll('button')) {
     // A button that is `disabled` loses the focus.
@@ -78,24 +82,12 @@ export function showControls(view: View): void {
     one.classList.add('mode', one.dataset['value'] ?? '')
   }
   const here = senders.filter(([name]) => view.senders.includes(name))
-  choices('senders', here, view.sender, (value) => {
-    const sender = senders.find(([name]) => name === value)?.[0]
-    return sender && { do: 'sender', sender }
-  })
-  const targets = view.targets.map(({ name, address }): Choice => [name, name, address])
-  choices('targets', targets, view.target.name, (value) => {
-    const target = view.targets.find(({ name }) => name === value)?.name
-    return target && { do: 'target', target }
-  })
+  choices('senders', here, view.sender, (sender) => ({ do: 'sender', sender }))
+  const targets = view.targets.map(({ name, address }) => [name, name, address] as const)
+  choices('targets', targets, view.target.name, (target) => ({ do: 'target', target }))
   byId('families').hidden = view.families.length < 2
-  choices('families', named(view.families), view.family, (value) => {
-    const family = view.families.find((each) => each === value)
-    return family && { do: 'family', family }
-  })
-  choices('types', named(types), service.type, (value) => {
-    const type = types.find((name) => name === value)
-    return type && { do: 'type', type }
-  })
+  choices('families', named(view.families), view.family, (family) => ({ do: 'family', family }))
+  choices('types', named(types), service.type, (type) => ({ do: 'type', type }))
   const isIpvs = view.mode === 'ipvs' || view.rules.mode === 'ipvs'
   byId('schedulers').hidden = !isIpvs
   choices('schedulers', named(schedulers), view.scheduler, (scheduler) => ({

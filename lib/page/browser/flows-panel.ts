@@ -58,10 +58,11 @@ function showStream({ note, leftOut, service, from, verdict }: StreamView): void
   byId('flows-note').textContent = note
   byId('flows-left-out').textContent =
     leftOut === 0 ? '' : `${leftOut} lines were left out under load`
-  choices('flows-verdicts', verdicts, verdict, (value) => {
-    const found = verdicts.find(([name]) => name === value)
-    return found && { do: 'flows', ...chosen, verdict: found[0] }
-  })
+  choices('flows-verdicts', verdicts, verdict, (wanted) => ({
+    do: 'flows',
+    ...chosen,
+    verdict: wanted,
+  }))
   updateChildren(
     byId('flows-chosen'),
     ...chip('service', service, () => choose({ service: '' })),
