@@ -115,26 +115,14 @@ function targetWords(rule: RuleLine, surroundings: Surroundings): string {
   const { target, targetArgs, comment } = rule
   const [option = '', value = ''] = targetArgs
   switch (target) {
-    case '':
-      return 'only counted'
-    case 'ACCEPT':
-      return 'let through'
-    case 'RETURN':
-      return 'back to the calling chain'
-    case 'DROP':
-      return 'dropped, the sender gets no answer'
     case 'REJECT':
       return option === '--reject-with'
         ? `refused at once, with ${value}`
         : `refused at once, the sender is told${/no endpoints/.test(comment) ? '; there is no endpoint' : ''}`
-    case 'NFLOG':
-      return 'the proxy is told, which counts it'
     case 'MARK':
       return option === '--xor-mark'
         ? 'the mark is not needed any more and is removed'
         : 'marked, so that POSTROUTING gives it an address of this node as source'
-    case 'MASQUERADE':
-      return 'the source becomes an address of this node, so that the answer comes back here'
     case 'DNAT':
       return value.startsWith(':') || value.endsWith('PROXY-PORT') || value.endsWith('-LOCAL')
         ? `handed to the port of kube-proxy at ${value}`
@@ -142,8 +130,18 @@ function targetWords(rule: RuleLine, surroundings: Surroundings): string {
     case 'REDIRECT':
       return `handed to the port ${value} of kube-proxy on this node`
     default:
-      return `go to chain ${target}: ${chainWords(target)}`
+      return plainTargets[target] ?? `go to chain ${target}: ${chainWords(target)}`
   }
+}
+
+/** Targets that mean the same whatever their arguments are. */
+const plainTargets: Readonly<Record<string, string>> = {
+  '': 'only counted',
+  ACCEPT: 'let through',
+  RETURN: 'back to the calling chain',
+  DROP: 'dropped, the sender gets no answer',
+  NFLOG: 'the proxy is told, which counts it',
+  MASQUERADE: 'the source becomes an address of this node, so that the answer comes back here',
 }
 
 const knownChains: Readonly<Record<string, string>> = {
@@ -177,16 +175,17 @@ const knownChains: Readonly<Record<string, string>> = {
   'KUBE-IPVS-OUT-FILTER': 'source ranges, for packets of this node itself',
 }
 
+const chainsOfServices: Readonly<Record<string, string>> = {
+  SVC: 'the endpoints of this Service, one by chance',
+  SVL: 'the endpoints of this Service on this node, one by chance',
+  EXT: 'traffic that came to an external address or node port',
+  FW: 'who may use the load balancer of this Service?',
+  SEP: 'one endpoint, whose clients are remembered',
+}
+
 function chainWords(chain: string): string {
-  const known = knownChains[chain]
-  if (known !== undefined) return known
-  if (chain.startsWith('KUBE-SVC-')) return 'the endpoints of this Service, one by chance'
-  if (chain.startsWith('KUBE-SVL-'))
-    return 'the endpoints of this Service on this node, one by chance'
-  if (chain.startsWith('KUBE-EXT-')) return 'traffic that came to an external address or node port'
-  if (chain.startsWith('KUBE-FW-')) return 'who may use the load balancer of this Service?'
-  if (chain.startsWith('KUBE-SEP-')) return 'one endpoint, whose clients are remembered'
-  return 'a chain of its own'
+  const [, kind = ''] = /^KUBE-([A-Z]+)-/.exec(chain) ?? []
+  return knownChains[chain] ?? chainsOfServices[kind] ?? 'a chain of its own'
 }
 
 /** The field of the Service, or the EndpointSlice entry, that made the rule. */

@@ -61,19 +61,14 @@ export function chainWords(name: string): string {
   if (part === 'services') return 'Services with only a ClusterIP, by their number of endpoints'
   if (part === 'up-to') return `one endpoint by chance, for every Service of up to ${places}`
   if (part === 'draw') return `draws one of ${places} places; after an empty one it draws again`
-  const [, kind, , , , , ip, port] = owned.exec(name) ?? []
-  switch (kind) {
-    case 'service':
-      return 'the endpoints of this Service, one by chance'
-    case 'local':
-      return 'the endpoints of this Service on this node, one by chance'
-    case 'external':
-      return 'traffic that came to an external address or node port'
-    case 'firewall':
-      return 'who may use the load balancer of this Service?'
-    case 'endpoint':
-      return `endpoint ${ip ?? ''}:${port ?? ''}, whose clients are remembered`
-    default:
-      return 'a chain of its own'
-  }
+  const [, kind = '', , , , , ip = '', port = ''] = owned.exec(name) ?? []
+  if (kind === 'endpoint') return `endpoint ${ip}:${port}, whose clients are remembered`
+  return chainsOfServices[kind] ?? 'a chain of its own'
+}
+
+const chainsOfServices: Readonly<Record<string, string>> = {
+  service: 'the endpoints of this Service, one by chance',
+  local: 'the endpoints of this Service on this node, one by chance',
+  external: 'traffic that came to an external address or node port',
+  firewall: 'who may use the load balancer of this Service?',
 }

@@ -1,23 +1,15 @@
 import { endpointWords, fixedOf, serviceOf } from './words.js'
 import type { LineWords, Surroundings } from './words.js'
 
+const listener =
+  /^listen (\w+) (\S+) for (\S+) \((cluster|local)(?:, ([a-z-]+))?(?:, affinity (\d+) s)?\): (.*)$/
+
 /** Listeners of userspace mode, as `render` prints them. */
 export function listenerWords(line: string, around: Surroundings): LineWords | undefined {
-  const match =
-    /^listen (\w+) (\S+) for (\S+) \((cluster|local)(?:, ([a-z-]+))?(?:, affinity (\d+) s)?\): (.*)$/.exec(
-      line,
-    )
+  const match = listener.exec(line)
   if (!match) return undefined
-  const [
-    ,
-    protocol = '',
-    address = '',
-    portName = '',
-    list,
-    balance = '',
-    affinity,
-    endpoints = '',
-  ] = match
+  const [, protocol = '', address = '', portName = '', list, ...more] = match
+  const [balance = '', affinity, endpoints = ''] = more
   const isInTurn = balance === ''
   const isEmpty = endpoints === 'no endpoints'
   const whom = isEmpty
