@@ -5,7 +5,7 @@ import { forward, openBridge, type Bridge } from '../world/bridge.js'
 import { apiPortOnNode } from './cluster-objects.js'
 import { NodeGauge } from './node-gauge.js'
 import { namespaceLayout, type PodRoom } from './cluster-layout.js'
-import { podsInPlace, podAddress, podPlaces, places, uplinkName } from '../world/topology.js'
+import { furtherAddresses, podPlaces, places, uplinkName } from '../world/topology.js'
 import { proxyCommand, runProxy } from './proxy-process.js'
 import { ipBatch } from '../world/namespaces.js'
 import type { BuildTestBed, TestBed } from './test-bed.js'
@@ -90,9 +90,7 @@ async function dropAll(
 /** Adds the addresses of pods that share a place, and routes to them on the second node. */
 async function makeRoom(world: World): Promise<void> {
   const lines = (place: Place, of: (address: string, bits: number) => string): readonly string[] =>
-    Array.from({ length: podsInPlace - 1 }, (_, index) => podAddress(place, index + 1)).flatMap(
-      ({ IPv4, IPv6 }) => [of(IPv4, 32), of(IPv6, 128)],
-    )
+    furtherAddresses(place).flatMap(({ IPv4, IPv6 }) => [of(IPv4, 32), of(IPv6, 128)])
   const far = podPlaces['node-2']
   await Promise.all(
     [...podPlaces['node-1'], ...far].map((place) => {

@@ -96,23 +96,24 @@ export function podAddress(place: Place, index: number): AddressPair {
   return { IPv4: shifted(IPv4), IPv6: shifted(IPv6) }
 }
 
-/** The places of pods whose address is not the main one of the place. */
-const sharing: ReadonlyMap<string, Place> = new Map(
-  Object.values(podPlaces)
-    .flat()
-    .flatMap((place) =>
-      Array.from({ length: podsInPlace - 1 }, (_, index) => podAddress(place, index + 1)).flatMap(
-        ({ IPv4, IPv6 }) => [[IPv4, place] as const, [IPv6, place] as const],
-      ),
-    ),
+/** The addresses of the further pods that share a place. */
+export function furtherAddresses(place: Place): readonly AddressPair[] {
+  return Array.from({ length: podsInPlace - 1 }, (_, index) => podAddress(place, index + 1))
+}
+
+const podHosts: readonly Place[] = Object.values(podPlaces).flat()
+const owners: ReadonlyMap<string, Place> = new Map(
+  places.flatMap((place) => {
+    const further = podHosts.includes(place) ? furtherAddresses(place) : []
+    return [...addresses[place], ...further].flatMap(({ IPv4, IPv6 }) =>
+      [IPv4, IPv6].map((address) => [address, place] as const),
+    )
+  }),
 )
 
 /** Which place owns an address; undefined for service addresses and unknown ones. */
 export function placeOf(address: string): Place | undefined {
-  const owner = places.find((place) =>
-    addresses[place].some((pair) => pair.IPv4 === address || pair.IPv6 === address),
-  )
-  return owner ?? sharing.get(address)
+  return owners.get(address)
 }
 
 export const backendPorts: readonly number[] = [8080, 8081, 9090]
