@@ -11,7 +11,7 @@ import {
 } from './json.js'
 import { isLabelName, isSubdomain } from './names.js'
 import type { KubeObject } from './object.js'
-import type { Registry, Strategy } from './registry.js'
+import type { Strategy } from './registry.js'
 import {
   apiVersionOf,
   collectionOf,
@@ -44,16 +44,13 @@ export function definitionStrategy(resources: ResourceTable): Strategy {
       refuse(kind, object, [...validate(object), ...collisions(object, resources)])
       return withStatus(object)
     },
-    beforeRemoval(definition, registry) {
+    beforeRemoval(definition, { store }) {
       const [kind] = kindsOf(definition)
-      if (kind !== undefined) removeAll(kind, registry)
+      if (kind === undefined) return
+      const stored = collectionOf(kind)
+      for (const object of store.list(stored)) store.remove(stored, object)
     },
   }
-}
-
-function removeAll(kind: ResourceKind, registry: Registry): void {
-  const stored = collectionOf(kind)
-  for (const object of registry.store.list(stored)) registry.store.remove(stored, object)
 }
 
 /** One kind for each served version, all of them views of one set of objects. */
@@ -63,7 +60,12 @@ function kindsOf(definition: KubeObject): readonly ResourceKind[] {
   const group = textAt(spec, 'group')
   const versions = listAt(spec, 'versions')
   const storage = versions.find((version) => at(version, 'storage') === true)
-  const form = storedForm(`${textAt(names, 'plural')}.${group}`, group, textAt(storage, 'name'))
+  // Converts like `strategy: None`: only the name of the version changes.
+  const formOf = (apiVersion: string): StoredForm => ({
+    collection: `${textAt(names, 'plural')}.${group}`,
+    toStored: (object) => ({ ...object, apiVersion: `${group}/${textAt(storage, 'name')}` }),
+    fromStored: (object) => ({ ...object, apiVersion }),
+  })
   return versions
     .filter((version) => at(version, 'served') === true)
     .map((version) => {
@@ -78,18 +80,9 @@ function kindsOf(definition: KubeObject): readonly ResourceKind[] {
         countsGenerations: true,
         isCustom: true,
         columns: columnsOf(version),
-        ...(version === storage ? {} : { storedForm: form(apiVersion) }),
+        ...(version === storage ? {} : { storedForm: formOf(apiVersion) }),
       })
     })
-}
-
-/** Converts like `strategy: None`: only the name of the version changes. */
-function storedForm(name: string, group: string, storage: string) {
-  return (shown: string): StoredForm => ({
-    collection: name,
-    toStored: (object) => ({ ...object, apiVersion: `${group}/${storage}` }),
-    fromStored: (object) => ({ ...object, apiVersion: shown }),
-  })
 }
 
 function columnsOf(version: Json): readonly Column[] {

@@ -19,11 +19,8 @@ const firstKinds = ['Namespace', 'CustomResourceDefinition', 'Node', 'ServiceCID
 /** Puts all objects of a file or folder into a server; throws ConfigError at the first bad one. */
 export async function seedFrom(path: string, api: ApiServer): Promise<void> {
   const all = await readManifests(path)
-  const isFirst = ({ object }: ManifestObject) => firstKinds.includes(object.kind)
-  for (const { object, place } of [
-    ...all.filter(isFirst),
-    ...all.filter((each) => !isFirst(each)),
-  ]) {
+  const isLater = ({ object }: ManifestObject) => Number(!firstKinds.includes(object.kind))
+  for (const { object, place } of all.toSorted((left, right) => isLater(left) - isLater(right))) {
     try {
       api.put(object)
     } catch (cause) {

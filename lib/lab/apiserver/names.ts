@@ -1,5 +1,5 @@
 import type { JsonObject } from './json.js'
-import { invalidValue, required, type Cause } from './status.js'
+import { causesOf, invalidValue, required, type Cause } from './status.js'
 
 export type NameRule = 'subdomain' | 'label' | 'service' | 'path'
 
@@ -11,6 +11,9 @@ const labelValue = /^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$/
 
 export const labelRule =
   "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character"
+
+const labelValueRule =
+  "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character, at most 63"
 
 const rules: Readonly<Record<NameRule, readonly [RegExp, number, string]>> = {
   subdomain: [
@@ -51,20 +54,12 @@ export function isPortName(text: string): boolean {
 
 export function validateLabels(field: string, labels: JsonObject): readonly Cause[] {
   return Object.entries(labels).flatMap(([key, value]) => {
-    const causes: Cause[] = []
-    if (!isQualifiedName(key)) {
-      causes.push(invalidValue(field, key, 'a label key is an optional DNS prefix and a name'))
-    }
-    if (typeof value !== 'string' || value.length > 63 || !labelValue.test(value)) {
-      causes.push(
-        invalidValue(
-          field,
-          value,
-          "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character, at most 63",
-        ),
-      )
-    }
-    return causes
+    const isValue = typeof value === 'string' && value.length <= 63 && labelValue.test(value)
+    return causesOf(
+      !isQualifiedName(key) &&
+        invalidValue(field, key, 'a label key is an optional DNS prefix and a name'),
+      !isValue && invalidValue(field, value, labelValueRule),
+    )
   })
 }
 

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { createServer, type Server } from 'node:http'
+import { createServer, type RequestListener, type Server } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import { ConfigError, messageOf } from '../../errors.js'
 import { hostPort } from '../../state/ip.js'
@@ -87,24 +87,17 @@ export class ApiServer extends ApiObjects {
   }
 
   #createServer(): Server {
+    const { tls, runtime } = this.#options
     const deps: RouteDeps = {
-      host: this.#options.host,
+      ...this.#options,
       registry: this.registry,
       faults: this.faults,
       texts: new EventTexts(),
-      podLog: this.#options.runtime?.log,
-      bookmarkEveryMs: this.#options.bookmarkEveryMs,
-      accepts: this.#options.accepts,
-      proxiesToLoopback: this.#options.proxiesToLoopback,
+      podLog: runtime?.log,
     }
-    const { tls } = this.#options
-    if (tls === undefined) {
-      return createServer((request, response) => void serve(request, response, deps))
-    }
-    return createTlsServer(
-      { cert: tls.certificate, key: tls.key },
-      (request, response) => void serve(request, response, deps),
-    )
+    const answer: RequestListener = (request, response) => void serve(request, response, deps)
+    if (tls === undefined) return createServer(answer)
+    return createTlsServer({ cert: tls.certificate, key: tls.key }, answer)
   }
 
   #opened(server: Server): void {

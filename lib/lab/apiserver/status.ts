@@ -62,10 +62,12 @@ export function noSuchPath(): ApiError {
 }
 
 export function notFound(subject: StatusSubject, name: string): ApiError {
-  return new ApiError(404, 'NotFound', `${qualified(subject)} "${name}" not found`, {
-    name,
-    ...groupAndKind(subject),
-  })
+  return new ApiError(
+    404,
+    'NotFound',
+    `${qualified(subject)} "${name}" not found`,
+    about(subject, name),
+  )
 }
 
 export function methodNotAllowed(method: string): ApiError {
@@ -77,10 +79,12 @@ export function methodNotAllowed(method: string): ApiError {
 }
 
 export function alreadyExists(subject: StatusSubject, name: string): ApiError {
-  return new ApiError(409, 'AlreadyExists', `${qualified(subject)} "${name}" already exists`, {
-    name,
-    ...groupAndKind(subject),
-  })
+  return new ApiError(
+    409,
+    'AlreadyExists',
+    `${qualified(subject)} "${name}" already exists`,
+    about(subject, name),
+  )
 }
 
 /** Optimistic concurrency: another client wrote in between. */
@@ -89,7 +93,7 @@ export function conflict(subject: StatusSubject, name: string, why: string): Api
     409,
     'Conflict',
     `Operation cannot be fulfilled on ${qualified(subject)} "${name}": ${why}`,
-    { name, ...groupAndKind(subject) },
+    about(subject, name),
   )
 }
 
@@ -185,8 +189,6 @@ function qualified(subject: StatusSubject): string {
   return subject.group === '' ? subject.plural : `${subject.plural}.${subject.group}`
 }
 
-function groupAndKind(subject: StatusSubject): JsonObject {
-  return subject.group === ''
-    ? { kind: subject.plural }
-    : { group: subject.group, kind: subject.plural }
+function about({ group, plural }: StatusSubject, name: string): JsonObject {
+  return group === '' ? { name, kind: plural } : { name, group, kind: plural }
 }

@@ -50,8 +50,9 @@ export function withoutFinalizers(
   warn: ((text: string) => void) | undefined,
 ): ObjectMeta {
   const { finalizers, ...rest } = metadata
-  if (!Array.isArray(finalizers) || finalizers.length === 0) return { ...rest, name: metadata.name }
-  warn?.('metadata.finalizers is ignored: this server runs no finalizers')
+  if (Array.isArray(finalizers) && finalizers.length > 0) {
+    warn?.('metadata.finalizers is ignored: this server runs no finalizers')
+  }
   return { ...rest, name: metadata.name }
 }
 
