@@ -74,17 +74,12 @@ const removeScript =
   'cat >/dev/null; for n; do kill -9 $(ip netns pids "$n") 2>/dev/null; done; ' +
   'for n; do ip netns delete "$n" 2>/dev/null; done; exit 0'
 
-export interface Reaper {
-  /** Removes the namespaces now. */
-  reap(): Promise<void>
-}
-
 /**
  * A shell that waits for the end of its input and then removes the namespaces. The pipe also closes
  * when this process is killed, so a crash leaves nothing behind. A normal end uses the same pipe,
- * so every run tests it.
+ * so every run tests it. The returned function removes the namespaces now.
  */
-export function startReaper(names: readonly string[]): Reaper {
+export function startReaper(names: readonly string[]): () => Promise<void> {
   const child = spawn('sh', ['-c', removeScript, 'world-reaper', ...names], {
     stdio: ['pipe', 'ignore', 'ignore'],
     // It has a session of its own, so that Ctrl-C ends the owner and not the cleaner.
@@ -92,19 +87,17 @@ export function startReaper(names: readonly string[]): Reaper {
   })
   const exited = once(child, 'exit')
   child.unref()
-  return {
-    reap: async () => {
-      child.ref()
-      child.stdin.end()
-      await exited
-    },
+  return async () => {
+    child.ref()
+    child.stdin.end()
+    await exited
   }
 }
 
 /** Removes worlds whose owner has ended, in case the reaper was killed, too. */
 export async function sweepWorlds(): Promise<readonly string[]> {
   const orphans = listNamespaces().filter(isOrphan)
-  if (orphans.length > 0) await startReaper(orphans).reap()
+  if (orphans.length > 0) await startReaper(orphans)()
   return orphans
 }
 

@@ -6,14 +6,7 @@ import { startProgramsQuickly } from '../../kernel/posix-spawn.js'
 import { startAgents, type Agent } from './agent.js'
 import { addNodeCgroup, removeCgroup, sweepCgroups } from './cgroups.js'
 import { addressRounds, linkCommands, type NamespaceNames } from './links.js'
-import {
-  addNamespaces,
-  ipBatch,
-  namespaceNames,
-  startReaper,
-  sweepWorlds,
-  type Reaper,
-} from './namespaces.js'
+import { addNamespaces, ipBatch, namespaceNames, startReaper, sweepWorlds } from './namespaces.js'
 import { hasSctp } from './native-socket.js'
 import { backendPorts, addresses, isOnNode, places, type Place } from './topology.js'
 
@@ -24,22 +17,6 @@ export interface WorldOptions {
   readonly ports?: readonly number[]
   /** The sockets of the node and of its pods get a cgroup of their own. */
   readonly withCgroup?: boolean
-}
-
-/** A small cluster network inside network namespaces: topology.ts lists its places. */
-export interface World {
-  readonly namespaces: NamespaceNames
-  /** Folder of the cgroup that clients on the node are in; undefined: that of this process. */
-  readonly cgroup: string | undefined
-  /** Whether backends serve SCTP: only if the kernel has it. */
-  readonly hasSctp: boolean
-  agent(place: Place): Agent
-  /** Runs a program inside a place and waits for it. */
-  exec(place: Place, argv: readonly string[], options?: CommandOptions): Promise<CommandResult>
-  /** Starts a program inside a place; it is killed when the world closes. */
-  spawn(place: Place, argv: readonly string[]): ChildProcessWithoutNullStreams
-  /** Removes the world and everything that runs in it. */
-  close(): Promise<void>
 }
 
 /** For every place: no address checks that take a second, no limits that hide an answer. */
@@ -78,9 +55,9 @@ export async function createWorld(options: WorldOptions): Promise<World> {
   await sweepWorlds()
   if (options.withCgroup === true) sweepCgroups()
   const names = namespaceNames(options.name)
-  const reaper = startReaper(Object.values(names))
+  const reap = startReaper(Object.values(names))
   const cgroup = options.withCgroup === true ? addNodeCgroup(options.name) : undefined
-  const world = new NamespaceWorld(names, reaper, cgroup)
+  const world = new World(names, reap, cgroup)
   try {
     await world.build(options.ports ?? backendPorts)
     return world
@@ -95,18 +72,21 @@ function nodeValues(): Readonly<Record<string, string>> {
   return { ...everywhere, ...forwarding, ...bridgingValues }
 }
 
-class NamespaceWorld implements World {
+/** A small cluster network inside network namespaces: topology.ts lists its places. */
+export class World {
   readonly namespaces: NamespaceNames
+  /** Whether backends serve SCTP: only if the kernel has it. */
   readonly hasSctp = hasSctp()
+  /** Folder of the cgroup that clients on the node are in; undefined: that of this process. */
   readonly cgroup: string | undefined
-  readonly #reaper: Reaper
+  readonly #reap: () => Promise<void>
   #agents: ReturnType<typeof startAgents<Place>> | undefined
   readonly #children = new Set<ChildProcessWithoutNullStreams>()
 
-  constructor(namespaces: NamespaceNames, reaper: Reaper, cgroup: string | undefined) {
+  constructor(namespaces: NamespaceNames, reap: () => Promise<void>, cgroup: string | undefined) {
     this.namespaces = namespaces
     this.cgroup = cgroup
-    this.#reaper = reaper
+    this.#reap = reap
   }
 
   async build(ports: readonly number[]): Promise<void> {
@@ -146,11 +126,13 @@ class NamespaceWorld implements World {
     return agent
   }
 
+  /** Runs a program inside a place and waits for it. */
   exec(place: Place, argv: readonly string[], options?: CommandOptions): Promise<CommandResult> {
     const [program, args] = this.#inside(place, argv)
     return runCommand(program, args, options)
   }
 
+  /** Starts a program inside a place; it is killed when the world closes. */
   spawn(place: Place, argv: readonly string[]): ChildProcessWithoutNullStreams {
     const child = spawn(...this.#inside(place, argv))
     this.#children.add(child)
@@ -158,13 +140,14 @@ class NamespaceWorld implements World {
     return child
   }
 
+  /** Removes the world and everything that runs in it. */
   async close(): Promise<void> {
     const exits = [...this.#children].map((child) => once(child, 'exit'))
     for (const child of this.#children) child.kill('SIGKILL')
     await Promise.all([...exits, this.#agents?.close()])
     this.#agents = undefined
     if (this.cgroup !== undefined) await removeCgroup(this.cgroup)
-    await this.#reaper.reap()
+    await this.#reap()
   }
 
   /** `ip netns exec` mounts another /sys, in which no cgroups are. */
