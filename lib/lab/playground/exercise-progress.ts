@@ -1,5 +1,5 @@
 import type { TestBed } from './test-bed.js'
-import { exercises, type Exercise } from './exercises.js'
+import { exercises, fromPod, type Exercise } from './exercises.js'
 import { missingWords } from './lesson-progress.js'
 import { ConfigError } from '../../errors.js'
 import type { ExerciseView } from '../../page/learning-view.js'
@@ -60,10 +60,10 @@ export class ExerciseProgress {
     if (!exercise) throw new ConfigError('check the exercise: none is under way; choose one first')
     if (!this.#isSet)
       throw new ConfigError(`check exercise ${exercise.id}: wait until its scene is set`)
-    const { from } = exercise.ask
+    const { from, to } = exercise.ask ?? fromPod
     const address = this.#addressOf(exercise)
     if (address === undefined) {
-      this.#report = `The Service has no ${exercise.ask.to} address for the client any more.`
+      this.#report = `The Service has no ${to} address for the client any more.`
     } else {
       const request = { protocol: 'TCP', ...address, count: asked, timeoutMs } as const
       const results = await this.#deps.testBed.flow(
@@ -75,12 +75,14 @@ export class ExerciseProgress {
       if (this.#active !== exercise) return
       if (isSolved) this.#solved.add(exercise.id)
       else this.#solved.delete(exercise.id)
-      const to = `${address.host}:${address.port}`
-      this.#report = `${isSolved ? 'Solved' : 'Not yet'}: of ${results.length} requests from ${words[from]} to ${to}, ${counted(results)}.`
+      const at = `${address.host}:${address.port}`
+      this.#report = `${isSolved ? 'Solved' : 'Not yet'}: of ${results.length} requests from ${words[from]} to ${at}, ${counted(results)}.`
     }
   }
 
-  #addressOf({ ask }: Exercise): { readonly host: string; readonly port: number } | undefined {
+  #addressOf({
+    ask = fromPod,
+  }: Exercise): { readonly host: string; readonly port: number } | undefined {
     const { addressOf, testBed } = this.#deps
     const address = addressOf(ask.to)
     if (!address) return undefined

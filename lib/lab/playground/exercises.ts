@@ -14,14 +14,18 @@ export interface Exercise {
   readonly story: string
   /** Each says more than the one before. */
   readonly hints: readonly string[]
-  readonly needs: readonly (readonly (ModeName | 'outside')[])[]
+  /** Of each group at least one must be available here; nothing is needed if absent. */
+  readonly needs?: readonly (readonly (ModeName | 'outside')[])[]
   /** The objects that replace those of a new cluster. */
   readonly broken: (layout: ClusterLayout) => readonly NewObject[]
-  /** The number of pods that run in it, ready or not. */
-  readonly pods: number
+  /** The number of pods that run in it, ready or not; 3 if absent. */
+  readonly pods?: number
   readonly commands?: readonly PageCommand[]
-  /** The request of its client. The exercise is solved when all such requests are answered. */
-  readonly ask: {
+  /**
+   * The request of its client; a pod asks the ClusterIP if absent. The exercise is solved when all
+   * such requests are answered.
+   */
+  readonly ask?: {
     readonly from: Sender
     readonly to: TargetView['name']
     /** The port that the client knows; absent where it learns it from the Service. */
@@ -30,7 +34,7 @@ export interface Exercise {
   readonly moral: string
 }
 
-const fromPod = { from: 'client-pod', to: 'ClusterIP' } as const
+export const fromPod: NonNullable<Exercise['ask']> = { from: 'client-pod', to: 'ClusterIP' }
 const rules = ['iptables', 'ipvs', 'nftables', 'ebpf'] as const
 const type = 'NodePort'
 const targetPort = 8080
@@ -57,10 +61,8 @@ export const exercises: readonly Exercise[] = [
       'A Service without endpoints is refused. How many pods are in the list?',
       'Somebody scaled the Deployment to 0. Press + beside Pods.',
     ],
-    needs: [],
     broken: () => [webDeployment(0)],
     pods: 0,
-    ask: fromPod,
     moral:
       'No pods, no endpoints, and the connection is refused. The first look: kubectl get pods.',
   },
@@ -74,10 +76,7 @@ export const exercises: readonly Exercise[] = [
       'Compare spec.selector of the Service with the labels of a pod, both under Objects.',
       'In the YAML of Service web change the selector to app: web, and apply it.',
     ],
-    needs: [],
     broken: (layout) => [web(layout, { selector: { app: 'wbe' } })],
-    pods: 3,
-    ask: fromPod,
     moral:
       'A selector that matches nothing is no error, so nothing warns. Look at the EndpointSlice: it is empty.',
   },
@@ -90,14 +89,11 @@ export const exercises: readonly Exercise[] = [
       'A pod that fails its readiness probe stays out of the Service, although its process runs.',
       'Here you are the probe: press “ready” at each pod.',
     ],
-    needs: [],
     broken: () => [
       withAt(webDeployment(3), ['spec', 'template', 'metadata', 'annotations'], {
         'playground/ready': 'false',
       }),
     ],
-    pods: 3,
-    ask: fromPod,
     moral:
       'Running is what the process does, ready is what the probe says. Only ready pods are endpoints.',
   },
@@ -110,10 +106,7 @@ export const exercises: readonly Exercise[] = [
       'On which port do the pods listen, and on which are they asked? Look at the last hop, and at containerPort in the YAML of a pod.',
       'In the YAML of Service web set targetPort: 8080, and apply it.',
     ],
-    needs: [],
     broken: (layout) => [web(layout, {}, { targetPort: 8088 })],
-    pods: 3,
-    ask: fromPod,
     moral:
       'Refused can come from the rules, which have no endpoint, or from the pod, which does not listen there. The way tells them apart.',
   },
@@ -127,9 +120,7 @@ export const exercises: readonly Exercise[] = [
       'A Service answers on spec.ports[].port only, whatever its pods listen on.',
       'In the YAML of Service web change port to the one that the client asks, and apply it.',
     ],
-    needs: [],
     broken: (layout) => [web(layout, {}, { port: layout.ports.web + 8000 })],
-    pods: 3,
     ask: { ...fromPod, port: ({ ports }) => ports.web },
     moral:
       'port is what clients ask, targetPort is where pods listen, nodePort is on every node. Ask what the client really sends.',
@@ -144,10 +135,8 @@ export const exercises: readonly Exercise[] = [
       'Where are the pods, and where is the client?',
       'With internal policy Local a Service uses pods of the node of the client only. Switch it off under “The Service”.',
     ],
-    needs: [],
     broken: (layout) => [elsewhere(), web(layout, { internalTrafficPolicy: 'Local' })],
     pods: 2,
-    ask: fromPod,
     moral: 'internalTrafficPolicy Local never leaves the node, not even if nobody is there.',
   },
   {
@@ -186,7 +175,6 @@ export const exercises: readonly Exercise[] = [
     broken: (layout) => [
       web(layout, { type: 'LoadBalancer', loadBalancerSourceRanges: ['192.168.5.0/24'] }),
     ],
-    pods: 3,
     commands: [
       { do: 'mode', mode: 'iptables' },
       { do: 'sender', sender: 'outside' },
@@ -217,7 +205,6 @@ export const exercises: readonly Exercise[] = [
     pods: 4,
     // Userspace mode hides the bad endpoint, because its proxy then tries the next one.
     commands: [{ do: 'mode', mode: 'iptables' }],
-    ask: fromPod,
     moral:
       'A part that fails, in a share such as 1 in 4, is one endpoint of four. Selectors catch whatever has the label.',
   },
@@ -231,10 +218,7 @@ export const exercises: readonly Exercise[] = [
       'The slice has the address of a machine where nobody listens. The addresses of the pods are in the list of pods.',
       'In the YAML of EndpointSlice web-by-hand write the address of a ready pod, and apply it.',
     ],
-    needs: [],
     broken: (layout) => [web(layout, { selector: {} }), sliceByHand(layout)],
-    pods: 3,
-    ask: fromPod,
     moral:
       'Without a selector no controller follows the pods. Good for a database outside of the cluster; for pods use a selector.',
   },

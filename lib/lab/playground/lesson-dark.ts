@@ -10,7 +10,7 @@ export const darkLesson = {
   story:
     'A machine that loses its power says no goodbye. Kubernetes takes 40 seconds and more to notice that its pods are gone. Until then they count as ready, and every mode sends connections to them.',
   needs: [['userspace'], ['iptables', 'nftables']] as const,
-  tasks: () => [
+  tasks: [
     {
       words:
         'Let a pod go dark: kubectl annotate pod NAME playground/process=dark, or add that annotation to the YAML of a pod. It still counts as ready. In iptables or nftables mode send until a request gets no answer.',

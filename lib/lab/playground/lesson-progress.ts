@@ -1,5 +1,5 @@
 import { ConfigError } from '../../errors.js'
-import { lessons, type Lesson } from './lessons.js'
+import { lessons, type Lesson, type Task } from './lessons.js'
 import { predictions } from './lesson-predictions.js'
 import type { LessonFacts } from './lesson-checks.js'
 import type { LessonView, TaskView } from '../../page/learning-view.js'
@@ -38,7 +38,7 @@ export class LessonProgress {
     for (const key of [...this.#expected.keys()]) {
       if (lesson && key.startsWith(`${lesson.id}/`)) this.#expected.delete(key)
     }
-    if (lesson) this.#done.set(lesson.id, Math.min(step, lesson.tasks(this.#modes).length - 1))
+    if (lesson) this.#done.set(lesson.id, Math.min(step, this.#tasksOf(lesson).length - 1))
     this.look(facts)
   }
 
@@ -46,7 +46,7 @@ export class LessonProgress {
   predict(choice: number): void {
     const id = this.#active?.id ?? ''
     const done = this.#done.get(id) ?? 0
-    if (choice >= (predictions[id]?.[done]?.choices.length ?? 0)) {
+    if (choice >= (predictions[`${id}/${done}`]?.choices.length ?? 0)) {
       throw new ConfigError('say what to expect: the task under way does not ask this')
     }
     this.#expected.set(`${id}/${done}`, choice)
@@ -62,7 +62,7 @@ export class LessonProgress {
   look(facts: ClusterFacts): void {
     const lesson = this.#active
     if (!lesson) return
-    const tasks = lesson.tasks(this.#modes)
+    const tasks = this.#tasksOf(lesson)
     for (;;) {
       const done = this.#done.get(lesson.id) ?? 0
       const seen = { ...facts, entries: this.#entries, podsAtStart: this.#podsAtStart }
@@ -73,9 +73,14 @@ export class LessonProgress {
     }
   }
 
-  #predictionOf(id: string, task: number): Pick<TaskView, 'prediction'> {
-    const prediction = predictions[id]?.[task]
-    const chosen = this.#expected.get(`${id}/${task}`) ?? null
+  /** The tasks that the modes of this playground allow. */
+  #tasksOf({ tasks }: Lesson): readonly Task[] {
+    return tasks.filter(({ mode }) => mode === undefined || this.#modes.includes(mode))
+  }
+
+  #predictionOf(task: string): Pick<TaskView, 'prediction'> {
+    const prediction = predictions[task]
+    const chosen = this.#expected.get(task) ?? null
     return prediction ? { prediction: { ...prediction, chosen } } : {}
   }
 
@@ -83,7 +88,7 @@ export class LessonProgress {
     return lessons.map((lesson) => {
       const { id, title, story, moral } = lesson
       const done = this.#done.get(id) ?? 0
-      const tasks = lesson.tasks(this.#modes)
+      const tasks = this.#tasksOf(lesson)
       return {
         id,
         title,
@@ -93,7 +98,7 @@ export class LessonProgress {
         tasks: tasks.map(({ words }, index): TaskView => ({
           words,
           isDone: index < done,
-          ...this.#predictionOf(id, index),
+          ...this.#predictionOf(`${id}/${index}`),
         })),
         isActive: lesson === this.#active,
         isDone: done === tasks.length,
@@ -103,7 +108,10 @@ export class LessonProgress {
 }
 
 /** The modes and senders that a lesson needs and that are missing here. */
-export function missingWords({ needs }: Pick<Lesson, 'needs'>, here: readonly string[]): string {
+export function missingWords(
+  { needs = [] }: Pick<Lesson, 'needs'>,
+  here: readonly string[],
+): string {
   const words = needs
     .filter((group) => !group.some((one) => here.includes(one)))
     .map((group) =>

@@ -5,7 +5,9 @@ import type { ModeName } from '../../config/config.js'
 import type { PageCommand } from '../../page/page-command.js'
 
 /** One thing to do, and how the playground sees that it was done. */
-interface Task {
+export interface Task {
+  /** The task is left out where this mode cannot run. */
+  readonly mode?: ModeName
   readonly words: string
   readonly isDone: (facts: LessonFacts) => boolean
 }
@@ -16,10 +18,9 @@ export interface Lesson {
   readonly story: string
   /** The commands that it begins with. The Service and three pods are new then. */
   readonly scene?: readonly PageCommand[]
-  /** Of each group at least one must be available here. */
-  readonly needs: readonly (readonly (ModeName | 'outside')[])[]
-  /** `modes`: those that can run here. */
-  readonly tasks: (modes: readonly string[]) => readonly Task[]
+  /** Of each group at least one must be available here; nothing is needed if absent. */
+  readonly needs?: readonly (readonly (ModeName | 'outside')[])[]
+  readonly tasks: readonly Task[]
   readonly moral: string
 }
 
@@ -30,8 +31,7 @@ export const lessons: readonly Lesson[] = [
     title: 'What a ClusterIP is',
     story:
       'Pods come and go, and their addresses change. A Service has one address that stays. No network interface has it: the node of the client rewrites it to the address of a pod.',
-    needs: [],
-    tasks: () => [
+    tasks: [
       {
         words: 'Send from a pod to the ClusterIP until every ready pod has answered.',
         isDone: check.everybodyAnswered,
@@ -49,7 +49,7 @@ export const lessons: readonly Lesson[] = [
     story:
       'The first kube-proxy was a real proxy: rules send every connection to a port of kube-proxy, which makes a second connection to a pod.',
     needs: [['userspace']],
-    tasks: () => [
+    tasks: [
       { words: 'Switch to userspace mode.', isDone: check.runsIn('userspace') },
       {
         words: 'Send single requests, two rounds of them. The pods answer strictly in turn.',
@@ -70,7 +70,7 @@ export const lessons: readonly Lesson[] = [
       'iptables can do the translation inside the kernel. kube-proxy then only writes rules, and no packet ever passes through it.',
     scene: [{ do: 'mode', mode: 'userspace' }],
     needs: [['userspace'], ['iptables']],
-    tasks: () => [
+    tasks: [
       {
         words:
           'In userspace mode send 100 requests, and look in the log how long each took (a simulation shows –).',
@@ -95,7 +95,7 @@ export const lessons: readonly Lesson[] = [
       'iptables has no list to choose from, only rules one after the other. With three pods the first rule takes 1/3 of the connections, the second 1/2 of the rest, the last one all others: a third each.',
     scene: [{ do: 'mode', mode: 'iptables' }],
     needs: [['iptables']],
-    tasks: () => [
+    tasks: [
       {
         words: 'In iptables mode, with 3 pods ready, send 100: each gets about a third.',
         isDone: check.evenShares(3),
@@ -113,8 +113,7 @@ export const lessons: readonly Lesson[] = [
     title: 'IPVS and its schedulers',
     story:
       'IPVS is a load balancer in the kernel: a table of virtual servers with the pods behind each, and a scheduler that chooses. kube-proxy fills the table.',
-    needs: [],
-    tasks: (modes) => [
+    tasks: [
       {
         words: 'Show the rules as ipvs mode would make them.',
         isDone: (facts) => facts.rulesMode === 'ipvs',
@@ -123,15 +122,12 @@ export const lessons: readonly Lesson[] = [
         words: 'Choose the scheduler sh and find it at the virtual server of the Service.',
         isDone: check.schedulerIs('sh'),
       },
-      ...(modes.includes('ipvs')
-        ? [
-            {
-              words:
-                'Switch to ipvs mode and send 6 requests: the source decides, so one pod gets them all.',
-              isDone: check.onePodOnly(6),
-            },
-          ]
-        : []),
+      {
+        mode: 'ipvs',
+        words:
+          'Switch to ipvs mode and send 6 requests: the source decides, so one pod gets them all.',
+        isDone: check.onePodOnly(6),
+      },
     ],
     moral: 'One lookup in a hash table for any number of Services, and a choice of schedulers.',
   },
@@ -141,7 +137,7 @@ export const lessons: readonly Lesson[] = [
     story:
       'nftables has maps: one rule looks up address, protocol and port, and finds the next chain, with ten Services as with ten thousand.',
     needs: [['nftables']],
-    tasks: () => [
+    tasks: [
       { words: 'Switch to nftables mode.', isDone: check.runsIn('nftables') },
       {
         words:
@@ -157,8 +153,7 @@ export const lessons: readonly Lesson[] = [
     title: 'What a packet does not have to do',
     story:
       'In all other modes a packet starts for the address of the Service, and something on its way rewrites it and remembers that for every packet that follows. eBPF mode asks earlier: a program at connect() replaces the address before there is a packet.',
-    needs: [],
-    tasks: (modes) => [
+    tasks: [
       {
         words:
           'Show the rules as nftables mode would make them, and find the rule that rewrites the address (dnat).',
@@ -174,14 +169,11 @@ export const lessons: readonly Lesson[] = [
           'Scale to 5 and wait until all are ready: one line names them, and a program reads one entry of it.',
         isDone: check.endpointsAtSockets(5),
       },
-      ...(modes.includes('ebpf')
-        ? [
-            {
-              words: 'Switch to ebpf mode and send one from a pod: the pod saw the real sender.',
-              isDone: check.sourceSeen(true),
-            },
-          ]
-        : []),
+      {
+        mode: 'ebpf',
+        words: 'Switch to ebpf mode and send one from a pod: the pod saw the real sender.',
+        isDone: check.sourceSeen(true),
+      },
     ],
     moral:
       'No rule, no rewriting and no tracking for each packet: it is addressed to the pod from the beginning. Packets from other machines have no connect() here, so the rules of nftables stay for them.',
@@ -193,7 +185,7 @@ export const lessons: readonly Lesson[] = [
       'Clients outside of the cluster cannot reach a ClusterIP. A node port is open on every node, and a load balancer sends to the nodes. The pod may not see the real sender then, because its answer has to go back through the same node.',
     scene: [{ do: 'mode', mode: 'iptables' }],
     needs: [['iptables', 'nftables'], ['outside']],
-    tasks: () => [
+    tasks: [
       {
         words:
           'In iptables or nftables mode, as NodePort with external policy Cluster: send from outside to the NodePort. The pod saw the node.',
@@ -220,8 +212,7 @@ export const lessons: readonly Lesson[] = [
     title: 'What goes wrong',
     story:
       'Three common cases: a Service has no endpoint; a pod calls its own Service and reaches itself; a UDP client keeps its socket while its pod goes away.',
-    needs: [],
-    tasks: () => [
+    tasks: [
       {
         words:
           'Scale to 0, wait until the pods are gone, and send from a pod: refused at once, no time-out.',

@@ -29,7 +29,7 @@ class Learner extends Keyboard {
     send: () => Promise<void> = nothing,
   ): Promise<void> {
     const { page } = this.#opened
-    const { choices, right } = predictions[lesson]?.[done - 1] ?? {}
+    const { choices, right } = predictions[`${lesson}/${done - 1}`] ?? {}
     const expected = choices?.[right ?? -1]
     if (expected !== undefined) {
       await this.press(`#lessons .expected button:text-is("${expected}")`)
