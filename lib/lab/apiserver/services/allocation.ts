@@ -12,10 +12,8 @@ import { listAt, numberAt, textsAt } from '../json.js'
 import type { KubeObject } from '../object.js'
 import { keyOf, type VersionedStore } from '../store.js'
 
-/** A value that cannot be given out; the text says why. */
-export class AllocationRefused extends Error {
-  override readonly name = 'AllocationRefused'
-}
+/** Called when a value cannot be given out; the text says why. */
+export type Refuse = (why: string) => never
 
 /**
  * Which cluster IPs and node ports are taken, by which Service. It follows the store, so that
@@ -50,52 +48,48 @@ export class ServiceAllocations {
     return [...new Set(this.#cidrs().map((cidr) => cidr.family))]
   }
 
-  freeIp(family: IpFamily): string {
+  freeIp(family: IpFamily, refuse: Refuse): string {
     for (const cidr of this.#cidrs()) {
       if (cidr.family !== family) continue
       const ip = this.#freeIn(cidr)
       if (ip !== undefined) return ip
     }
-    throw new AllocationRefused(`failed to allocate a serviceIP: no free ${family} address is left`)
+    return refuse(`failed to allocate a serviceIP: no free ${family} address is left`)
   }
 
-  /** Throws unless the address belongs to the cluster and no other Service has it. */
-  checkIp(ip: string, service: KubeObject): void {
+  /** Refuses unless the address belongs to the cluster and no other Service has it. */
+  checkIp(ip: string, service: KubeObject, refuse: Refuse): void {
+    const failed = `failed to allocate IP ${ip}`
     const parsed = parseIp(ip)
-    if (parsed === undefined || !this.#cidrs().some((cidr) => cidrContains(cidr, parsed))) {
-      throw new AllocationRefused(
-        `failed to allocate IP ${ip}: the provided IP is not in the valid range of a ServiceCIDR (${this.#cidrs()
-          .map((cidr) => cidr.text)
-          .join(', ')})`,
-      )
+    const cidrs = this.#cidrs()
+    if (parsed === undefined || !cidrs.some((cidr) => cidrContains(cidr, parsed))) {
+      const ranges = cidrs.map((cidr) => cidr.text).join(', ')
+      refuse(`${failed}: the provided IP is not in the valid range of a ServiceCIDR (${ranges})`)
     }
     const owner = this.#ipOwners.get(parsed.text)
     if (owner !== undefined && owner !== keyOf(service)) {
-      throw new AllocationRefused(`failed to allocate IP ${ip}: provided IP is already allocated`)
+      refuse(`${failed}: provided IP is already allocated`)
     }
   }
 
-  freePort(reserved: ReadonlySet<number>): number {
+  freePort(reserved: ReadonlySet<number>, refuse: Refuse): number {
     const { from, to } = this.#ports
     for (let tried = from; tried <= to; tried++) {
       const port = this.#nextPort
       this.#nextPort = port >= to ? from : port + 1
       if (!this.#portOwners.has(port) && !reserved.has(port)) return port
     }
-    throw new AllocationRefused('failed to allocate a nodePort: range is full')
+    return refuse('failed to allocate a nodePort: range is full')
   }
 
-  checkPort(port: number, service: KubeObject): void {
+  checkPort(port: number, service: KubeObject, refuse: Refuse): void {
     const { from, to } = this.#ports
     if (port < from || port > to) {
-      throw new AllocationRefused(
-        `provided port is not in the valid range. The range of valid ports is ${from}-${to}`,
-      )
+      refuse(`provided port is not in the valid range. The range of valid ports is ${from}-${to}`)
     }
     const owner = this.#portOwners.get(port)
-    if (owner !== undefined && owner !== keyOf(service)) {
-      throw new AllocationRefused('provided port is already allocated')
-    }
+    if (owner !== undefined && owner !== keyOf(service))
+      refuse('provided port is already allocated')
   }
 
   /** The configured ranges, and those of ServiceCIDR objects: adding one widens them at once. */

@@ -12,7 +12,7 @@ import {
 import type { KubeObject } from '../object.js'
 import type { Strategy } from '../registry.js'
 import { forbiddenField, invalid, invalidValue, refuse } from '../status.js'
-import { AllocationRefused, type ServiceAllocations } from './allocation.js'
+import type { Refuse, ServiceAllocations } from './allocation.js'
 import {
   isHeadless,
   wantsHealthCheckPort,
@@ -67,18 +67,13 @@ function allocateAddresses(service: KubeObject, allocations: ServiceAllocations)
   }
   const clusterIPs = families.map((family, index) => {
     const asked = given[index]
-    if (asked === undefined)
-      return allocated('spec.clusterIPs', given, service, () => allocations.freeIp(family))
+    const refuseIps = refuser(service, 'spec.clusterIPs', given)
+    if (asked === undefined) return allocations.freeIp(family, refuseIps)
     if (familyOf(asked) !== family) {
-      refuse(subject, service, [
-        invalidValue(
-          `spec.clusterIPs[${index}]`,
-          asked,
-          `expected an ${family} value as indicated by \`ipFamilies[${index}]\``,
-        ),
-      ])
+      const why = `expected an ${family} value as indicated by \`ipFamilies[${index}]\``
+      refuser(service, `spec.clusterIPs[${index}]`, asked)(why)
     }
-    allocated('spec.clusterIPs', given, service, () => allocations.checkIp(asked, service))
+    allocations.checkIp(asked, service, refuseIps)
     return parseIp(asked)?.text ?? asked
   })
   return { clusterIP: clusterIPs[0], clusterIPs, ipFamilies: families, ipFamilyPolicy: policy }
@@ -151,15 +146,13 @@ function allocatePorts(
     const field = `spec.ports[${index}].nodePort`
     const nodePort = nodePortOf(port)
     if (nodePort !== 0) {
-      allocated(field, nodePort, service, () => allocations.checkPort(nodePort, service))
+      allocations.checkPort(nodePort, service, refuser(service, field, nodePort))
     } else if (wantsNodePorts(spec)) {
       // In a new Service the protocols of one port share a node port.
       const isTwin = (other: Json) =>
         numberAt(other, 'port') === port['port'] && nodePortOf(other) !== 0
       const twin = isNew ? ports.find(isTwin) : undefined
-      const free = twin
-        ? nodePortOf(twin)
-        : allocated(field, 0, service, () => allocations.freePort(taken))
+      const free = twin ? nodePortOf(twin) : allocations.freePort(taken, refuser(service, field, 0))
       taken.add(free)
       ports[index] = { ...port, nodePort: free }
     }
@@ -167,21 +160,17 @@ function allocatePorts(
   const result: JsonObject = ports.length === 0 ? {} : { ports }
   if (!wantsHealthCheckPort(spec)) return result
   const health = numberAt(spec, 'healthCheckNodePort') ?? 0
-  const field = 'spec.healthCheckNodePort'
-  if (health !== 0) {
-    allocated(field, health, service, () => allocations.checkPort(health, service))
-    return { ...result, healthCheckNodePort: health }
+  const refuseHealth = refuser(service, 'spec.healthCheckNodePort', health)
+  if (health === 0) {
+    return { ...result, healthCheckNodePort: allocations.freePort(taken, refuseHealth) }
   }
-  const free = allocated(field, 0, service, () => allocations.freePort(taken))
-  return { ...result, healthCheckNodePort: free }
+  allocations.checkPort(health, service, refuseHealth)
+  return { ...result, healthCheckNodePort: health }
 }
 
-/** Runs an allocation and turns its refusal into one of the field. */
-function allocated<T>(field: string, value: unknown, service: KubeObject, attempt: () => T): T {
-  try {
-    return attempt()
-  } catch (error) {
-    if (!(error instanceof AllocationRefused)) throw error
-    throw invalid(subject, service.metadata.name, [invalidValue(field, value, error.message)])
+/** Refuses the Service because of this value. */
+function refuser(service: KubeObject, field: string, value: unknown): Refuse {
+  return (why) => {
+    throw invalid(subject, service.metadata.name, [invalidValue(field, value, why)])
   }
 }
