@@ -108,8 +108,8 @@ export class LivePlayground implements PageSource {
     const { store } = this.#cluster.api.registry
     const subscriptions = [
       ...watched.map((name) => store.subscribe(name, () => (this.#isStale = true))),
-      this.#timeline.follow(),
-      this.#programmed.follow(),
+      ...this.#timeline.follow(),
+      ...this.#programmed.follow(),
     ]
     try {
       await this.#use(this.#switch.mode).catch((error: unknown) => {

@@ -47,15 +47,12 @@ export class Programmed {
     return this.#state
   }
 
-  /** Follows the objects, until the returned function is called. */
-  follow(): () => void {
-    const stops = kinds.map(([kind, collection, label]) => {
+  /** Follows the objects, until the returned functions are called. */
+  follow(): readonly (() => void)[] {
+    return kinds.map(([kind, collection, label]) => {
       for (const object of this.#store.list(collection)) this.#is(kind, object, label)
       return this.#store.subscribe(collection, (event) => this.#changed(kind, event, label))
     })
-    return () => {
-      for (const stop of stops) stop()
-    }
   }
 
   /** Notes the state that the objects make now. */

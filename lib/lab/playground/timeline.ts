@@ -61,16 +61,13 @@ export class Timeline {
     return this.#view
   }
 
-  /** Follows the objects, until the returned function is called. */
-  follow(): () => void {
+  /** Follows the objects, until the returned functions are called. */
+  follow(): readonly (() => void)[] {
     const { store } = this.#deps
-    const stops = [
+    return [
       store.subscribe('pods', (event) => this.#pod(event)),
       store.subscribe('endpointslices.discovery.k8s.io', ({ object }) => this.#slice(object)),
     ]
-    return () => {
-      for (const stop of stops) stop()
-    }
   }
 
   /** Reads a line of the daemon's log. */

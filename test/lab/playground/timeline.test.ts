@@ -27,7 +27,7 @@ async function follow(
     reach: () => landed,
     changed: () => undefined,
   })
-  const stop = timeline.follow()
+  const stops = timeline.follow()
   api.put({
     apiVersion: 'v1',
     kind: 'Pod',
@@ -50,7 +50,7 @@ async function follow(
   land()
   const steps = () => new Map(timeline.view?.steps.map(({ name, atMs }) => [name, atMs]))
   await untilTrue(() => steps().has('first connection') || timeline.view?.note !== '')
-  stop()
+  for (const stop of stops) stop()
   return steps()
 }
 
