@@ -39,7 +39,8 @@ export async function playHere(
   const where = rights?.where
   const refusal = hasIp && where === undefined ? await refusalOfUserNamespace() : undefined
   if (hasIp && where === undefined && refusal === undefined) {
-    await playInside(say)
+    say('No rights over networks here: the playground runs as root of a user namespace.')
+    process.exitCode = await runInUserNamespace(process.argv.slice(2))
     return true
   }
   const surroundings =
@@ -151,12 +152,6 @@ async function tour({ say, ...options }: Play, signal: AbortSignal): Promise<boo
   say('')
   say(isFine ? 'Everything answered as it should.' : 'Something did not answer, see above.')
   return isFine
-}
-
-/** Runs the playground as root of a user namespace, if the system allows that. */
-async function playInside(say: (line: string) => void): Promise<void> {
-  say('No rights over networks here: the playground runs as root of a user namespace.')
-  process.exitCode = await runInUserNamespace(process.argv.slice(2))
 }
 
 /** Why there are no network namespaces, and what the modes of the kernel lack. */

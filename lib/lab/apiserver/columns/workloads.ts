@@ -11,6 +11,21 @@ import {
   type KindColumns,
 } from './column.js'
 
+/** A field of each container of the template. */
+function ofContainers(name: string, field: string): Column {
+  return wide(name, (object) =>
+    listAt(object, 'spec', 'template', 'spec', 'containers')
+      .map((entry) => textAt(entry, field))
+      .join(','),
+  )
+}
+
+const templateColumns: readonly Column[] = [
+  ofContainers('Containers', 'name'),
+  ofContainers('Images', 'image'),
+  wide('Selector', (object) => pairs(textMapAt(object, 'spec', 'selector', 'matchLabels'))),
+]
+
 export const workloadColumns: KindColumns = {
   Pod: [
     nameColumn,
@@ -42,7 +57,7 @@ export const workloadColumns: KindColumns = {
     count('Up-to-date', 'status', 'updatedReplicas'),
     count('Available', 'status', 'availableReplicas'),
     ageColumn,
-    ...templateColumns(),
+    ...templateColumns,
   ],
   ReplicaSet: [
     nameColumn,
@@ -50,7 +65,7 @@ export const workloadColumns: KindColumns = {
     count('Current', 'status', 'replicas'),
     count('Ready', 'status', 'readyReplicas'),
     ageColumn,
-    ...templateColumns(),
+    ...templateColumns,
   ],
   DaemonSet: [
     nameColumn,
@@ -63,26 +78,8 @@ export const workloadColumns: KindColumns = {
       pairs(textMapAt(object, 'spec', 'template', 'spec', 'nodeSelector')),
     ),
     ageColumn,
-    ...templateColumns(),
+    ...templateColumns,
   ],
-}
-
-function templateColumns(): readonly Column[] {
-  const containers = (object: KubeObject) =>
-    listAt(object, 'spec', 'template', 'spec', 'containers')
-  return [
-    wide('Containers', (object) =>
-      containers(object)
-        .map((entry) => textAt(entry, 'name'))
-        .join(','),
-    ),
-    wide('Images', (object) =>
-      containers(object)
-        .map((entry) => textAt(entry, 'image'))
-        .join(','),
-    ),
-    wide('Selector', (object) => pairs(textMapAt(object, 'spec', 'selector', 'matchLabels'))),
-  ]
 }
 
 function podStatus(object: KubeObject): string {
