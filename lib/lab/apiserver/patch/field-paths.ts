@@ -1,5 +1,5 @@
 import { isList, isObject, textAt, type Json, type JsonObject } from '../json.js'
-import { listRulesOf, type ListRules } from './list-keys.js'
+import { isAtomicMap, isPrimitiveSet, listMapKeysOf, rootOf, type Place } from './list-keys.js'
 
 /**
  * Sets of fields as in server-side apply: paths of steps such as `f:spec`,
@@ -32,21 +32,17 @@ const unmanaged: ReadonlySet<string> = new Set([
 /** Every field that an object gives a value, down to the leaves. */
 export function fieldsOf(object: JsonObject): Map<string, Json> {
   const fields = new Map<string, Json>()
-  const lists = listRulesOf(textAt(object, 'apiVersion'))
-  collect(object, { steps: [], names: [], lists }, fields)
+  collect(object, { steps: [], ...rootOf(textAt(object, 'apiVersion')) }, fields)
   return fields
 }
 
-interface Place {
+interface SteppedPlace extends Place {
   readonly steps: readonly string[]
-  /** The names of the steps, without list items; the tables of list keys have such names. */
-  readonly names: readonly string[]
-  readonly lists: ListRules
 }
 
-function collect(value: Json, place: Place, fields: Map<string, Json>): void {
+function collect(value: Json, place: SteppedPlace, fields: Map<string, Json>): void {
   const add = () => fields.set(place.steps.join(joint), value)
-  if (isObject(value) && !place.lists.isAtomicMap(place.names)) {
+  if (isObject(value) && !isAtomicMap(place)) {
     const entries = Object.entries(value).filter(([, each]) => each !== undefined)
     if (entries.length === 0) add()
     for (const [name, each] of entries) {
@@ -56,7 +52,7 @@ function collect(value: Json, place: Place, fields: Map<string, Json>): void {
     }
     return
   }
-  const keys = isList(value) ? place.lists.listMapKeysOf(place.names) : undefined
+  const keys = isList(value) ? listMapKeysOf(place) : undefined
   if (isList(value) && keys !== undefined && value.every(isObject)) {
     for (const item of value) {
       const steps = [...place.steps, itemStep(item, keys)]
@@ -64,7 +60,7 @@ function collect(value: Json, place: Place, fields: Map<string, Json>): void {
       fields.set(steps.join(joint), null)
       collect(item, { ...place, steps }, fields)
     }
-  } else if (isList(value) && place.lists.isPrimitiveSet(place.names)) {
+  } else if (isList(value) && isPrimitiveSet(place)) {
     for (const item of value) fields.set([...place.steps, valueStep(item)].join(joint), item)
   } else add()
 }

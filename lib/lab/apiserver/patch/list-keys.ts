@@ -34,10 +34,6 @@ export function mergeKeyOf(path: readonly string[]): string | undefined {
   return mergeKeys.find(([suffix]) => endsWith(path, suffix))?.[1]
 }
 
-function isPrimitiveSet(path: readonly string[]): boolean {
-  return primitiveSets.some((suffix) => endsWith(path, suffix))
-}
-
 /** For server-side apply, where the keys are those of the list type, which may be several. */
 const listMapKeys: readonly (readonly [path: string, keys: readonly string[]])[] = [
   ['spec.ports', ['port', 'protocol']],
@@ -45,33 +41,34 @@ const listMapKeys: readonly (readonly [path: string, keys: readonly string[]])[]
   ['initContainers.ports', ['containerPort', 'protocol']],
 ]
 
-function listMapKeysOf(path: readonly string[]): readonly string[] | undefined {
-  const several = listMapKeys.find(([suffix]) => endsWith(path, suffix))?.[1]
+/** Where in an object a value is. */
+export interface Place {
+  /** The names of the fields that lead there, without list items. */
+  readonly names: readonly string[]
+  /** Only the metadata of a custom resource is known; its other lists are replaced as a whole. */
+  readonly isCustom: boolean
+}
+
+/** The keys that identify an item of the list; undefined for other lists. */
+export function listMapKeysOf(place: Place): readonly string[] | undefined {
+  if (!isKnown(place)) return undefined
+  const several = listMapKeys.find(([suffix]) => endsWith(place.names, suffix))?.[1]
   if (several !== undefined) return several
-  const single = mergeKeyOf(path)
+  const single = mergeKeyOf(place.names)
   return single === undefined ? undefined : [single]
 }
 
+export function isPrimitiveSet(place: Place): boolean {
+  return isKnown(place) && primitiveSets.some((suffix) => endsWith(place.names, suffix))
+}
+
 /** Selectors, which one manager owns as a whole: terms of two authors together mean something else. */
-function isAtomicMap(path: readonly string[]): boolean {
-  return endsWith(path, 'spec.selector') || endsWith(path, 'spec.nodeSelector')
+export function isAtomicMap({ names, isCustom }: Place): boolean {
+  return !isCustom && (endsWith(names, 'spec.selector') || endsWith(names, 'spec.nodeSelector'))
 }
 
-/** What is known about the lists and maps of one object. */
-export interface ListRules {
-  /** The keys that identify an item of the list; undefined for other lists. */
-  readonly listMapKeysOf: (path: readonly string[]) => readonly string[] | undefined
-  readonly isPrimitiveSet: (path: readonly string[]) => boolean
-  readonly isAtomicMap: (path: readonly string[]) => boolean
-}
-
-export const knownLists: ListRules = { listMapKeysOf, isPrimitiveSet, isAtomicMap }
-
-/** Only the metadata of a custom resource is known; its other lists are replaced as a whole. */
-const metadataLists: ListRules = {
-  listMapKeysOf: (path) => (path[0] === 'metadata' ? listMapKeysOf(path) : undefined),
-  isPrimitiveSet: (path) => path[0] === 'metadata' && isPrimitiveSet(path),
-  isAtomicMap: () => false,
+function isKnown({ names, isCustom }: Place): boolean {
+  return !isCustom || names[0] === 'metadata'
 }
 
 const knownGroups = [
@@ -86,9 +83,10 @@ const knownGroups = [
   'rbac.authorization.k8s.io',
 ]
 
-export function listRulesOf(apiVersion: string): ListRules {
+/** The place of the whole object. */
+export function rootOf(apiVersion: string): Place {
   const [group = '', version] = apiVersion.split('/')
-  return version === undefined || knownGroups.includes(group) ? knownLists : metadataLists
+  return { names: [], isCustom: version !== undefined && !knownGroups.includes(group) }
 }
 
 function endsWith(path: readonly string[], suffix: string): boolean {

@@ -1,6 +1,6 @@
 import { equalJson, isList, isObject, type Json, type JsonObject } from '../json.js'
 import { badRequest } from '../status.js'
-import { knownLists, mergeKeyOf } from './list-keys.js'
+import { isPrimitiveSet, mergeKeyOf } from './list-keys.js'
 
 /** Applies RFC 7386: null removes, objects merge, everything else replaces. */
 export function applyMergePatch(document: Json | undefined, patch: Json): Json {
@@ -47,7 +47,7 @@ function mergeValue(present: Json | undefined, value: Json, path: readonly strin
   const list = isList(present) ? present : []
   const key = mergeKeyOf(path)
   if (key !== undefined && value.every(isObject)) return mergeList(list, value, { key, path })
-  if (!knownLists.isPrimitiveSet(path)) return value
+  if (!isPrimitiveSet({ names: path, isCustom: false })) return value
   return [...list, ...value.filter((item) => !list.includes(item))]
 }
 

@@ -2,7 +2,7 @@ import { equalJson, isList, isObject, type Json, type JsonObject } from '../json
 import type { KubeObject } from '../object.js'
 import { ApiError } from '../status.js'
 import { fieldsOf, itemStep, printPath, stepsOf, valueStep } from './field-paths.js'
-import { listRulesOf, type ListRules } from './list-keys.js'
+import { isAtomicMap, isPrimitiveSet, listMapKeysOf, rootOf, type Place } from './list-keys.js'
 import { isOwned, managersOf, without, withManagers, type FieldManager } from './managed-fields.js'
 
 interface Applier {
@@ -45,7 +45,7 @@ export function applyServerSide(
     time: isUnchanged ? own.time : applier.time,
     fields,
   }
-  const root: Place = { names: [], lists: listRulesOf(applied.apiVersion) }
+  const root = rootOf(applied.apiVersion)
   const merged = mergeObject(current ?? {}, applied, root)
   const dropped = [...(own?.fields ?? [])].filter(
     (path) => !fields.has(path) && !isOwned(path, [...left, entry]),
@@ -94,12 +94,6 @@ function conflictError(found: readonly Conflict[]): ApiError {
   return new ApiError(409, 'Conflict', `Apply failed with ${count}: ${list}`, { causes })
 }
 
-/** Where in the object a value is. */
-interface Place {
-  readonly names: readonly string[]
-  readonly lists: ListRules
-}
-
 function within(place: Place, name: string): Place {
   return { ...place, names: [...place.names, name] }
 }
@@ -115,11 +109,11 @@ function mergeObject(present: JsonObject, applied: JsonObject, place: Place): Js
 }
 
 function mergeValue(present: Json | undefined, applied: Json, place: Place): Json {
-  if (place.lists.isAtomicMap(place.names)) return applied
+  if (isAtomicMap(place)) return applied
   if (isObject(applied)) return mergeObject(isObject(present) ? present : {}, applied, place)
   if (!isList(applied)) return applied
   const list = isList(present) ? present : []
-  const keys = place.lists.listMapKeysOf(place.names)
+  const keys = listMapKeysOf(place)
   if (keys !== undefined && applied.every(isObject)) {
     const old = new Map(list.filter(isObject).map((item) => [itemStep(item, keys), item]))
     const items = applied.map((item) => {
@@ -130,7 +124,7 @@ function mergeValue(present: Json | undefined, applied: Json, place: Place): Jso
     })
     return [...items, ...old.values()]
   }
-  if (!place.lists.isPrimitiveSet(place.names)) return applied
+  if (!isPrimitiveSet(place)) return applied
   return [...list, ...applied.filter((item) => !list.includes(item))]
 }
 
@@ -154,7 +148,7 @@ function dropIn(value: Json, steps: readonly string[], place: Place): Json | und
   }
   if (!isList(value)) return value
   const [step = '', ...rest] = steps
-  const keys = place.lists.listMapKeysOf(place.names) ?? []
+  const keys = listMapKeysOf(place) ?? []
   const isMeant = (item: Json) =>
     step.startsWith('v:')
       ? valueStep(item) === step
