@@ -53,68 +53,54 @@ export class HiddenCounts {
   }
 }
 
-/** The numbers that the kernel or the proxy counts in this mode, without the page's own connections. */
+/**
+ * The numbers that the kernel or the proxy counts in this mode, without the page's own connections.
+ * What a mode does not count is missing in the answer, and adds nothing.
+ */
 export function countersOf(
   counted: Counted,
   raw: GaugeAnswer,
   hidden = new HiddenCounts(),
 ): CountersView {
-  const { mode, path } = counted
-  if (raw.simulated) return simulatedCounts(path, raw.simulated, hidden)
-  const packets = hidden.without(packetsByRule(raw.iptables ?? ''))
-  switch (mode) {
-    case 'iptables':
-      return {
-        rules: ruleCounts(path, packets),
-        endpoints: dnatCounts(counted.service, raw.iptables ?? '', packets),
-        note: 'Packets that matched each rule, as iptables counts them. Rules of table nat see the first packet of a connection only.',
-      }
-    case 'userspace':
-      return {
-        rules: ruleCounts(path, packets),
-        endpoints: hidden.without(metricCounts(counted.service, raw.metrics ?? '')),
-        note: `Connections by endpoint are exact: the proxy makes them itself.${raw.iptables === undefined ? '' : ' Rules: as iptables counts them.'}`,
-      }
-    case 'ipvs':
-      return {
-        rules: {},
-        endpoints: hidden.without(serverCounts(counted.addresses, raw.ipvs ?? '')),
-        note: 'Connections since a server was added, as IPVS counts them.',
-      }
-    case 'ebpf':
-      return {
-        rules: {},
-        endpoints: sum(
-          hidden.without(metricCounts(counted.service, raw.metrics ?? '')),
-          trackedCounts(counted, raw.conntrack ?? ''),
-        ),
-        note: 'Connections that were translated at their socket, as the programs count them, and those of others that the kernel tracks.',
-      }
-    default:
-      return {
-        rules: {},
-        endpoints: trackedCounts(counted, raw.conntrack ?? ''),
-        note: 'Rules of nftables mode have no counters. These are the connections that the kernel tracks, which it forgets about two minutes after they end.',
-      }
+  const { mode, path, service, addresses } = counted
+  if (raw.simulated) {
+    return {
+      rules: ruleCounts(path, hidden.without(raw.simulated.rules)),
+      endpoints: hidden.without(raw.simulated.endpoints),
+      note: 'The connections of this simulation that met each rule and each endpoint.',
+    }
   }
+  const packets = hidden.without(packetsByRule(raw.iptables ?? ''))
+  const byProxy = metricCounts(service, raw.metrics ?? '')
+  const byServer = serverCounts(addresses, raw.ipvs ?? '')
+  const tracked = trackedCounts(counted, raw.conntrack ?? '')
+  return {
+    rules: ruleCounts(path, packets),
+    endpoints:
+      mode === 'iptables'
+        ? dnatCounts(service, raw.iptables ?? '', packets)
+        : sum(hidden.without({ ...byProxy, ...byServer }), tracked),
+    note:
+      mode === 'userspace' && raw.iptables !== undefined
+        ? `${notes['userspace']} Rules: as iptables counts them.`
+        : (notes[mode] ?? ''),
+  }
+}
+
+const notes: Readonly<Record<string, string>> = {
+  iptables:
+    'Packets that matched each rule, as iptables counts them. Rules of table nat see the first packet of a connection only.',
+  userspace: 'Connections by endpoint are exact: the proxy makes them itself.',
+  ipvs: 'Connections since a server was added, as IPVS counts them.',
+  ebpf: 'Connections that were translated at their socket, as the programs count them, and those of others that the kernel tracks.',
+  nftables:
+    'Rules of nftables mode have no counters. These are the connections that the kernel tracks, which it forgets about two minutes after they end.',
 }
 
 function sum(one: Packets, other: Packets): Record<string, number> {
   const counts = { ...one }
   for (const [key, count] of Object.entries(other)) counts[key] = (counts[key] ?? 0) + count
   return counts
-}
-
-function simulatedCounts(
-  path: PathView,
-  { rules, endpoints }: NonNullable<GaugeAnswer['simulated']>,
-  hidden: HiddenCounts,
-): CountersView {
-  return {
-    rules: ruleCounts(path, hidden.without(rules)),
-    endpoints: hidden.without(endpoints),
-    note: 'The connections of this simulation that met each rule and each endpoint.',
-  }
 }
 
 type RuleCounter = ReturnType<typeof parseCounters>[number]
