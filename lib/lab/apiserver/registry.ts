@@ -57,13 +57,13 @@ export class Registry {
   readonly store: VersionedStore
   readonly resources: ResourceTable
   readonly #strategies: ReadonlyMap<string, Strategy>
-  readonly #now: () => number
+  readonly now: () => number
 
   constructor(deps: RegistryDeps) {
     this.store = deps.store
     this.resources = deps.resources
     this.#strategies = deps.strategies
-    this.#now = deps.now
+    this.now = deps.now
   }
 
   find(kind: ResourceKind, namespace: string | undefined, name: string): KubeObject | undefined {
@@ -162,17 +162,13 @@ export class Registry {
   }
 
   timestamp(): string {
-    return `${new Date(this.#now()).toISOString().slice(0, 19)}Z`
-  }
-
-  now(): number {
-    return this.#now()
+    return `${new Date(this.now()).toISOString().slice(0, 19)}Z`
   }
 
   /** A pod that runs is only marked; the controller that runs it removes it when it has ended. */
   #terminate(kind: ResourceKind, object: KubeObject, grace: number): KubeObject {
     if (object.metadata.deletionTimestamp !== undefined) return object
-    const until = new Date(this.#now() + grace * 1000).toISOString()
+    const until = new Date(this.now() + grace * 1000).toISOString()
     return this.store.put(collectionOf(kind), {
       ...object,
       metadata: {
