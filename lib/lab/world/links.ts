@@ -50,25 +50,24 @@ export function addressRounds(): readonly ReadonlyMap<Place, readonly string[]>[
 }
 
 function podCommands(): ReadonlyMap<Place, readonly string[]> {
-  const commands = new Map<Place, readonly string[]>()
-  const pods = [
-    ...podsOfNode.map((pod) => ({ pod, gateway: ['node', 2] as const })),
-    ...podsOfNode2.map((pod) => ({ pod, gateway: ['node-2', 1] as const })),
-  ]
-  for (const { pod, gateway } of pods) {
-    commands.set(pod, [
-      'link set lo up',
-      `link set ${uplinkName} up`,
-      // A pod reaches its neighbours through its node. Otherwise replies bypass the NAT of the
-      // proxy.
-      ...bothFamilies((family) => [
-        addAddress(addressOf(pod, family), bitsOf(family), uplinkName),
-        `route add ${addressOf(gateway[0], family, gateway[1])} dev ${uplinkName}`,
-        `route add default via ${addressOf(gateway[0], family, gateway[1])} dev ${uplinkName}`,
-      ]),
-    ])
-  }
-  return commands
+  // A pod reaches its neighbours through its node. Otherwise replies bypass the NAT of the proxy.
+  const through = (gateway: (family: IpFamily) => string) => (pod: Place) =>
+    [
+      pod,
+      [
+        'link set lo up',
+        `link set ${uplinkName} up`,
+        ...families.flatMap((family) => [
+          addAddress(addressOf(pod, family), bitsOf(family), uplinkName),
+          `route add ${gateway(family)} dev ${uplinkName}`,
+          `route add default via ${gateway(family)} dev ${uplinkName}`,
+        ]),
+      ],
+    ] as const
+  return new Map([
+    ...podsOfNode.map(through((family) => addressOf('node', family, 2))),
+    ...podsOfNode2.map(through((family) => addressOf('node-2', family, 1))),
+  ])
 }
 
 function nodeCommands(): string[] {
@@ -81,7 +80,7 @@ function nodeCommands(): string[] {
       `link set v${pod} type bridge_slave hairpin on`,
     ]),
     `link set ${bridgeName} up`,
-    ...bothFamilies((family) => [
+    ...families.flatMap((family) => [
       ...addAddresses(addresses.node.slice(0, 2), family, uplinkName),
       ...addAddresses(addresses.node.slice(2), family, bridgeName),
       route(ranges.pods2, family, addressOf('node-2', family)),
@@ -95,7 +94,7 @@ function node2Commands(): string[] {
     'link set lo up',
     `link set ${uplinkName} up`,
     ...podsOfNode2.map((pod) => `link set v${pod} up`),
-    ...bothFamilies((family) => [
+    ...families.flatMap((family) => [
       ...addAddresses(addresses['node-2'].slice(0, 1), family, uplinkName),
       // Every pod's link has the gateway address, because IPv6 answers only for addresses of the
       // same link.
@@ -116,7 +115,7 @@ function outsideCommands(): string[] {
     'link set to-node master lan0 up',
     'link set to-node-2 master lan0 up',
     'link set lan0 up',
-    ...bothFamilies((family) => [
+    ...families.flatMap((family) => [
       ...addAddresses(addresses.outside, family, 'lan0'),
       route(ranges.pods, family, addressOf('node', family)),
       route(ranges.pods2, family, addressOf('node-2', family)),
@@ -133,10 +132,6 @@ function serviceRoutes(family: IpFamily): string[] {
     route(ranges.loadBalancers, family, via),
     route(ranges.externalIps, family, via),
   ]
-}
-
-function bothFamilies(commands: (family: IpFamily) => readonly string[]): string[] {
-  return families.flatMap(commands)
 }
 
 /** Adds addresses so that packets are sent from the first one. IPv6 prefers the newest. */
