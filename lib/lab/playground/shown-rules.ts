@@ -16,12 +16,7 @@ export class ShownRules {
   #mode: ModeName = 'iptables'
   readonly #lines = new RuleLines()
   #because = ''
-  #view: RulesView & { readonly mode: ModeName } = {
-    mode: 'iptables',
-    modes: allModes,
-    lines: [],
-    lastChange: '',
-  }
+  #lastChange = ''
 
   constructor(layout: ClusterLayout) {
     this.#layout = layout
@@ -33,7 +28,8 @@ export class ShownRules {
   }
 
   get view(): RulesView & { readonly mode: ModeName } {
-    return this.#view
+    const { lines } = this.#lines
+    return { mode: this.#mode, modes: allModes, lines, lastChange: this.#lastChange }
   }
 
   /** Shows the rules of this mode from now on; `active` is the one that runs. */
@@ -42,7 +38,6 @@ export class ShownRules {
     if (!mode) throw new ConfigError(`show rules of ${name}: there is no mode of that name`)
     this.#mode = mode
     this.#because = mode === active ? '' : `as ${mode} mode would make them`
-    this.#view = { ...this.#view, mode }
   }
 
   /** Sets the cause of the next difference, in words. */
@@ -63,7 +58,7 @@ export class ShownRules {
     const owner = first?.portName.split(':')[0]
     const around = owner === undefined ? { podAt } : { podAt, owner }
     const of = `${mode} ${owner ?? ''}`
-    if (!this.#lines.show({ mode, of, lines, around, isSettled })) return
-    this.#view = { mode, modes: allModes, lastChange: this.#because, lines: this.#lines.lines }
+    const isNew = this.#lines.show({ mode, of, lines, around, isSettled })
+    if (isNew) this.#lastChange = this.#because
   }
 }
