@@ -4,6 +4,7 @@ import {
   byId,
   element,
   drawIfChanged,
+  keyed,
   setText,
   updateChildren,
   shortName,
@@ -158,10 +159,8 @@ function podRow(pod: PodView, nodeNames: View['nodeNames']): Node {
   )
   if (isPending) where.append(element('span', 'pending', pendingWords))
   const shown = element('span', `state ${state.replace(' ', '-')}`, state)
-  const acts = element('span', 'actions', ...buttons)
-  acts.dataset['key'] = 'actions'
-  const row = element('li', '', label, shown, where, acts)
-  row.dataset['key'] = name
+  const acts = keyed('actions', element('span', 'actions', ...buttons))
+  const row = keyed(name, element('li', '', label, shown, where, acts))
   row.tabIndex = -1
   return row
 }

@@ -1,4 +1,12 @@
-import { button, byId, element, drawIfChanged, updateChildren, shortName } from './element.js'
+import {
+  button,
+  byId,
+  element,
+  drawIfChanged,
+  keyed,
+  updateChildren,
+  shortName,
+} from './element.js'
 import { choices, send } from './controls.js'
 import type { FlowChoice, FlowView, StreamView, View } from '../view.js'
 
@@ -72,11 +80,7 @@ function showStream({ note, leftOut, service, from, verdict }: StreamView): void
 
 /** A button that removes one part of the filter. */
 function chip(key: string, value: string, act: () => void): readonly Node[] {
-  if (value === '') return []
-  const made = button(`${value} ×`, act, `not only ${value}`)
-  made.className = 'small'
-  made.dataset['key'] = key
-  return [made]
+  return value === '' ? [] : [keyed(key, filtering(`${value} ×`, `not only ${value}`, act))]
 }
 
 function showRows(flows: readonly FlowView[]): void {

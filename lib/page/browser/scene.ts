@@ -25,13 +25,24 @@ export async function openScene(): Promise<void> {
   const objects = wanted.get('objects')
   const text = objects === null ? undefined : await unpacked(objects).catch(() => undefined)
   const refusals = objects === null || text !== undefined ? [] : ['its objects cannot be read']
-  const marks = wanted.get('pods')
+  const asked = (key: string, command: (value: string) => PageCommand) => {
+    const value = wanted.get(key)
+    return value === null ? [] : [command(value)]
+  }
   const commands: readonly PageCommand[] = [
     // A lesson or an exercise replaces all objects, so those of the address come after it.
-    ...begunIn(wanted),
+    ...asked('lesson', (id) => ({ do: 'lesson', id, step: Number(wanted.get('step') ?? 0) })),
+    ...asked('exercise', (id) => ({ do: 'exercise', id })),
     ...(text === undefined ? [] : [{ do: 'apply', yaml: text } as const]),
-    ...(marks === null ? [] : [{ do: 'marks', marks: marks.split(' ') } as const]),
-    ...commandsOf(wanted),
+    ...asked('pods', (marks) => ({ do: 'marks', marks: marks.split(' ') })),
+    ...asked('scheduler', (scheduler) => ({ do: 'scheduler', scheduler })),
+    ...asked('mode', (mode) => ({ do: 'mode', mode })),
+    ...asked('service', (service) => ({ do: 'select', service })),
+    // The playground refuses names that it does not have.
+    ...asked('from', (sender) => ({ do: 'sender', sender: sender as Sender })),
+    ...asked('to', (target) => ({ do: 'target', target: target as TargetView['name'] })),
+    ...asked('rules', (mode) => ({ do: 'rules', mode })),
+    ...asked('compare', (modes) => ({ do: 'compare', modes: modes.split(' ') })),
   ]
   for (const command of commands) {
     const refused = await link().perform(command)
@@ -40,37 +51,6 @@ export async function openScene(): Promise<void> {
   // A link that was cut short must not pass for another cluster.
   if (refusals.length > 0) showRefusal(`This link shows only a part: ${refusals.join('; ')}.`)
   lastWritten = location.hash
-}
-
-function commandsOf(wanted: URLSearchParams): readonly PageCommand[] {
-  const all: [string, (value: string) => PageCommand][] = [
-    ['scheduler', (scheduler) => ({ do: 'scheduler', scheduler })],
-    ['mode', (mode) => ({ do: 'mode', mode })],
-    ['service', (service) => ({ do: 'select', service })],
-    // The playground refuses names that it does not have.
-    ['from', (sender) => ({ do: 'sender', sender: sender as Sender })],
-    ['to', (target) => ({ do: 'target', target: target as TargetView['name'] })],
-    ['rules', (mode) => ({ do: 'rules', mode })],
-    ['compare', (modes) => ({ do: 'compare', modes: modes.split(' ') })],
-  ]
-  return named(wanted, all)
-}
-
-function begunIn(wanted: URLSearchParams): readonly PageCommand[] {
-  return named(wanted, [
-    ['lesson', (id) => ({ do: 'lesson', id, step: Number(wanted.get('step') ?? 0) })],
-    ['exercise', (id) => ({ do: 'exercise', id })],
-  ])
-}
-
-function named(
-  wanted: URLSearchParams,
-  all: readonly (readonly [key: string, command: (value: string) => PageCommand])[],
-): readonly PageCommand[] {
-  return all.flatMap(([key, command]) => {
-    const value = wanted.get(key)
-    return value === null ? [] : [command(value)]
-  })
 }
 
 let writing = Promise.resolve()

@@ -1,4 +1,4 @@
-import { button, byId, element, drawIfChanged, updateChildren } from './element.js'
+import { button, byId, element, drawIfChanged, keyed, updateChildren } from './element.js'
 import { link } from './link.js'
 import { send } from './controls.js'
 import type { ObjectLine, ServiceLine, View } from '../view.js'
@@ -110,11 +110,8 @@ function serviceRow({ key, type, clusterIp, ports, note }: ServiceLine, isShown:
     element('span', 'soft', `${type} ${clusterIp} ${ports}`),
     ...(note === undefined ? [] : [element('span', 'pending', note)]),
   )
-  one.dataset['key'] = key
   one.setAttribute('aria-pressed', String(isShown))
-  const row = element('li', '', one)
-  row.dataset['key'] = key
-  return row
+  return keyed(key, element('li', '', keyed(key, one)))
 }
 
 /** Called once. */
