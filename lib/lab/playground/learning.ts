@@ -1,7 +1,7 @@
 import { Turns } from '../../async.js'
 import { ExerciseProgress, exerciseOf, type ExerciseDeps } from './exercise-progress.js'
 import { LessonProgress, type ClusterFacts } from './lesson-progress.js'
-import { areReady, arrived, lessonOf, sceneOf, untilTrue } from './lesson-scene.js'
+import { areHere, lessonOf, sceneOf, untilTrue } from './lesson-scene.js'
 import type { Exercise } from './exercises.js'
 import type { Lesson } from './lessons.js'
 import type { PageCommand } from '../../page/page-command.js'
@@ -71,7 +71,7 @@ export class Learning {
     if (lesson) {
       this.exercises.begin(undefined)
       await this.#setScene(lesson.scene ?? [])
-      await this.#settle((pods) => areReady(pods, replicas))
+      await this.#settle((pods) => areHere(pods, replicas, 'ready'))
     }
     this.lessons.begin(lesson, facts(), step)
   }
@@ -82,7 +82,7 @@ export class Learning {
     this.exercises.begin(exercise)
     await this.#setScene(exercise?.commands ?? [])
     app.replace(exercise?.broken(testBed.layout) ?? [])
-    await this.#settle((pods) => arrived(pods, exercise?.pods ?? replicas))
+    await this.#settle((pods) => areHere(pods, exercise?.pods ?? replicas, 'ready', 'not ready'))
     this.exercises.ready()
   }
 

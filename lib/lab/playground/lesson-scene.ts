@@ -30,17 +30,14 @@ const usual: readonly PageCommand[] = [
 /** Pods of other Deployments are the user's own. */
 const ours = (pods: readonly PodView[]) => pods.filter(({ name }) => /^(?:web|worker)-/.test(name))
 
-export function areReady(pods: readonly PodView[], count: number): boolean {
+/** Whether so many pods are here, each in one of these states, and no other one, such as one that terminates. */
+export function areHere(
+  pods: readonly PodView[],
+  count: number,
+  ...states: readonly PodView['state'][]
+): boolean {
   const own = ours(pods)
-  return own.length === count && own.every(({ state }) => state === 'ready')
-}
-
-/** Whether so many pods are here, ready or not, and no other pod is still terminating. */
-export function arrived(pods: readonly PodView[], count: number): boolean {
-  const own = ours(pods)
-  return (
-    own.length === count && own.every(({ state }) => state === 'ready' || state === 'not ready')
-  )
+  return own.length === count && own.every(({ state }) => states.includes(state))
 }
 
 /** Waits until `isTrue`, but not for ever. */
