@@ -5,7 +5,7 @@ import { ConfigError, messageOf } from '../../errors.js'
 interface KubeconfigOptions {
   readonly url: string
   /** PEM; only for https. */
-  readonly certificateAuthority?: string
+  readonly certificateAuthority?: string | undefined
 }
 
 /** A kubeconfig for this server: what `kubectl --kubeconfig` and every client library reads. */

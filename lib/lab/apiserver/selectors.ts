@@ -14,7 +14,8 @@ const matchAll: Match = () => true
 
 /** `a=b,c!=d,e in (x,y),f notin (z),g,!h` */
 export function parseLabelSelector(text: string): Match {
-  const requirements = splitOutsideParentheses(text).map(parseRequirement)
+  // A comma inside parentheses is part of a requirement.
+  const requirements = partsOf(text, /,(?![^(]*\))/).map(parseRequirement)
   if (requirements.length === 0) return matchAll
   return (object) => {
     const labels = object.metadata.labels ?? {}
@@ -38,11 +39,7 @@ export function matchesLabels(
  * kind; here the path is simply looked up, and an absent field is the empty text.
  */
 export function parseFieldSelector(text: string): Match {
-  const terms = text
-    .split(',')
-    .map((term) => term.trim())
-    .filter((term) => term !== '')
-    .map(parseFieldTerm)
+  const terms = partsOf(text, ',').map(parseFieldTerm)
   if (terms.length === 0) return matchAll
   return (object) =>
     terms.every(({ path, equal, value }) => (fieldText(at(object, ...path)) === value) === equal)
@@ -96,9 +93,9 @@ function fulfils(labels: Readonly<Record<string, string>>, requirement: Requirem
   }
 }
 
-function splitOutsideParentheses(text: string): readonly string[] {
+function partsOf(text: string, separator: string | RegExp): readonly string[] {
   return text
-    .split(/,(?![^(]*\))/)
+    .split(separator)
     .map((term) => term.trim())
     .filter((term) => term !== '')
 }

@@ -9,7 +9,7 @@ import { fakeRuntime } from './controllers/pod-runtime.js'
 import { Faults } from './faults.js'
 import { writeKubeconfig } from './kubeconfig.js'
 import { serve, type RouteDeps } from './routes.js'
-import { EventTexts } from './watching.js'
+import { eventTexts } from './watching.js'
 
 export interface ApiServerOptions extends ApiObjectsOptions {
   readonly host: string
@@ -79,10 +79,9 @@ export class ApiServer extends ApiObjects {
   /** Waits until the server answers, then writes how to reach it. */
   async writeKubeconfig(path: string): Promise<void> {
     const url = await this.listening()
-    const { tls } = this.#options
     await writeKubeconfig(path, {
       url,
-      ...(tls === undefined ? {} : { certificateAuthority: tls.certificate }),
+      certificateAuthority: this.#options.tls?.certificate,
     })
   }
 
@@ -92,7 +91,7 @@ export class ApiServer extends ApiObjects {
       ...this.#options,
       registry: this.registry,
       faults: this.faults,
-      texts: new EventTexts(),
+      texts: eventTexts(),
       podLog: runtime?.log,
     }
     const answer: RequestListener = (request, response) => void serve(request, response, deps)

@@ -147,7 +147,7 @@ class WatchStream implements OpenWatch {
   emit(type: WatchType, object: KubeObject): void {
     this.#line(
       this.#view.rendering === 'object'
-        ? this.#deps.texts.of(type, shownAs(this.#target.kind, object))
+        ? this.#deps.texts(type, shownAs(this.#target.kind, object))
         : this.#rendered(type, object),
     )
   }
@@ -198,18 +198,15 @@ class WatchStream implements OpenWatch {
   }
 }
 
-/** The text of the latest event, made once for all watchers. */
-export class EventTexts {
-  #object: KubeObject | undefined
-  #type: WatchType | undefined
-  #text = ''
+export type EventTexts = (type: WatchType, object: KubeObject) => string
 
-  of(type: WatchType, object: KubeObject): string {
-    if (object !== this.#object || type !== this.#type) {
-      this.#object = object
-      this.#type = type
-      this.#text = JSON.stringify({ type, object })
+/** The text of the latest event, made once for all watchers. */
+export function eventTexts(): EventTexts {
+  let latest: { type: WatchType; object: KubeObject; text: string } | undefined
+  return (type, object) => {
+    if (latest?.object !== object || latest.type !== type) {
+      latest = { type, object, text: JSON.stringify({ type, object }) }
     }
-    return this.#text
+    return latest.text
   }
 }

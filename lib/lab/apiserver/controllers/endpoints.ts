@@ -78,7 +78,7 @@ function targetOf(port: Json, pod: KubeObject | undefined): number | undefined {
 
 interface PortGroup {
   readonly ports: readonly Json[]
-  readonly members: readonly { readonly pod: KubeObject; readonly ip: string }[]
+  readonly members: { readonly pod: KubeObject; readonly ip: string }[]
 }
 
 /** Pods that have an address of the family, those with the same port numbers together. */
@@ -87,10 +87,7 @@ export function byPorts(
   pods: readonly KubeObject[],
   family: Json | undefined,
 ): readonly PortGroup[] {
-  const groups = new Map<
-    string,
-    { ports: readonly Json[]; members: { pod: KubeObject; ip: string }[] }
-  >()
+  const groups = new Map<string, PortGroup>()
   for (const pod of pods) {
     const ip = listAt(pod, 'status', 'podIPs')
       .map((entry) => textAt(entry, 'ip'))

@@ -1,6 +1,6 @@
 import { numberAt, textAt, textMapAt, type Json, type JsonObject } from '../json.js'
 import { ApiError, badRequest } from '../status.js'
-import { messages } from './messages.js'
+import { messages, type MessageField } from './messages.js'
 
 export const protobufType = 'application/vnd.kubernetes.protobuf'
 
@@ -46,29 +46,28 @@ function decodeMessage(bytes: Buffer, name: string): JsonObject {
     const field = fields.find(({ number }) => number === tag >>> 3)
     const value = reader.value(wire)
     if (field === undefined || value === undefined) continue
-    add(result, field.name, { type: field.type, value })
+    add(result, field, value)
   }
   return Object.fromEntries(result)
 }
 
-interface Wired {
-  readonly type: string
-  readonly value: number | Buffer
-}
-
-function add(result: Map<string, Json>, field: string, { type, value }: Wired): void {
-  const present = result.get(field)
+function add(
+  result: Map<string, Json>,
+  { name, type }: MessageField,
+  value: number | Buffer,
+): void {
+  const present = result.get(name)
   if (type.endsWith('[]')) {
     const item = decodeValue(value, type.slice(0, -2))
-    result.set(field, [...(Array.isArray(present) ? (present as Json[]) : []), item])
+    result.set(name, [...(Array.isArray(present) ? (present as Json[]) : []), item])
   } else if (type === 'textMap' || type === 'bytesMap') {
     const [key, entry] = decodeEntry(value, type)
-    result.set(field, { ...textMapAt(present), [key]: entry })
+    result.set(name, { ...textMapAt(present), [key]: entry })
   } else {
     const decoded = decodeValue(value, type)
     // Go writes the zero value of every field that is no pointer; JSON leaves it out.
     if (decoded !== '' && decoded !== 0 && decoded !== false && decoded !== null) {
-      result.set(field, decoded)
+      result.set(name, decoded)
     }
   }
 }
