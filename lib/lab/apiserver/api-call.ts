@@ -112,23 +112,18 @@ export class ApiCall {
     }
   }
 
-  #readBytes(): Promise<Buffer> {
-    return new Promise((resolve, reject) => {
-      const chunks: Buffer[] = []
-      let length = 0
-      this.request.on('data', (chunk: Buffer) => {
-        length += chunk.length
-        // The rest is read and dropped, up to a limit, because a client reads no answer while it
-        // sends.
-        if (length <= longestBody) chunks.push(chunk)
-        else if (length > 8 * longestBody) this.request.destroy(tooLarge())
-      })
-      this.request.on('end', () => {
-        if (length > longestBody) reject(tooLarge())
-        else resolve(Buffer.concat(chunks))
-      })
-      this.request.on('error', reject)
-    })
+  async #readBytes(): Promise<Buffer> {
+    const chunks: Buffer[] = []
+    let length = 0
+    for await (const chunk of this.request as AsyncIterable<Buffer>) {
+      length += chunk.length
+      // The rest is read and dropped, up to a limit, because a client reads no answer while it
+      // sends.
+      if (length <= longestBody) chunks.push(chunk)
+      else if (length > 8 * longestBody) this.request.destroy(tooLarge())
+    }
+    if (length > longestBody) throw tooLarge()
+    return Buffer.concat(chunks)
   }
 }
 
