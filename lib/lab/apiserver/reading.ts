@@ -52,14 +52,7 @@ export function sendObject(
   else if (rendering === 'metadata') call.send(code, partialOf(object))
   else {
     const listMeta = { resourceVersion: object.metadata.resourceVersion }
-    const { columns } = kind
-    const options = {
-      columns,
-      rowObject: 'Metadata',
-      now: registry.now(),
-      withColumns: true,
-    } as const
-    call.send(code, tableOf([object], { ...options, listMeta }))
+    call.send(code, tableOf([object], { columns: kind.columns, now: registry.now(), listMeta }))
   }
 }
 
@@ -85,14 +78,9 @@ export function sendList({ call, target, registry }: Asked): void {
   const view = viewOf(call, target)
   const { items, listMeta } = pageOf(call, target.kind, registry, view.matches)
   if (view.rendering === 'table') {
-    const table = tableOf(items, {
-      columns: target.kind.columns,
-      rowObject: view.rowObject,
-      now: registry.now(),
-      withColumns: true,
-      listMeta,
-    })
-    call.send(200, table)
+    const { rowObject } = view
+    const { columns } = target.kind
+    call.send(200, tableOf(items, { columns, rowObject, now: registry.now(), listMeta }))
     return
   }
   const isPartial = view.rendering === 'metadata'

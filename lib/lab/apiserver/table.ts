@@ -33,24 +33,27 @@ export function renderingOf(accept: string): Rendering {
 
 interface TableOptions {
   readonly columns: readonly Column[]
-  readonly rowObject: RowObject
+  /** Metadata if absent. */
+  readonly rowObject?: RowObject
   readonly now: number
-  /** In a watch only the first table names the columns. */
-  readonly withColumns: boolean
+  /** In a watch only the first table names the columns; true if absent. */
+  readonly withColumns?: boolean
   readonly listMeta: JsonObject
 }
 
-export function tableOf(objects: readonly KubeObject[], options: TableOptions): JsonObject {
+export function tableOf(
+  objects: readonly KubeObject[],
+  { columns, rowObject = 'Metadata', now, withColumns = true, listMeta }: TableOptions,
+): JsonObject {
+  const shown = (object: KubeObject) => (rowObject === 'Object' ? object : partialOf(object))
   return {
     kind: 'Table',
     apiVersion: 'meta.k8s.io/v1',
-    metadata: options.listMeta,
-    columnDefinitions: options.withColumns ? options.columns.map(definitionOf) : null,
+    metadata: listMeta,
+    columnDefinitions: withColumns ? columns.map(definitionOf) : null,
     rows: objects.map((object) => ({
-      cells: options.columns.map((column) => column.cell(object, options.now)),
-      ...(options.rowObject === 'None'
-        ? {}
-        : { object: options.rowObject === 'Object' ? object : partialOf(object) }),
+      cells: columns.map((column) => column.cell(object, now)),
+      ...(rowObject === 'None' ? {} : { object: shown(object) }),
     })),
   }
 }
