@@ -38,8 +38,11 @@ export class ServiceAllocations {
     this.#ports = ranges.ports
     this.#nextPort = ranges.ports.from
     store.subscribe('services', ({ type, object, previous }) => {
-      if (previous) this.#release(previous)
-      if (type !== 'DELETED') this.#hold(object)
+      for (const ip of previous ? ipsOf(previous) : []) this.#ipOwners.delete(ip)
+      for (const port of previous ? portsOf(previous) : []) this.#portOwners.delete(port)
+      if (type === 'DELETED') return
+      for (const ip of ipsOf(object)) this.#ipOwners.set(ip, keyOf(object))
+      for (const port of portsOf(object)) this.#portOwners.set(port, keyOf(object))
     })
   }
 
@@ -117,17 +120,6 @@ export class ServiceAllocations {
       return ip
     }
     return undefined
-  }
-
-  #hold(service: KubeObject): void {
-    const owner = keyOf(service)
-    for (const ip of ipsOf(service)) this.#ipOwners.set(ip, owner)
-    for (const port of portsOf(service)) this.#portOwners.set(port, owner)
-  }
-
-  #release(service: KubeObject): void {
-    for (const ip of ipsOf(service)) this.#ipOwners.delete(ip)
-    for (const port of portsOf(service)) this.#portOwners.delete(port)
   }
 }
 
