@@ -162,6 +162,29 @@ export function flowMoved(facts: LessonFacts): boolean {
   return isNew && own.some(({ answer }) => answer !== last.answer && !staying.has(answer))
 }
 
+export function someGetNoAnswer({ entries, pods }: LessonFacts): boolean {
+  const byRules = entries.filter(({ mode }) => mode === 'iptables' || mode === 'nftables')
+  return pods.some(countsAsReady) && byRules.some(({ answer }) => answer === 'dropped')
+}
+
+/** The last requests, all in these modes, although a pod that counts as ready is silent. */
+export function allAnswered(count: number, modes: readonly string[]): Check {
+  return ({ entries, pods }) => {
+    const last = entries.slice(-count)
+    const answered = new Set(last.map(({ answer }) => answer))
+    return (
+      last.length === count &&
+      last.every(({ mode, isAnswered }) => isAnswered && modes.includes(mode)) &&
+      pods.filter(countsAsReady).some(({ name }) => !answered.has(name))
+    )
+  }
+}
+
+/** Whether the pod is ready for Kubernetes, even if the checks of this node fail. */
+function countsAsReady({ state }: PodView): boolean {
+  return state === 'ready' || state === 'failing'
+}
+
 function answeredIn({ entries }: LessonFacts): readonly LogEntry[] {
   return entries.filter(({ isAnswered }) => isAnswered)
 }

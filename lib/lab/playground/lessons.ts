@@ -1,6 +1,5 @@
 import * as check from './lesson-checks.js'
 import type { LessonFacts } from './lesson-checks.js'
-import { darkLesson } from './lesson-dark.js'
 import type { ModeName } from '../../config/config.js'
 import type { PageCommand } from '../../page/page-command.js'
 
@@ -23,6 +22,9 @@ export interface Lesson {
   readonly tasks: readonly Task[]
   readonly moral: string
 }
+
+/** With one of three pods dark, so many answers in a row come by chance once in 3,000 times. */
+const inARow = 20
 
 /** The lessons, in the order of history. Data: what they check is in lesson-checks.ts. */
 export const lessons: readonly Lesson[] = [
@@ -230,5 +232,29 @@ export const lessons: readonly Lesson[] = [
     ],
     moral: 'Each of these was once a bug that took weeks to find. Now you know what to look for.',
   },
-  darkLesson,
+  // A machine loses its power. Who notices, and when?
+  {
+    id: 'dark',
+    title: 'A pod goes dark',
+    story:
+      'A machine that loses its power says no goodbye. Kubernetes takes 40 seconds and more to notice that its pods are gone. Until then they count as ready, and every mode sends connections to them.',
+    needs: [['userspace'], ['iptables', 'nftables']],
+    tasks: [
+      {
+        words:
+          'Let a pod go dark: kubectl annotate pod NAME playground/process=dark, or add that annotation to the YAML of a pod. It still counts as ready. In iptables or nftables mode send until a request gets no answer.',
+        isDone: check.someGetNoAnswer,
+      },
+      {
+        words: `Switch to userspace mode and send ${inARow} requests: all are answered. The first wait for a moment, because the proxy tries the next pod when one does not answer.`,
+        isDone: check.allAnswered(inARow, ['userspace']),
+      },
+      {
+        words: `Back in iptables or nftables mode, let this node check: kubectl annotate service web kube-proxy-ts/health-check=tcp kube-proxy-ts/health-check-interval=1s. After three failures the pod is failing, and nobody is sent there: send until ${inARow} in a row are answered.`,
+        isDone: check.allAnswered(inARow, ['iptables', 'nftables']),
+      },
+    ],
+    moral:
+      'Rules in the kernel send packets and never learn what became of them. A proxy sees that a pod does not answer; rules need somebody who checks.',
+  },
 ]
