@@ -51,7 +51,6 @@ function parseText(text: string, file: string): readonly ManifestObject[] {
   const lineCounter = new LineCounter()
   const place = (offset: number) => `${file}:${lineCounter.linePos(offset).line}`
   const documents = parseAllDocuments(text, { lineCounter, prettyErrors: false, merge: true })
-  if (!Array.isArray(documents)) return []
   return documents.flatMap((document) => {
     const [error] = document.errors
     if (error) throw new ConfigError(`${place(error.pos[0])}: ${error.message}`)

@@ -139,8 +139,10 @@ export class Registry {
     const object = this.get(kind, namespace, name)
     checkPreconditions(kind, object, options)
     if (options.dryRun === true) return object
-    const grace = options.gracePeriodSeconds ?? defaultGrace(object)
-    if (kind.kind === 'Pod' && grace > 0 && isScheduled(object)) {
+    const own = numberAt(object, 'spec', 'terminationGracePeriodSeconds')
+    const grace = options.gracePeriodSeconds ?? own ?? 30
+    const isScheduled = textAt(object, 'spec', 'nodeName') !== ''
+    if (kind.kind === 'Pod' && grace > 0 && isScheduled) {
       return this.#terminate(kind, object, grace)
     }
     this.#strategies.get(collectionOf(kind))?.beforeRemoval?.(object, this)
@@ -237,12 +239,4 @@ export class Registry {
       throw notFound(subject, namespace)
     }
   }
-}
-
-function defaultGrace(object: KubeObject): number {
-  return numberAt(object, 'spec', 'terminationGracePeriodSeconds') ?? 30
-}
-
-function isScheduled(object: KubeObject): boolean {
-  return textAt(object, 'spec', 'nodeName') !== ''
 }

@@ -54,7 +54,11 @@ export class PodController implements Controller {
     const work = {
       watched: [
         // Pods that wait are tried again when another pod is gone, or when a node changes.
-        [pods, (event: StoreEvent) => [...ownKey(event), ...(isEnd(event) ? unbound() : [])]],
+        [
+          pods,
+          (event: StoreEvent) =>
+            event.type === 'DELETED' ? [...ownKey(event), ...unbound()] : ownKey(event),
+        ],
         [nodes, unbound],
       ] as const,
       reconcile: (key: string) => this.#reconcile(key),
@@ -104,8 +108,8 @@ export class PodController implements Controller {
       const message = `0/${all.length} nodes are available: none is ready and fits`
       this.#wait(pod, { reason: 'FailedScheduling', message })
     } else {
-      const rooms = fitting.map(roomInWords).join(', ')
-      const message = `${rooms}, and all is taken; scale down, and this pod starts`
+      const rooms = fitting.map((each) => `${each.metadata.name} has room for ${roomOf(each)} pods`)
+      const message = `${rooms.join(', ')}, and all is taken; scale down, and this pod starts`
       this.#wait(pod, { reason: 'NoRoom', message })
     }
   }
@@ -177,18 +181,10 @@ export function nodeOf(pod: KubeObject): string {
   return textAt(pod, 'spec', 'nodeName')
 }
 
-function isEnd({ type }: StoreEvent): boolean {
-  return type === 'DELETED'
-}
-
 /** A node takes any number of pods if its status has no limit. */
 function roomOf(node: KubeObject): number {
   const room = textAt(node, 'status', 'allocatable', 'pods')
   return room === '' ? Infinity : Number(room)
-}
-
-function roomInWords(node: KubeObject): string {
-  return `${node.metadata.name} has room for ${roomOf(node)} pods`
 }
 
 function takesPods(node: KubeObject): boolean {
