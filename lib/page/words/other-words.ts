@@ -96,18 +96,15 @@ export function ipvsWords(
   }
   return (line) => {
     const [verb, set = '', entry = ''] = line.split(' ')
-    if (verb === 'create') {
-      const found = ipsetOf(set)
-      return found && { words: `makes the set ${set}: ${found[0]}`, object: fixedOf('ipvs') }
-    }
-    if (verb === 'add') {
-      const found = ipsetOf(set)
-      return (
-        found && {
-          words: `${entry} is in set ${set}: ${found[0]}`,
-          object: `${ownerWords(around)}: ${found[1]}`,
-        }
-      )
+    if (verb === 'create' || verb === 'add') {
+      const [meaning, field] = ipsetOf(set) ?? []
+      if (meaning === undefined) return undefined
+      return verb === 'create'
+        ? { words: `makes the set ${set}: ${meaning}`, object: fixedOf('ipvs') }
+        : {
+            words: `${entry} is in set ${set}: ${meaning}`,
+            object: `${ownerWords(around)}: ${field}`,
+          }
     }
     return serverWords(line, counts, around) ?? addressWords(line, around)
   }
