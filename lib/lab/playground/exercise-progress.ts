@@ -97,13 +97,8 @@ export class ExerciseProgress {
       const { id, title, story, hints, moral } = exercise
       const isActive = exercise === this.#active
       return {
-        id,
-        title,
-        story,
-        hints,
-        moral,
+        ...{ id, title, story, hints, moral, isActive },
         missing: missingWords(exercise, [...modes, ...testBed.layout.senders]),
-        isActive,
         isDone: this.#solved.has(id),
         report: isActive ? this.#report : '',
       }

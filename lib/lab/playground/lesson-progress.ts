@@ -90,10 +90,7 @@ export class LessonProgress {
       const done = this.#done.get(id) ?? 0
       const tasks = this.#tasksOf(lesson)
       return {
-        id,
-        title,
-        story,
-        moral,
+        ...{ id, title, story, moral },
         missing: missingWords(lesson, [...this.#modes, ...this.#senders]),
         tasks: tasks.map(({ words }, index): TaskView => ({
           words,
