@@ -212,8 +212,8 @@ export class LivePlayground implements PageSource {
       modes: this.#options.modes,
       mode: () => this.#switch.mode,
       addressOf: (target) => this.#selection.knownAddress(target),
-      pods: () => this.#shown.pods,
-      isWritten: () => this.#shown.pending === '',
+      pods: () => this.#shown.view.pods,
+      isWritten: () => this.#shown.view.pending === '',
       facts: () => this.#shown.facts(this.#switch),
       refresh: () => this.#refresh(),
       perform: (command) => this.perform(command),
@@ -244,7 +244,7 @@ export class LivePlayground implements PageSource {
     this.#counterReader.refresh({
       mode: this.#switch.mode,
       service: this.#selection.service().name,
-      path: this.#shown.path,
+      path: this.#shown.view.path,
       addresses: this.#selection.targets().map(({ address }) => address),
       node: this.#cluster.testBed.layout.addresses.node,
     })

@@ -42,19 +42,6 @@ export class ShownService {
     this.rules = new ShownRules(deps.cluster.testBed.layout)
   }
 
-  get pods(): readonly PodView[] {
-    return this.#pods
-  }
-
-  get path(): PathView {
-    return this.#path
-  }
-
-  /** What the kernel does not have yet, in words; empty when it has all. */
-  get pending(): string {
-    return this.#pending
-  }
-
   get view() {
     return {
       pods: this.#pods,
