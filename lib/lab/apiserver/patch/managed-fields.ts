@@ -61,21 +61,18 @@ export function afterUpdate(
   const isOwn = ({ name, operation }: FieldManager) =>
     name === author.name && operation === 'Update'
   const own = managers.find(isOwn)
-  const fields = new Set([...(own?.fields ?? []), ...changed.map(([path]) => path)])
+  const touched = [...(own?.fields ?? []), ...changed.map(([path]) => path)]
+  const fields = new Set(touched.filter((path) => after.has(path)))
   const others = managers
     .filter((manager) => !isOwn(manager))
     .map((manager) => ({ ...manager, fields: without(manager.fields, lost) }))
   const { apiVersion } = object
-  const entry = { ...author, operation: 'Update' as const, apiVersion, fields: only(fields, after) }
+  const entry = { ...author, operation: 'Update' as const, apiVersion, fields }
   return withManagers(object, [...others, entry])
 }
 
 export function without(fields: FieldPaths, lost: FieldPaths): FieldPaths {
   return new Set([...fields].filter((path) => !lost.has(path)))
-}
-
-function only(fields: FieldPaths, present: ReadonlyMap<string, Json>): FieldPaths {
-  return new Set([...fields].filter((path) => present.has(path)))
 }
 
 /** Whether a manager owns the path or something below it. */
