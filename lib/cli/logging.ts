@@ -1,11 +1,11 @@
 import { writeSync } from 'node:fs'
-import type { Logging } from '../config/config.js'
+import type { Config } from '../config/config.js'
 import type { Log } from '../modes/mode.js'
 import { createLogger, type Logger } from '../observe/logger.js'
 import { showsColours } from './process.js'
 
 /** The log of this process, on standard error: text on a terminal, JSON elsewhere. */
-export function processLogger({ format, verbosity }: Logging): Logger {
+export function processLogger({ format, verbosity }: Config['logging']): Logger {
   const isTerminal = process.stderr.isTTY
   const lines = new StderrLines((count) =>
     logger.warn({ lines: count }, 'Lines of the log before this one were lost: nothing read them'),

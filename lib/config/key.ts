@@ -1,5 +1,4 @@
-import type { ConfigPath, SyncPace, ValueAt } from './config.js'
-import type { Kind } from './kinds.js'
+import type { Kind, SyncPace } from './kinds.js'
 import {
   boolKind,
   choiceKind,
@@ -99,6 +98,3 @@ export function keysOf(group: Group) {
       key<V>(choiceKind(choices, extras.advice), initial, doc, extras),
   }
 }
-
-/** One key for every value of `Config`, of the right type. The compiler checks it. */
-export type KeyTable = { readonly [P in ConfigPath]: Key<ValueAt<P>> }

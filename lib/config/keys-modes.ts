@@ -1,4 +1,3 @@
-import type { ProxyMode } from './config.js'
 import { keysOf } from './key.js'
 
 const second = 1000
@@ -19,7 +18,7 @@ const kernelspace =
 
 /** The keys that choose the mode, and the keys that each mode reads. */
 export const modeKeys = {
-  mode: choosing.choice<ProxyMode>(
+  mode: choosing.choice(
     ['', 'userspace', 'winuserspace', 'iptables', 'ipvs', 'nftables', 'ebpf', 'auto'],
     '',
     'Proxy mode; empty: iptables; auto: the best mode that this node can run; on Windows empty, auto ' +

@@ -1,6 +1,5 @@
-import type { VModule } from './config.js'
 import { keysOf } from './key.js'
-import { logDurationKind, quantityKind, vmoduleKind } from './kinds.js'
+import { logDurationKind, quantityKind, vmoduleKind, type VModule } from './kinds.js'
 
 const health = keysOf('Health and metrics')
 const logging = keysOf('Logging')

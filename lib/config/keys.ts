@@ -1,10 +1,12 @@
-import type { Key, KeyTable } from './key.js'
+import type { Key } from './key.js'
 import { modeKeys } from './keys-modes.js'
 import { nodeKeys } from './keys-node.js'
 import { observeKeys } from './keys-observe.js'
 
 /** Every value of the configuration. Parser, flags, help, documents and defaults read this table. */
-const keys: KeyTable = { ...nodeKeys, ...modeKeys, ...observeKeys }
+const keys = { ...nodeKeys, ...modeKeys, ...observeKeys }
+
+export type Keys = typeof keys
 
 export type AnyKey = Key<unknown>
 

@@ -1,5 +1,4 @@
 import { formatDuration, parseDuration } from './duration.js'
-import type { SyncPace, VModule } from './config.js'
 import type { FeatureGates } from './feature-gates.js'
 
 /** How values of one kind are read from YAML and from flags, and written back. */
@@ -94,6 +93,9 @@ export const durationKind: Kind<number> = {
   toYaml: formatDuration,
 }
 
+/** The least time between two syncs; `measured`: it follows from the cost of the last sync. */
+export type SyncPace = number | 'measured'
+
 /** In a file 0 means that no time is set. As a flag it is a time like any other. */
 export const paceKind: Kind<SyncPace> = {
   ...durationKind,
@@ -138,6 +140,11 @@ export const gatesKind: Kind<FeatureGates> = {
     return Object.fromEntries(gates)
   },
   toYaml: identity,
+}
+
+export interface VModule {
+  readonly filePattern: string
+  readonly verbosity: number
 }
 
 export const vmoduleKind: Kind<readonly VModule[]> = {

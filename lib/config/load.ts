@@ -107,7 +107,7 @@ function buildConfig(settings: Settings): Config {
   for (const [path, key] of keyEntries) {
     putAt(tree, path, settings.get(path)?.value ?? key.initial)
   }
-  // The type KeyTable ensures that the table has exactly the paths and types of Config.
+  // Config is the type of the values in this table.
   return freeze(tree) as unknown as Config
 }
 
