@@ -66,15 +66,15 @@ export async function flowCleaning(
   if (config.dryRun || mode.hasNoRules) return undefined
   const kernel = await loadConntrack(log)
   if (!kernel) return undefined
-  let table: Conntrack | undefined
+  let opened: Conntrack | undefined
   // All three share one table, because each table has sockets and their buffers.
-  const openTable = () => (table ??= new kernel.Conntrack())
+  const table = () => (opened ??= new kernel.Conntrack())
   const now = () => performance.now()
-  const stuck = new StuckClients({ openTable, log, now })
+  const stuck = new StuckClients({ table, log, now })
   // Such a mode also ends its connections to endpoints itself.
   const isByMode = mode.staleFlows !== undefined
-  const stale = isByMode ? undefined : new FlowCleaner({ openTable, log, meter: metrics, now })
-  const departed = isByMode ? undefined : new DepartedFlows({ openTable, log })
+  const stale = isByMode ? undefined : new FlowCleaner({ table, log, meter: metrics, now })
+  const departed = isByMode ? undefined : new DepartedFlows({ table, log })
   const states = new Map<IpFamily, DesiredState>()
   const applied = (state: DesiredState, late: readonly string[]) => {
     states.set(state.family, state)

@@ -46,13 +46,10 @@ const filter = { originalFlags: 1, matchesProtocol: 1 << 3 }
 /** Few enough that all answers fit the socket's buffer, even if each is an error. */
 const deletesAtOnce = 100
 
-interface Selection {
+interface Deletion {
   readonly protocol: number
   /** Only flows of which no packet has come back. */
   readonly isUnanswered?: boolean
-}
-
-interface Deletion extends Selection {
   readonly isStale: (flow: ServiceFlow) => boolean
   /** 5 s by default. */
   readonly budgetMs?: number | undefined
@@ -63,22 +60,11 @@ export class Conntrack {
   readonly #channel = openChannel(protocols.netfilter, { receiveBufferBytes: 1 << 20 })
 
   /**
-   * The UDP flows of one family for which `isWanted` holds. Kernels since 5.8 filter by protocol
-   * themselves; from older ones all flows come, and those of other protocols are dropped here.
+   * The flows to delete. Kernels since 5.8 filter by protocol themselves; from older ones all flows
+   * come, and those of other protocols are dropped here.
    */
-  listUdp(
-    family: IpFamily,
-    isWanted: (flow: ServiceFlow) => boolean = () => true,
-  ): Promise<readonly ServiceFlow[]> {
-    return this.#list(family, { protocol: protocolNumbers.UDP }, isWanted)
-  }
-
-  #list(
-    family: IpFamily,
-    selection: Selection,
-    isWanted: (flow: ServiceFlow) => boolean,
-  ): Promise<readonly ListedFlow[]> {
-    const { protocol, isUnanswered = false } = selection
+  #list(family: IpFamily, deletion: Deletion): Promise<readonly ListedFlow[]> {
+    const { protocol, isStale, isUnanswered = false } = deletion
     const message = new FlowMessage()
     const request = new MessageWriter(128).message(flowMessage.get, flags.dump, (writer) => {
       writer
@@ -98,7 +84,7 @@ export class Conntrack {
         if (!message.read(payload, 0, payload.length) || message.protocol !== protocol)
           return undefined
         const flow = { family, destination: message.destination, answeredBy: message.endpoint }
-        return isWanted(flow) ? listed(flow, payload, isUnanswered) : undefined
+        return isStale(flow) ? listed(flow, payload, isUnanswered) : undefined
       },
     })
   }
@@ -137,9 +123,9 @@ export class Conntrack {
   }
 
   async #delete(family: IpFamily, deletion: Deletion): Promise<FlowCleanup> {
-    const { isStale, budgetMs = 5_000 } = deletion
+    const { budgetMs = 5_000 } = deletion
     const started = performance.now()
-    const stale = await this.#list(family, deletion, isStale)
+    const stale = await this.#list(family, deletion)
     let deleted = 0
     let tried = 0
     while (tried < stale.length && (tried === 0 || performance.now() - started < budgetMs)) {

@@ -3,18 +3,12 @@ import { messageOf } from '../errors.js'
 import { readAnnotation } from '../state/annotations.js'
 import { removalAnnotation } from '../state/connection-annotations.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
-import type { FlowCleanup, ServiceFlow } from '../kernel/conntrack.js'
+import type { Conntrack } from '../kernel/conntrack.js'
 import type { IpFamily } from '../state/ip.js'
 import type { Log } from '../modes/mode.js'
 
-/** The part of kernel/conntrack.ts that is used here. */
-interface TcpFlowTable {
-  deleteTcp(family: IpFamily, isStale: (flow: ServiceFlow) => boolean): Promise<FlowCleanup>
-}
-
 interface DepartedFlowsOptions {
-  /** Called when the table is first needed. */
-  readonly openTable: () => TcpFlowTable
+  readonly table: () => Pick<Conntrack, 'deleteTcp'>
   readonly log: Log
 }
 
@@ -28,7 +22,6 @@ export class DepartedFlows {
   readonly #options: DepartedFlowsOptions
   readonly #states = new Map<IpFamily, DesiredState>()
   readonly #timers = new Map<string, NodeJS.Timeout>()
-  #table: TcpFlowTable | undefined
 
   constructor(options: DepartedFlowsOptions) {
     this.#options = options
@@ -64,15 +57,14 @@ export class DepartedFlows {
   }
 
   async #end(family: IpFamily, left: DesiredService, endpoint: string): Promise<void> {
-    const { log, openTable } = this.#options
+    const { log, table } = this.#options
     const state = this.#states.get(family)
     const service = state?.services.get(left.key) ?? left
     const nodeAddresses = state?.node.nodePorts.addresses ?? []
     const destinations = new Set(destinationsOf(service, nodeAddresses))
     const fields = { family, service: left.portName, endpoint }
     try {
-      this.#table ??= openTable()
-      const { deleted } = await this.#table.deleteTcp(
+      const { deleted } = await table().deleteTcp(
         family,
         ({ destination, answeredBy }) => answeredBy === endpoint && destinations.has(destination),
       )

@@ -2,18 +2,13 @@ import { Backlog } from '../async.js'
 import { messageOf } from '../errors.js'
 import { mayHaveStaleFlows, staleFlowTest, UdpFrontends } from './stale-flows.js'
 import type { DesiredState } from '../state/desired-state.js'
-import type { FlowCleanup, ServiceFlow } from '../kernel/conntrack.js'
+import type { Conntrack } from '../kernel/conntrack.js'
 import type { IpFamily } from '../state/ip.js'
 import type { Log, Meter } from '../modes/mode.js'
 
-/** The part of kernel/conntrack.ts that is used here. */
-export interface FlowTable {
-  deleteUdp(family: IpFamily, isStale: (flow: ServiceFlow) => boolean): Promise<FlowCleanup>
-}
-
 interface FlowCleanerOptions {
-  /** Called when the table is first needed, so a node without UDP Services never opens it. */
-  readonly openTable: () => FlowTable
+  /** Called only when the table is needed, so a node without UDP Services never opens it. */
+  readonly table: () => Pick<Conntrack, 'deleteUdp'>
   readonly log: Log
   readonly meter: Meter
   /** Milliseconds, for durations. */
@@ -30,7 +25,6 @@ const defaultRetryMs = 10_000
  */
 export class FlowCleaner {
   readonly #options: FlowCleanerOptions
-  #table: FlowTable | undefined
   /** By family: the last state whose rules are in the kernel and whose stale flows are deleted. */
   readonly #cleaned = new Map<IpFamily, DesiredState>()
   readonly #waiting = new Backlog<IpFamily, DesiredState>((_family, state) => this.#clean(state))
@@ -73,16 +67,15 @@ export class FlowCleaner {
   }
 
   async #clean(state: DesiredState): Promise<void> {
-    const { log, meter, now } = this.#options
+    const { log, meter, now, table } = this.#options
     const { family } = state
     const labels = { ip_family: family }
     const started = now()
     try {
-      this.#table ??= this.#options.openTable()
       const frontends = this.#frontends.get(family) ?? new UdpFrontends()
       this.#frontends.set(family, frontends)
       const test = staleFlowTest(state, this.#cleaned.get(family), frontends)
-      const { deleted, left } = await this.#table.deleteUdp(family, test)
+      const { deleted, left } = await table().deleteUdp(family, test)
       if (left === 0) this.#cleaned.set(family, state)
       else if (!this.#waiting.get(family)) this.#waiting.put(family, state)
       meter.count('conntrack_reconciler_deleted_entries_total', labels, deleted)

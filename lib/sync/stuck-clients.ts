@@ -2,25 +2,15 @@ import { Backlog, pause } from '../async.js'
 import { messageOf } from '../errors.js'
 import { destinationsOf, endpointKeys } from './stale-flows.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
-import type { FlowCleanup, ServiceFlow } from '../kernel/conntrack.js'
+import type { Conntrack } from '../kernel/conntrack.js'
 import type { IpFamily } from '../state/ip.js'
 import type { Log } from '../modes/mode.js'
-
-/** The part of kernel/conntrack.ts that is used here. */
-interface UnansweredFlowTable {
-  deleteUnanswered(
-    family: IpFamily,
-    protocol: (typeof connecting)[number],
-    isWanted: (flow: ServiceFlow) => boolean,
-  ): Promise<FlowCleanup>
-}
 
 /** The protocols whose clients connect before they send anything. */
 const connecting = ['TCP', 'SCTP'] as const
 
 interface StuckClientsOptions {
-  /** Called when the table is first needed. */
-  readonly openTable: () => UnansweredFlowTable
+  readonly table: () => Pick<Conntrack, 'deleteUnanswered'>
   readonly log: Log
   /** Milliseconds, for durations. */
   readonly now: () => number
@@ -55,7 +45,6 @@ export class StuckClients {
   readonly #waiting: Backlog<IpFamily, Frontends>
   /** Ends the rests between two readings. */
   readonly #leaving = new AbortController()
-  #table: UnansweredFlowTable | undefined
 
   constructor(options: StuckClientsOptions) {
     this.#options = options
@@ -84,7 +73,7 @@ export class StuckClients {
   }
 
   async #free(family: IpFamily, frontends: Frontends): Promise<void> {
-    const { log, openTable } = this.#options
+    const { log, table } = this.#options
     const answering = new Map<DesiredService, ReadonlySet<string>>()
     const answers = (service: DesiredService, endpoint: string) => {
       const keys = answering.get(service) ?? endpointKeys(service)
@@ -93,10 +82,9 @@ export class StuckClients {
     }
     const used = new Set([...frontends.values()].map(({ protocol }) => protocol))
     try {
-      this.#table ??= openTable()
       for (const protocol of connecting) {
         if (!used.has(protocol)) continue
-        const { deleted } = await this.#table.deleteUnanswered(
+        const { deleted } = await table().deleteUnanswered(
           family,
           protocol,
           ({ destination, answeredBy }) => {

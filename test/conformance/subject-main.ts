@@ -62,6 +62,9 @@ interface Given {
   readonly cgroup: string
 }
 
+let opened: Conntrack | undefined
+const openedTable = () => (opened ??= new Conntrack())
+
 class SubjectProcess {
   readonly #tracker: Tracker
   readonly #sink: TrackerSink
@@ -72,7 +75,7 @@ class SubjectProcess {
    * Undefined for modes that clean up by themselves, and for a proxy with the flaw of not doing it.
    */
   readonly #flows: FlowCleaner | undefined
-  readonly #departed = new DepartedFlows({ openTable: () => new Conntrack(), log })
+  readonly #departed = new DepartedFlows({ table: openedTable, log })
   /** Syncs run one after the other. */
   #last: Promise<void> = Promise.resolve()
   #retry: NodeJS.Timeout | undefined
@@ -83,7 +86,7 @@ class SubjectProcess {
       name === 'reference:keeps-stale-flows' || mode.staleFlows
         ? undefined
         : new FlowCleaner({
-            openTable: () => new Conntrack(),
+            table: openedTable,
             log,
             meter,
             now: () => performance.now(),

@@ -159,12 +159,12 @@ for (const end of ['stop', 'kill'] as const) {
 async function ledFlows(world: World): Promise<number> {
   const conntrack = new URL('../../lib/kernel/conntrack.js', import.meta.url).href
   const script = `
-    const { Conntrack } = await import(process.argv[1])
-    const table = new Conntrack()
-    const isLed = ({ destination, answeredBy }) => destination !== answeredBy
-    const flows = [await table.listUdp('IPv4', isLed), await table.listUdp('IPv6', isLed)]
-    console.log(flows.flat().length)
-    table.close()`
+    const { listTrackedFlows } = await import(process.argv[1])
+    const { isDeepStrictEqual } = await import('node:util')
+    const isLed = ({ protocol, destination, answeredBy }) =>
+      protocol === 'UDP' && !isDeepStrictEqual(destination, answeredBy)
+    const flows = [await listTrackedFlows('IPv4'), await listTrackedFlows('IPv6')]
+    console.log(flows.flat().filter(isLed).length)`
   const argv = [process.execPath, '--input-type=module', '-e', script, conntrack]
   return Number((await world.exec('node', argv)).stdout)
 }

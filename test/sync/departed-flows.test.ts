@@ -26,7 +26,7 @@ function node(policy: string) {
   const deleted: string[] = []
   let heard: () => void = () => undefined
   const departed = new DepartedFlows({
-    openTable: () => ({
+    table: () => ({
       deleteTcp: (_family, isStale) => {
         const stale = flows.filter(isStale)
         deleted.push(...stale.map((flow) => `${flow.destination} ${flow.answeredBy}`))

@@ -17,7 +17,7 @@ function tableWith(flows: readonly ServiceFlow[]) {
   let failure: Error | undefined
   const nothing = () => undefined
   const stuck = new StuckClients({
-    openTable: () => ({
+    table: () => ({
       deleteUnanswered: async (_family, protocol, isWanted) => {
         await delay(1)
         if (failure) throw failure
@@ -89,7 +89,7 @@ t.test('clients are freed whose Service comes while a deletion ends', async (t) 
     }
     const flows = [flow('10.96.0.10:80'), flow('10.96.0.11:80')]
     const stuck = new StuckClients({
-      openTable: () => ({
+      table: () => ({
         deleteUnanswered: (_family, _protocol, isWanted) => {
           for (const one of flows.filter(isWanted)) freed.add(one.destination)
           if (freed.size === 1) void applyLater()
