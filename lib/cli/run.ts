@@ -43,20 +43,20 @@ async function runUntilStopped(
   { loaded, actions }: CommandConfiguration,
   log: Logger,
 ): Promise<void> {
-  const { createDaemon } = await import('../daemon/daemon.js')
+  const { runDaemon } = await import('../daemon/daemon.js')
   log.info({ version: versionText(), pid: process.pid, node: process.version }, 'Starting')
   const print = (text: string) => process.stdout.write(text)
   const file = actions.config
   const load = (text: string) => loadConfig(parseFlags(given), { name: file, text })
-  const daemon = createDaemon(loaded.config, {
+  const deps = {
     log,
     print,
     origins: loaded.origins,
     version: versionText(),
     configFile: file === '' ? undefined : { file, load, warnings: loaded.warnings },
-  })
+  }
   try {
-    await daemon.run(stopSignal())
+    await runDaemon(loaded.config, deps, stopSignal())
   } catch (error) {
     // The reason goes to the log, because its reader may expect JSON lines.
     const { exitCode, texts } = failureOf(error)

@@ -33,17 +33,11 @@ import type { SyncListener } from '../sync/sync-round.js'
 import type { Config } from '../config/config.js'
 import type { DashboardOptions } from '../page/dashboard/run.js'
 
-interface Daemon {
-  /** Runs until the signal, then drains. Rejects when it cannot run at all. */
-  run(signal: AbortSignal): Promise<void>
-}
-
-/** The composition root: the only file that knows every room. */
-export function createDaemon(config: Config, deps: DaemonDeps): Daemon {
-  return { run: (signal) => runDaemon(config, deps, signal) }
-}
-
-async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal): Promise<void> {
+/**
+ * The composition root: the only file that knows every room. Runs until the signal, then drains.
+ * Rejects when it cannot run at all.
+ */
+export async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal) {
   const { log } = deps
   const setup = await setUp(config, deps)
   const { families, objects, chosen } = setup

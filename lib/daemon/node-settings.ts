@@ -14,20 +14,8 @@ export function applyNodeSettings(config: Config, log: Log): void {
   if (!isLinux()) return
   const oomFailure = setOomScore(config.oomScoreAdj)
   if (oomFailure !== undefined) log.debug({ error: oomFailure }, 'OOM score not set')
-  const { conntrack } = config
-  const outcomes = applyConntrackSettings(
-    {
-      maxPerCore: conntrack.maxPerCore,
-      min: conntrack.min,
-      tcpEstablishedTimeoutSeconds: seconds(conntrack.tcpEstablishedTimeout),
-      tcpCloseWaitTimeoutSeconds: seconds(conntrack.tcpCloseWaitTimeout),
-      udpTimeoutSeconds: seconds(conntrack.udpTimeout),
-      udpStreamTimeoutSeconds: seconds(conntrack.udpStreamTimeout),
-      tcpBeLiberal: conntrack.tcpBeLiberal,
-      countsFlows: config.flows.enabled && !isProxyMode(config.mode),
-    },
-    new Sysctls(),
-  )
+  const countsFlows = config.flows.enabled && !isProxyMode(config.mode)
+  const outcomes = applyConntrackSettings({ ...config.conntrack, countsFlows }, new Sysctls())
   for (const { name, wanted, before, result, reason } of outcomes) {
     const fields = { setting: name, wanted, before }
     if (result === 'failed') log.warn({ ...fields, reason }, 'kernel setting not changed')
@@ -77,9 +65,4 @@ export function setOomScore(score: number, root = '/proc'): string | undefined {
   } catch (error) {
     return messageOf(error)
   }
-}
-
-/** Rounds up: half a second must not become 0, which leaves the setting alone. */
-function seconds(ms: number): number {
-  return Math.ceil(ms / 1000)
 }

@@ -1,14 +1,17 @@
 import { availableParallelism } from 'node:os'
 import type { Sysctls, SysctlOutcome, SysctlWish } from './sysctl.js'
 
-/** The `conntrack` section of the configuration; 0 or false leaves the kernel's value. */
+/**
+ * The `conntrack` section of the configuration, with times in milliseconds; 0 or false leaves the
+ * kernel's value.
+ */
 interface ConntrackSettings {
   readonly maxPerCore: number
   readonly min: number
-  readonly tcpEstablishedTimeoutSeconds: number
-  readonly tcpCloseWaitTimeoutSeconds: number
-  readonly udpTimeoutSeconds: number
-  readonly udpStreamTimeoutSeconds: number
+  readonly tcpEstablishedTimeout: number
+  readonly tcpCloseWaitTimeout: number
+  readonly udpTimeout: number
+  readonly udpStreamTimeout: number
   readonly tcpBeLiberal: boolean
   /** Makes the kernel count bytes, note when a connection began, and report the end of each. */
   readonly countsFlows?: boolean
@@ -50,15 +53,19 @@ export function wantedMax({ maxPerCore, min }: ConntrackSettings, cpus: number):
 }
 
 function timeoutWishes(settings: ConntrackSettings): readonly SysctlWish[] {
-  const seconds: readonly (readonly [name: string, value: number])[] = [
-    ['tcp_timeout_established', settings.tcpEstablishedTimeoutSeconds],
-    ['tcp_timeout_close_wait', settings.tcpCloseWaitTimeoutSeconds],
-    ['udp_timeout', settings.udpTimeoutSeconds],
-    ['udp_timeout_stream', settings.udpStreamTimeoutSeconds],
+  const timeouts: readonly (readonly [name: string, ms: number])[] = [
+    ['tcp_timeout_established', settings.tcpEstablishedTimeout],
+    ['tcp_timeout_close_wait', settings.tcpCloseWaitTimeout],
+    ['udp_timeout', settings.udpTimeout],
+    ['udp_timeout_stream', settings.udpStreamTimeout],
   ]
-  const wishes: SysctlWish[] = seconds
-    .filter(([, value]) => value > 0)
-    .map(([name, value]) => ({ name: `net/netfilter/nf_conntrack_${name}`, value }))
+  // Rounded up: half a second must not become 0.
+  const wishes: SysctlWish[] = timeouts
+    .filter(([, ms]) => ms > 0)
+    .map(([name, ms]) => ({
+      name: `net/netfilter/nf_conntrack_${name}`,
+      value: Math.ceil(ms / 1000),
+    }))
   if (settings.tcpBeLiberal) {
     wishes.push({ name: 'net/netfilter/nf_conntrack_tcp_be_liberal', value: 1 })
   }

@@ -7,10 +7,10 @@ import { Sysctls } from '../../lib/kernel/sysctl.js'
 const off = {
   maxPerCore: 0,
   min: 0,
-  tcpEstablishedTimeoutSeconds: 0,
-  tcpCloseWaitTimeoutSeconds: 0,
-  udpTimeoutSeconds: 0,
-  udpStreamTimeoutSeconds: 0,
+  tcpEstablishedTimeout: 0,
+  tcpCloseWaitTimeout: 0,
+  udpTimeout: 0,
+  udpStreamTimeout: 0,
   tcpBeLiberal: false,
 }
 
@@ -84,10 +84,10 @@ t.test('CT12: time-outs are raised and lowered, and not written if they are righ
   })
   const settings = {
     ...off,
-    tcpEstablishedTimeoutSeconds: 86_400,
-    tcpCloseWaitTimeoutSeconds: 3600,
-    udpTimeoutSeconds: 10,
-    udpStreamTimeoutSeconds: 120,
+    tcpEstablishedTimeout: 86_400_000,
+    tcpCloseWaitTimeout: 3_600_000,
+    udpTimeout: 9500,
+    udpStreamTimeout: 120_000,
   }
   t.strictSame(
     applyConntrackSettings(settings, kernel.sysctls).map(({ result }) => result),
@@ -102,7 +102,7 @@ t.test('CT12: time-outs are raised and lowered, and not written if they are righ
 t.test('CT12: only the given settings are written', (t) => {
   const names = ['tcp_timeout_close_wait', 'udp_timeout', 'udp_timeout_stream', 'tcp_be_liberal']
   const kernel = fakeRoot(t, Object.fromEntries(names.map((name) => [netfilter(name), '0'])))
-  const settings = { ...off, udpTimeoutSeconds: 45, tcpBeLiberal: true }
+  const settings = { ...off, udpTimeout: 45_000, tcpBeLiberal: true }
   t.strictSame(
     applyConntrackSettings(settings, kernel.sysctls).map(({ name }) => name),
     ['net/netfilter/nf_conntrack_udp_timeout', 'net/netfilter/nf_conntrack_tcp_be_liberal'],
