@@ -3,7 +3,9 @@ import { nodePortWords } from '../state/node-view.js'
 import { isProxyMode, type Config, type ProxyMode } from './config.js'
 import { formatDuration } from './duration.js'
 import { isEnabled } from './feature-gates.js'
+import { keyAt } from './keys.js'
 import { quote } from './settings.js'
+import { valueAt } from './write.js'
 
 interface Checked {
   readonly problems: readonly string[]
@@ -19,8 +21,10 @@ const earlierMinors: readonly string[] = ['', '1.34', '1.35', '1.36']
  */
 export function validate(config: Config, place: (path: string) => string): Checked {
   const problems: string[] = []
-  const check = (ok: boolean, path: string, value: unknown, wanted: string) => {
-    if (!ok) problems.push(`${place(path)}: ${quote(value)} ${wanted}`)
+  const check: Check = (ok, path, wanted, value) => {
+    if (ok) return
+    const shown = value ?? keyAt(path)?.kind.toYaml(valueAt(config, path))
+    problems.push(`${place(path)}: ${quote(shown)} ${wanted}`)
   }
   checkPeriods(config, check)
   checkAddresses(config, check)
@@ -36,22 +40,21 @@ export function validate(config: Config, place: (path: string) => string): Check
   return { problems, warnings }
 }
 
-type Check = (ok: boolean, path: string, value: unknown, wanted: string) => void
+/** The message shows the value at the path, or `value`, which is one item of a list there. */
+type Check = (ok: boolean, path: string, wanted: string, value?: string) => void
 
 function checkPeriods(config: Config, check: Check): void {
   for (const section of sectionsInUse(config)) {
     const { minSyncPeriod: minMs, syncPeriod: syncMs } = config[section]
-    const sync = formatDuration(syncMs)
-    check(syncMs > 0, `${section}.syncPeriod`, sync, 'must be greater than 0')
+    check(syncMs > 0, `${section}.syncPeriod`, 'must be greater than 0')
     if (minMs === 'measured') continue
-    const min = formatDuration(minMs)
-    check(minMs >= 0, `${section}.minSyncPeriod`, min, 'must not be negative')
-    check(minMs <= syncMs, `${section}.minSyncPeriod`, min, `must not exceed syncPeriod ${sync}`)
+    const path = `${section}.minSyncPeriod`
+    check(minMs >= 0, path, 'must not be negative')
+    check(minMs <= syncMs, path, `must not exceed syncPeriod ${formatDuration(syncMs)}`)
   }
-  const period = formatDuration(config.configSyncPeriod)
-  check(config.configSyncPeriod > 0, 'configSyncPeriod', period, 'must be greater than 0')
-  const idle = formatDuration(config.udpIdleTimeout)
-  check(config.udpIdleTimeout > 0, 'udpIdleTimeout', idle, 'must be greater than 0')
+  for (const path of ['configSyncPeriod', 'udpIdleTimeout'] as const) {
+    check(config[path] > 0, path, 'must be greater than 0')
+  }
 }
 
 /**
@@ -72,17 +75,17 @@ function sectionOfPeriods(mode: Exclude<ProxyMode, 'auto'>): 'iptables' | 'ipvs'
 
 function checkAddresses(config: Config, check: Check): void {
   const { bindAddress, nodePortAddresses } = config
-  check(parseIp(bindAddress) !== undefined, 'bindAddress', bindAddress, 'is not an IP address')
+  check(parseIp(bindAddress) !== undefined, 'bindAddress', 'is not an IP address')
   for (const path of ['healthzBindAddress', 'metricsBindAddress', 'dashboardAddress'] as const) {
     const ok = config[path] === '' || parseHostPort(config[path]) !== undefined
-    check(ok, path, config[path], 'is not IP:port with a port of 1-65535, such as 127.0.0.1:10256')
+    check(ok, path, 'is not IP:port with a port of 1-65535, such as 127.0.0.1:10256')
   }
   checkDashboard(config, check)
   checkCollector(config, check)
   for (const item of nodePortAddresses) {
     const ok = nodePortWords.includes(item) || parseCidr(item) !== undefined
     const wanted = 'is not a CIDR such as 192.168.0.0/16, nor primary, localhost or all'
-    check(ok, 'nodePortAddresses', item, wanted)
+    check(ok, 'nodePortAddresses', wanted, item)
   }
 }
 
@@ -92,13 +95,12 @@ function checkDashboard(config: Config, check: Check): void {
   const isGuarded = !host || isLoopback(host) || token !== ''
   const advice =
     'can be reached from other machines; give --dashboard-token-file, or use 127.0.0.1 and a tunnel'
-  check(isGuarded, 'dashboardAddress', address, advice)
+  check(isGuarded, 'dashboardAddress', advice)
   const { dashboardTLSCertFile: cert, dashboardTLSKeyFile: key } = config
   const isPair = (cert === '') === (key === '')
   // The message names the place of the value that is set.
-  if (cert !== '')
-    check(isPair, 'dashboardTLSCertFile', cert, 'and dashboardTLSKeyFile go together')
-  else check(isPair, 'dashboardTLSKeyFile', key, 'and dashboardTLSCertFile go together')
+  if (cert !== '') check(isPair, 'dashboardTLSCertFile', 'and dashboardTLSKeyFile go together')
+  else check(isPair, 'dashboardTLSKeyFile', 'and dashboardTLSCertFile go together')
 }
 
 function checkCollector({ flows }: Config, check: Check): void {
@@ -109,92 +111,78 @@ function checkCollector({ flows }: Config, check: Check): void {
   const isWeb = url?.protocol === 'http:' || url?.protocol === 'https:'
   const path = 'flows.otlp.endpoint'
   const wanted = 'is not a URL such as http://127.0.0.1:4318, without a password and without ? or #'
-  check(isPlain === true && isWeb, path, endpoint, wanted)
-  check(flows.enabled, path, endpoint, 'needs connections to send; add --flows')
+  check(isPlain === true && isWeb, path, wanted)
+  check(flows.enabled, path, 'needs connections to send; add --flows')
 }
 
+/** These are checked whatever the mode is. */
+const neverNegative = [
+  'conntrack.maxPerCore',
+  'conntrack.min',
+  'conntrack.tcpEstablishedTimeout',
+  'conntrack.tcpCloseWaitTimeout',
+  'conntrack.udpTimeout',
+  'conntrack.udpStreamTimeout',
+  'clientConnection.burst',
+  'logging.verbosity',
+  'userspace.drainTimeout',
+]
+
 function checkNumbers(config: Config, check: Check): void {
-  const { conntrack, clientConnection, oomScoreAdj, showHiddenMetricsForVersion: hidden } = config
-  for (const path of ['maxPerCore', 'min'] as const) {
-    check(conntrack[path] >= 0, `conntrack.${path}`, conntrack[path], 'must not be negative')
+  const { oomScoreAdj, showHiddenMetricsForVersion: hidden, userspace } = config
+  for (const path of neverNegative) {
+    check(Number(valueAt(config, path)) >= 0, path, 'must not be negative')
   }
-  for (const path of [
-    'tcpEstablishedTimeout',
-    'tcpCloseWaitTimeout',
-    'udpTimeout',
-    'udpStreamTimeout',
-  ] as const) {
-    const text = formatDuration(conntrack[path])
-    check(conntrack[path] >= 0, `conntrack.${path}`, text, 'must not be negative')
-  }
-  const { burst } = clientConnection
-  check(burst >= 0, 'clientConnection.burst', burst, 'must not be negative')
   const oomOk = oomScoreAdj >= -1000 && oomScoreAdj <= 1000
-  check(oomOk, 'oomScoreAdj', oomScoreAdj, 'is not within -1000..1000')
-  check(
-    earlierMinors.includes(hidden),
-    'showHiddenMetricsForVersion',
-    hidden,
-    'is not an earlier minor version, 1.34 to 1.36',
-  )
-  const { verbosity } = config.logging
-  check(verbosity >= 0, 'logging.verbosity', verbosity, 'must not be negative')
+  check(oomOk, 'oomScoreAdj', 'is not within -1000..1000')
+  const hiddenOk = earlierMinors.includes(hidden)
+  check(hiddenOk, 'showHiddenMetricsForVersion', 'is not an earlier minor version, 1.34 to 1.36')
+  const workersOk = userspace.workers >= 0 && userspace.workers <= 256
+  check(workersOk, 'userspace.workers', 'is not within 0..256')
 }
 
 function checkLocal(config: Config, check: Check): void {
   const { detectLocalMode, detectLocal, clusterCIDR } = config
   if (detectLocalMode === 'BridgeInterface') {
-    const name = detectLocal.bridgeInterface
-    check(name !== '', 'detectLocal.bridgeInterface', name, 'must name the bridge of the pods')
+    const isNamed = detectLocal.bridgeInterface !== ''
+    check(isNamed, 'detectLocal.bridgeInterface', 'must name the bridge of the pods')
   } else if (detectLocalMode === 'InterfaceNamePrefix') {
-    const prefix = detectLocal.interfaceNamePrefix
-    const path = 'detectLocal.interfaceNamePrefix'
-    check(prefix !== '', path, prefix, 'must be the prefix of the names of pod interfaces')
+    const isGiven = detectLocal.interfaceNamePrefix !== ''
+    const wanted = 'must be the prefix of the names of pod interfaces'
+    check(isGiven, 'detectLocal.interfaceNamePrefix', wanted)
   } else if (detectLocalMode !== 'NodeCIDR' && clusterCIDR !== '') {
     const cidrs = clusterCIDR.split(',').map((text) => parseCidr(text.trim()))
     const families = new Set(cidrs.map((cidr) => cidr?.family))
     const ok = !families.has(undefined) && cidrs.length <= 2 && families.size === cidrs.length
-    check(ok, 'clusterCIDR', clusterCIDR, 'is not a CIDR, or two of different families')
+    check(ok, 'clusterCIDR', 'is not a CIDR, or two of different families')
   }
 }
 
 function checkModes(config: Config, check: Check): void {
   const { ipvs, userspace, portRange } = config
   const isBit = (value: number) => value >= 0 && value <= 31
-  const bit = config.iptables.masqueradeBit
-  check(isBit(bit), 'iptables.masqueradeBit', bit, 'is not within 0..31')
+  check(isBit(config.iptables.masqueradeBit), 'iptables.masqueradeBit', 'is not within 0..31')
   if (sectionsInUse(config).has('nftables')) {
-    const own = config.nftables.masqueradeBit
-    check(isBit(own), 'nftables.masqueradeBit', own, 'is not within 0..31')
+    check(isBit(config.nftables.masqueradeBit), 'nftables.masqueradeBit', 'is not within 0..31')
   }
   if (config.mode === 'ipvs') {
     const isOn = isEnabled(config.featureGates, 'KubeProxyIPVS')
-    check(
-      isOn,
-      'mode',
-      config.mode,
-      'is switched off by the feature gate KubeProxyIPVS; remove that or choose another mode',
-    )
+    const advice = 'remove that or choose another mode'
+    check(isOn, 'mode', `is switched off by the feature gate KubeProxyIPVS; ${advice}`)
     for (const path of ['tcpTimeout', 'tcpFinTimeout', 'udpTimeout', 'gracefulPeriod'] as const) {
-      check(ipvs[path] >= 0, `ipvs.${path}`, formatDuration(ipvs[path]), 'must not be negative')
+      check(ipvs[path] >= 0, `ipvs.${path}`, 'must not be negative')
     }
     for (const cidr of ipvs.excludeCIDRs) {
-      check(parseCidr(cidr) !== undefined, 'ipvs.excludeCIDRs', cidr, 'is not a CIDR')
+      check(parseCidr(cidr) !== undefined, 'ipvs.excludeCIDRs', 'is not a CIDR', cidr)
     }
   }
   if (config.mode === 'userspace') {
-    const { sourceAddress } = userspace
-    const canKeep = sourceAddress !== 'keep' || userspace.portals !== 'addresses'
+    const canKeep = userspace.sourceAddress !== 'keep' || userspace.portals !== 'addresses'
     const why = 'cannot be done with userspace.portals addresses'
-    check(canKeep, 'userspace.sourceAddress', sourceAddress, why)
+    check(canKeep, 'userspace.sourceAddress', why)
   }
   if (isProxyMode(config.mode)) {
     const ok = parsePortRange(portRange) !== undefined
-    check(ok, 'portRange', portRange, 'is not a port range such as 30000-31000, 30000+99 or 30000')
+    check(ok, 'portRange', 'is not a port range such as 30000-31000, 30000+99 or 30000')
   }
-  const { workers, drainTimeout } = userspace
-  const workersOk = workers >= 0 && workers <= 256
-  check(workersOk, 'userspace.workers', workers, 'is not within 0..256')
-  const drain = formatDuration(drainTimeout)
-  check(drainTimeout >= 0, 'userspace.drainTimeout', drain, 'must not be negative')
 }
