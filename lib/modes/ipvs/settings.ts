@@ -3,24 +3,10 @@ import type { IpvsTimeouts } from '../../kernel/ipvs.js'
 import type { SysctlWish } from '../../kernel/sysctl.js'
 
 /** The part of the configuration that this mode reads. */
-export interface IpvsSettings {
-  readonly masqueradeBit: number
-  readonly masqueradeAll: boolean
-  readonly dropsInvalid: boolean
-  readonly syncPeriodMs: number
-  readonly scheduler: string
-  readonly excludeCidrs: readonly string[]
-  readonly strictArp: boolean
-  readonly tcpTimeoutMs: number
-  readonly tcpFinTimeoutMs: number
-  readonly udpTimeoutMs: number
-  readonly gracePeriodMs: number
-  /** What is refused or dropped is logged to the proxy. */
-  readonly logsRefused: boolean
-}
+export type IpvsSettings = Readonly<ReturnType<typeof ipvsSettings>>
 
 /** Masquerading is read from the iptables section, as upstream (section 11). */
-export function ipvsSettings({ ipvs, iptables, conntrack, flows }: Config): IpvsSettings {
+export function ipvsSettings({ ipvs, iptables, conntrack, flows }: Config) {
   return {
     masqueradeBit: iptables.masqueradeBit,
     masqueradeAll: iptables.masqueradeAll,
@@ -33,6 +19,7 @@ export function ipvsSettings({ ipvs, iptables, conntrack, flows }: Config): Ipvs
     tcpFinTimeoutMs: ipvs.tcpFinTimeout,
     udpTimeoutMs: ipvs.udpTimeout,
     gracePeriodMs: ipvs.gracefulPeriod,
+    /** What is refused or dropped is logged to the proxy. */
     logsRefused: flows.enabled,
   }
 }
