@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { enterPrivateNetns } from '../../test/support/private-netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
+import { Sysctls } from '../../lib/kernel/sysctl.js'
 import { service, states, testConfig, type ServiceSpec } from '../../test/support/states.js'
 import type { Backend } from '../../lib/kernel/iptables.js'
 import type { Mode, ModeContext } from '../../lib/modes/mode.js'
@@ -12,7 +13,7 @@ const measuredChanges = 60
 const otherChangesPerSecond = 20
 
 async function measure(backend: Backend, services: number) {
-  const mode = await iptablesMode({ backend, readSysctl: () => Promise.resolve('1') }).create(
+  const mode = await iptablesMode({ backend, sysctls: new Sysctls('/nonexistent') }).create(
     testConfig,
     ['IPv4'],
     silentContext,

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
+import { Sysctls } from '../../lib/kernel/sysctl.js'
 import { configWith } from '../../lib/config/load.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
 import { service, states, testConfig } from '../support/states.js'
@@ -80,10 +81,12 @@ class TestNode {
       backend: this.backend,
       openAccounts: elsewhere,
       openGeneration: () => Promise.resolve(undefined),
-      readSysctl: () => Promise.resolve(this.localnet),
-      writeSysctl: (_, value) => {
-        this.localnet = value
-        return Promise.resolve()
+      sysctls: {
+        ensure: ({ name, value }) => {
+          const [before, wanted] = [this.localnet, String(value)]
+          this.localnet = wanted
+          return { name, wanted, before, result: 'written', reason: '' }
+        },
       },
     })
   }
@@ -474,7 +477,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
             : run(file, args, options),
         openAccounts: elsewhere,
         openGeneration: () => Promise.resolve(undefined),
-        readSysctl: () => Promise.resolve('1'),
+        sysctls: new Sysctls('/nonexistent'),
       })
       const mode = await without.create(testConfig, ['IPv4', 'IPv6'], node.context)
       t.match(node.logged.find(({ level }) => level === 'warn')?.fields, { family: 'IPv6' })

@@ -8,6 +8,7 @@ import t, { type Test } from 'tap'
 import { createNetns, programSkip } from '../support/netns.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
+import { Sysctls } from '../../lib/kernel/sysctl.js'
 import { openPacketAccounts } from '../../lib/kernel/nfacct.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
 import { configWith } from '../../lib/config/load.js'
@@ -52,8 +53,8 @@ class Node {
   }
 
   get definition() {
-    const readSysctl = () => Promise.resolve('1')
-    return iptablesMode({ backend: this.#backend, run: this.#run, readSysctl })
+    const sysctls = new Sysctls('/nonexistent')
+    return iptablesMode({ backend: this.#backend, run: this.#run, sysctls })
   }
 
   create(syncPeriodMs = 30_000): Promise<Mode> {

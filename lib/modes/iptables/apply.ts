@@ -63,11 +63,7 @@ export interface AppliedRules extends Applied {
 
 /** Writes the plans of one family, and knows what the kernel then holds. */
 export class FamilyRules {
-  readonly #iptables: Iptables
-  readonly #log: Log
-  readonly #retryMs: () => number
-  readonly #foreign: ForeignCommits
-  readonly #prepare: (() => void) | undefined
+  readonly #options: FamilyRulesOptions
   /** Refused Services by key. They are tried again when their rules change or after some time. */
   readonly #refused = new Map<string, Refusal>()
   #refusedAt = 0
@@ -77,15 +73,11 @@ export class FamilyRules {
   readonly #turns = new Turns()
 
   constructor(options: FamilyRulesOptions) {
-    this.#iptables = options.iptables
-    this.#log = options.log
-    this.#retryMs = options.retryMs
-    this.#foreign = options.foreign
-    this.#prepare = options.prepare
+    this.#options = options
   }
 
   get iptables(): Iptables {
-    return this.#iptables
+    return this.#options.iptables
   }
 
   /** What the kernel holds while no sync runs; undefined if it is not known. */
@@ -112,7 +104,7 @@ export class FamilyRules {
 
   async #apply(plan: IptablesPlan, known: InForce | undefined) {
     const leftOut = this.#refused.size > 0
-    const isTimeToRetry = !known || performance.now() - this.#refusedAt >= this.#retryMs()
+    const isTimeToRetry = !known || performance.now() - this.#refusedAt >= this.#options.retryMs()
     if (isTimeToRetry) this.#refused.clear()
     // Only a full sync writes the rule that protects 127.0.0.1.
     const isGuarded = known?.usesLocalnet === true || !plan.usesLocalnet
@@ -150,12 +142,12 @@ export class FamilyRules {
     } catch (error) {
       if (!isRefusal(error)) throw error
       // What stays refused is said once, not at every retry.
-      this.#log[leftOut ? 'debug' : 'warn'](
+      this.#options.log[leftOut ? 'debug' : 'warn'](
         { family: plan.family, line: error.lineText, reason: error.message },
         'a change of rules was refused; writing all of them',
       )
       // What is missing is no fault of a Service.
-      this.#prepare?.()
+      this.#options.prepare?.()
       const { added, changed } = services.since(known.services)
       await this.#findRefused(
         plan.fixed,
@@ -167,8 +159,9 @@ export class FamilyRules {
   }
 
   async #applyFully(plan: IptablesPlan, known: Content | undefined): Promise<Written> {
-    this.#prepare?.()
-    const found = await readOwnTables(this.#iptables, isOfInterest)
+    this.#options.prepare?.()
+    const { iptables, log } = this.#options
+    const found = await readOwnTables(iptables, isOfInterest)
     const undeletable = new Set<string>()
     let searches = 0
     for (;;) {
@@ -177,7 +170,7 @@ export class FamilyRules {
       const { fixed, usesLocalnet } = plan
       const batches = fullBatches({
         ...{ fixed, services, usesLocalnet, found, undeletable },
-        rulesPerTransaction: rulesPerTransaction[this.#iptables.capabilities.backend],
+        rulesPerTransaction: rulesPerTransaction[iptables.capabilities.backend],
       })
       try {
         const refused = searches > 0
@@ -185,7 +178,7 @@ export class FamilyRules {
       } catch (error) {
         const busy = busyChain(error)
         if (busy !== undefined && !undeletable.has(busy)) {
-          this.#log.warn({ chain: busy }, 'a stale chain stays: other rules jump to it')
+          log.warn({ chain: busy }, 'a stale chain stays: other rules jump to it')
           undeletable.add(busy)
           continue
         }
@@ -228,7 +221,8 @@ export class FamilyRules {
   async #restore(batches: readonly Batch[]): Promise<Pick<Written, 'bytes' | 'objects' | 'rules'>> {
     const text = batches.map(String).join('')
     const transactions = sum(batches, ({ tables }) => tables.length)
-    await this.#foreign.around(transactions, () => this.#iptables.restore(text))
+    const { foreign, iptables } = this.#options
+    await foreign.around(transactions, () => iptables.restore(text))
     const rules = {
       nat: sum(batches, (batch) => batch.rulesWritten('nat')),
       filter: sum(batches, (batch) => batch.rulesWritten('filter')),
