@@ -66,22 +66,20 @@ interface Extras {
   readonly advice?: Readonly<Record<string, string>>
 }
 
-/** Functions that make keys of one group, so that the tables are short. */
-export function keysOf(group: Group) {
-  const key = <V>(kind: Kind<V>, initial: V, doc: string, extras: Extras): Key<V> => ({
-    kind,
-    initial,
-    group,
-    doc,
-    flags: extras.flags ?? [],
-    zeroIsDefault: extras.zeroIsDefault ?? false,
+/**
+ * Functions that make keys of one group, so that the tables are short. `common` holds for each key
+ * that does not say otherwise.
+ */
+export function keysOf(group: Group, common: Extras = {}) {
+  const key = <V>(kind: Kind<V>, initial: V, doc: string, own: Extras): Key<V> => {
+    const { flags = [], zeroIsDefault = false, known = '1.36', ...extras } = { ...common, ...own }
+    const { noEffect, live = false } = extras
     // Flags that kube-proxy does not have always count.
-    overFile: extras.overFile ?? extras.known === 'here',
-    known: extras.known ?? '1.36',
-    noEffect: extras.noEffect,
+    const { overFile = known === 'here' } = extras
     // A new value without effect needs no restart.
-    isLive: extras.live === true || extras.noEffect !== undefined,
-  })
+    const isLive = live || noEffect !== undefined
+    return { kind, initial, group, doc, flags, zeroIsDefault, overFile, known, noEffect, isLive }
+  }
   return {
     key,
     string: (initial: string, doc: string, extras: Extras) => key(stringKind, initial, doc, extras),
@@ -91,8 +89,7 @@ export function keysOf(group: Group) {
     float: (initial: number, doc: string, extras: Extras) => key(floatKind, initial, doc, extras),
     duration: (initial: number, doc: string, extras: Extras) =>
       key(durationKind, initial, doc, extras),
-    pace: (doc: string, extras: Extras) =>
-      key<SyncPace>(paceKind, 'measured', doc, { ...extras, live: true }),
+    pace: (doc: string, extras: Extras) => key<SyncPace>(paceKind, 'measured', doc, extras),
     list: (doc: string, extras: Extras) => key<readonly string[]>(listKind, [], doc, extras),
     choice: <V extends string>(choices: readonly V[], initial: V, doc: string, extras: Extras) =>
       key<V>(choiceKind(choices, extras.advice), initial, doc, extras),

@@ -8,12 +8,12 @@ const hour = 60 * minute
 
 const cluster = keysOf('Cluster or manifests')
 const node = keysOf('This node')
-const local = keysOf('Local traffic')
-const conntrack = keysOf('Connection tracking')
+const local = keysOf('Local traffic', { live: true })
+const conntrack = keysOf('Connection tracking', { live: true })
 const proc = keysOf('Process')
-const windows = keysOf('Windows')
-
-const kernelspaceOnly = 'it is for kernelspace mode, which programs HNS'
+const windows = keysOf('Windows', {
+  noEffect: 'it is for kernelspace mode, which programs HNS',
+})
 
 /** The source of objects, this node, and settings of the node that do not depend on the mode. */
 export const nodeKeys = {
@@ -80,59 +80,53 @@ export const nodeKeys = {
   clusterCIDR: local.string(
     '',
     'CIDR of the pods of the cluster, or two of different families, separated by a comma',
-    { flags: ['cluster-cidr'], live: true },
+    { flags: ['cluster-cidr'] },
   ),
   detectLocalMode: local.choice(
     ['', 'ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix'],
     '',
     'How traffic from pods of this node is recognized; empty: ClusterCIDR',
-    { flags: ['detect-local-mode'], live: true },
+    { flags: ['detect-local-mode'] },
   ),
   'detectLocal.bridgeInterface': local.string('', 'Bridge of the pods (mode BridgeInterface)', {
     flags: ['pod-bridge-interface'],
-    live: true,
   }),
   'detectLocal.interfaceNamePrefix': local.string(
     '',
     'Prefix of the names of pod interfaces (mode InterfaceNamePrefix)',
-    { flags: ['pod-interface-name-prefix'], live: true },
+    { flags: ['pod-interface-name-prefix'] },
   ),
 
   'conntrack.maxPerCore': conntrack.int(
     32768,
     'Connections tracked per CPU core; 0: nf_conntrack_max is unchanged, whatever conntrack.min says',
-    { flags: ['conntrack-max-per-core'], live: true },
+    { flags: ['conntrack-max-per-core'] },
   ),
   'conntrack.min': conntrack.int(131072, 'Least number of connections tracked', {
     flags: ['conntrack-min'],
-    live: true,
   }),
   'conntrack.tcpEstablishedTimeout': conntrack.duration(
     24 * hour,
     'Idle time-out of established TCP connections; 0: unchanged',
-    { flags: ['conntrack-tcp-timeout-established'], live: true },
+    { flags: ['conntrack-tcp-timeout-established'] },
   ),
   'conntrack.tcpCloseWaitTimeout': conntrack.duration(
     hour,
     'Time-out of TCP connections in CLOSE_WAIT; 0: unchanged',
-    { flags: ['conntrack-tcp-timeout-close-wait'], live: true },
+    { flags: ['conntrack-tcp-timeout-close-wait'] },
   ),
   'conntrack.tcpBeLiberal': conntrack.bool(
     false,
     'Accept TCP packets that are out of the window; false: unchanged',
-    {
-      flags: ['conntrack-tcp-be-liberal'],
-      live: true,
-    },
+    { flags: ['conntrack-tcp-be-liberal'] },
   ),
   'conntrack.udpTimeout': conntrack.duration(0, 'Time-out of UDP flows; 0: unchanged', {
     flags: ['conntrack-udp-timeout'],
-    live: true,
   }),
   'conntrack.udpStreamTimeout': conntrack.duration(
     0,
     'Time-out of UDP flows with packets in both directions; 0: unchanged',
-    { flags: ['conntrack-udp-timeout-stream'], live: true },
+    { flags: ['conntrack-udp-timeout-stream'] },
   ),
 
   oomScoreAdj: proc.int(
@@ -170,24 +164,13 @@ export const nodeKeys = {
     flags: ['windows-service'],
     noEffect: 'a wrapper runs it as a service (docs/windows.md)',
   }),
-  'winkernel.networkName': windows.string('', 'HNS network', {
-    flags: ['network-name'],
-    noEffect: kernelspaceOnly,
-  }),
-  'winkernel.sourceVip': windows.string('', 'Source address for NAT', {
-    flags: ['source-vip'],
-    noEffect: kernelspaceOnly,
-  }),
-  'winkernel.enableDSR': windows.bool(false, 'Direct server return', {
-    flags: ['enable-dsr'],
-    noEffect: kernelspaceOnly,
-  }),
+  'winkernel.networkName': windows.string('', 'HNS network', { flags: ['network-name'] }),
+  'winkernel.sourceVip': windows.string('', 'Source address for NAT', { flags: ['source-vip'] }),
+  'winkernel.enableDSR': windows.bool(false, 'Direct server return', { flags: ['enable-dsr'] }),
   'winkernel.rootHnsEndpointName': windows.string('', 'HNS endpoint of the node', {
     flags: ['root-hnsendpoint-name'],
-    noEffect: kernelspaceOnly,
   }),
   'winkernel.forwardHealthCheckVip': windows.bool(false, 'Forward health checks to the VIP', {
     flags: ['forward-healthcheck-vip'],
-    noEffect: kernelspaceOnly,
   }),
 }

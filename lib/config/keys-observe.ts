@@ -2,7 +2,7 @@ import { keysOf } from './key.js'
 import { logDurationKind, quantityKind, vmoduleKind, type VModule } from './kinds.js'
 
 const health = keysOf('Health and metrics')
-const logging = keysOf('Logging')
+const logging = keysOf('Logging', { overFile: true })
 
 const atOnce = 'lines are written at once, to one stream'
 
@@ -70,52 +70,39 @@ export const observeKeys = {
     ['', 'text', 'json'],
     '',
     'Form of the log: text or json; empty: text on a terminal, json otherwise',
-    { flags: ['logging-format'], overFile: true },
+    { flags: ['logging-format'] },
   ),
   'logging.verbosity': logging.int(
     0,
     'Verbosity of the log: 0: events and syncs; 4: details; 6: everything',
-    {
-      flags: ['v'],
-      overFile: true,
-      live: true,
-    },
+    { flags: ['v'], live: true },
   ),
   'logging.vmodule': logging.key<readonly VModule[]>(
     vmoduleKind,
     [],
     'Verbosity by source file pattern',
-    { flags: ['vmodule'], overFile: true, noEffect: 'log lines carry no source file; use -v' },
+    { flags: ['vmodule'], noEffect: 'log lines carry no source file; use -v' },
   ),
   'logging.flushFrequency': logging.key(
     logDurationKind,
     5000,
     'Longest time until a line is written',
-    {
-      flags: ['log-flush-frequency'],
-      zeroIsDefault: true,
-      overFile: true,
-      noEffect: atOnce,
-    },
+    { flags: ['log-flush-frequency'], zeroIsDefault: true, noEffect: atOnce },
   ),
   'logging.options.text.splitStream': logging.bool(false, 'Errors to stderr, the rest to stdout', {
     flags: ['log-text-split-stream'],
-    overFile: true,
     noEffect: atOnce,
   }),
   'logging.options.text.infoBufferSize': logging.key(quantityKind, 0, 'Buffer of split streams', {
     flags: ['log-text-info-buffer-size'],
-    overFile: true,
     noEffect: atOnce,
   }),
   'logging.options.json.splitStream': logging.bool(false, 'Errors to stderr, the rest to stdout', {
     flags: ['log-json-split-stream'],
-    overFile: true,
     noEffect: atOnce,
   }),
   'logging.options.json.infoBufferSize': logging.key(quantityKind, 0, 'Buffer of split streams', {
     flags: ['log-json-info-buffer-size'],
-    overFile: true,
     noEffect: atOnce,
   }),
 }
