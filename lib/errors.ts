@@ -40,11 +40,14 @@ export class KernelError extends Error {
 }
 
 /** The result of `work`; undefined where the kernel has no such thing. */
-export function ifThere<T>(work: () => T): T | undefined {
+export const ifThere = <T>(work: () => T): T | undefined => unless(['not-found'], work)
+
+/** The result of `work`; undefined if the kernel refuses it for one of these reasons. */
+export function unless<T>(kinds: readonly KernelErrorKind[], work: () => T): T | undefined {
   try {
     return work()
   } catch (error) {
-    if (error instanceof KernelError && error.kind === 'not-found') return undefined
+    if (error instanceof KernelError && kinds.includes(error.kind)) return undefined
     throw error
   }
 }

@@ -1,4 +1,4 @@
-import { KernelError } from '../errors.js'
+import { ifThere, unless } from '../errors.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { attributesOf } from './netlink/message-reader.js'
 import { flags, protocols } from './netlink/protocol.js'
@@ -29,23 +29,13 @@ export function openPacketAccounts(
     )
     return channel.request(writer, `${action} nfacct object ${name}`)
   }
-  /** Undefined where the work fails with an error of one of these kinds. */
-  const unless = <T>(kinds: readonly string[], work: () => T): T | undefined => {
-    try {
-      return work()
-    } catch (error) {
-      if (error instanceof KernelError && kinds.includes(error.kind)) return undefined
-      throw error
-    }
-  }
   return {
     ensure(name) {
       const wanted = flags.create | flags.excl | flags.ack
       unless(['exists', 'busy'], () => request(messages.create, name, wanted, 'create'))
     },
     packets(name) {
-      const replies = unless(['not-found'], () => request(messages.get, name, 0, 'read'))
-      const [reply] = replies ?? []
+      const reply = ifThere(() => request(messages.get, name, 0, 'read')[0])
       return reply && attributesOf(reply.payload, 4).get(attributes.packets)?.readBigUInt64BE(0)
     },
     remove(name) {

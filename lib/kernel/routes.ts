@@ -1,4 +1,4 @@
-import { ifThere, KernelError } from '../errors.js'
+import { ifThere, KernelError, unless } from '../errors.js'
 import { bitsOf, familyOf, type IpFamily } from '../state/ip.js'
 import { addressBytes, addressFamilies } from './addresses.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
@@ -112,11 +112,9 @@ export class Routes {
   }
 
   #change(tolerated: 'exists' | 'not-found', request: MessageWriter): void {
-    try {
-      this.#channel.request(request, 'change the routing of marked packets')
-    } catch (error) {
-      if (!(error instanceof KernelError) || error.kind !== tolerated) throw error
-    }
+    unless([tolerated], () =>
+      this.#channel.request(request, 'change the routing of marked packets'),
+    )
   }
 }
 
