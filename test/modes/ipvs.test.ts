@@ -1074,11 +1074,9 @@ void t.test('IP06-IP08: sysctls depend on the kernel, time-outs on the configura
 void t.test('which iptables the node uses is found once for each family', async (t) => {
   const opened: string[] = []
   const tool = new FakeTables().tool
-  const rules = new Rules({
-    open: (family) => {
-      opened.push(family)
-      return opened.length === 1 ? Promise.reject(new Error('not now')) : Promise.resolve(tool)
-    },
+  const rules = new Rules((family) => {
+    opened.push(family)
+    return opened.length === 1 ? Promise.reject(new Error('not now')) : Promise.resolve(tool)
   })
   await t.rejects(rules.read('IPv4'), { message: /not now/ }, 'a failure is not kept')
   for (const family of ['IPv4', 'IPv4', 'IPv6', 'IPv6'] as const) await rules.read(family)

@@ -165,7 +165,7 @@ export class FakeNode {
   readonly gauges = new Map<string, number>()
   now = 0
   readonly edge = openEdge(this.kernel)
-  readonly rules = new Rules({ open: (family) => Promise.resolve(this.tables[family].tool) })
+  readonly rules = new Rules((family) => Promise.resolve(this.tables[family].tool))
 
   /** An applier of the mode. A second one plays the mode after a restart. */
   applier(more: Partial<ApplierDeps> = {}): IpvsApplier {

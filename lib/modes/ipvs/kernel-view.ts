@@ -102,7 +102,8 @@ export async function compare(
     } else if (resource) {
       const name = setNameOf(plan.family, resource.set)
       wanted.add(`${name} ${resource.member}`)
-      if (!hasMember(plan.family, view, resource)) addResource(changes, resource)
+      const present = fittingSet(plan.family, view.sets, resource.set)?.members
+      if (present?.has(resource.member) !== true) addResource(changes, resource)
     }
   }
   for (const [ip, text] of view.addresses) {
@@ -143,14 +144,6 @@ function compareServer(
   changeReals(changes, wanted, serving)
 }
 
-function hasMember(
-  family: IpFamily,
-  view: KernelView,
-  { set, member }: { readonly set: SetName; readonly member: string },
-): boolean {
-  return fittingSet(family, view.sets, set)?.members.has(member) === true
-}
-
 /**
  * Whether a virtual server is from a kube-proxy, this one or an earlier one: its address is on the
  * dummy device, or one of the ipsets names it. Device and ipsets survive a restart, like the
@@ -165,8 +158,7 @@ export function isOurs(
   const address = parseIp(ip)
   if (!address || excluded.some((cidr) => cidrContains(cidr, address))) return false
   if (addresses.has(ip)) return true
-  const members = (name: Parameters<typeof setNameOf>[1]) =>
-    sets.get(setNameOf(family, name))?.members
+  const members = (name: SetName) => sets.get(setNameOf(family, name))?.members
   const member = `${ip},${protocol.toLowerCase()}:${port}`
   if (frontendSets.some((name) => members(name)?.has(member))) return true
   if (protocol === 'SCTP') return false

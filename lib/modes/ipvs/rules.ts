@@ -32,20 +32,14 @@ interface RuleDifferences {
   readonly changed: readonly ChainDifference[]
 }
 
-interface RulesDeps {
-  readonly open: (family: IpFamily) => Promise<Tool>
-}
-
-const realRules: RulesDeps = { open: (family) => Iptables.open({ family, chainNames }) }
-
 /** Writes, reads and removes the fixed iptables rules in the kernel. */
 export class Rules {
-  readonly #deps: RulesDeps
+  readonly #open: (family: IpFamily) => Promise<Tool>
   /** Kept, because it takes nine programs to find out which iptables a node uses. */
   readonly #tools = new Map<IpFamily, Tool>()
 
-  constructor(deps: RulesDeps = realRules) {
-    this.#deps = deps
+  constructor(open = (family: IpFamily): Promise<Tool> => Iptables.open({ family, chainNames })) {
+    this.#open = open
   }
 
   /** Writes all rules and the missing jumps in one restore. Returns the number of bytes. */
@@ -123,7 +117,7 @@ export class Rules {
   async #tool(family: IpFamily): Promise<Tool> {
     const known = this.#tools.get(family)
     if (known) return known
-    const tool = await this.#deps.open(family)
+    const tool = await this.#open(family)
     this.#tools.set(family, tool)
     return tool
   }

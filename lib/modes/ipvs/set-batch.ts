@@ -35,8 +35,11 @@ export function setBatch(
   for (const { set, member } of changes.removeMembers) {
     if (!isPlainMember(member)) batch.delete(setNameOf(family, set), member)
   }
-  for (const set of replaced.values())
-    replaceSet(batch, setOf(family, set), membersOf(changes, set))
+  for (const set of replaced.values()) {
+    // Of such a set, every member counts as added.
+    const members = changes.addMembers.filter((one) => one.set === set)
+    replaceSet(batch, setOf(family, set), members)
+  }
   for (const { set, member } of memberChanges(family, 'add', changes.addMembers)) {
     if (!replaced.has(set)) batch.add(set, member)
   }
@@ -82,17 +85,8 @@ const temporarySet = 'KUBE-TMP'
 /**
  * Builds a new set and exchanges it with the old one, which cannot be deleted while rules use it.
  */
-function replaceSet(
-  batch: IpSetBatch,
-  set: ReturnType<typeof setOf>,
-  members: readonly PlannedMember[],
-): void {
+function replaceSet(batch: IpSetBatch, set: IpSet, members: readonly PlannedMember[]): void {
   batch.create({ ...set, name: temporarySet })
   for (const { member } of members) batch.add(temporarySet, member)
   batch.swap(temporarySet, set.name).destroy(temporarySet)
-}
-
-/** All members of a set that is replaced: of such a set, every member counts as added. */
-function membersOf(changes: Changes, set: SetName): readonly PlannedMember[] {
-  return changes.addMembers.filter((one) => one.set === set)
 }
