@@ -1,5 +1,6 @@
 import t from 'tap'
 import { placeText } from '../../lib/kernel/place.js'
+import { declared, jumps } from '../../lib/modes/ipvs/chains.js'
 import { ipvsDifferences } from '../../lib/modes/ipvs/differences.js'
 import { ipvsPlanner } from '../../lib/modes/ipvs/plan.js'
 import { setNameOf, setNames, setOf } from '../../lib/modes/ipvs/names.js'
@@ -43,8 +44,8 @@ function viewOf({ planned, addresses, sets }: ReturnType<typeof kernelOf>): Kern
 
 function tablesOf({ chains }: IpvsPlan): SavedTable[] {
   const lines = ['mangle', 'nat', 'filter'].flatMap((table) => {
-    const here = [...chains.jumps, ...chains.rules].filter((one) => one.table === table)
-    const own = chains.declared.filter(([name]) => name === table).map(([, chain]) => chain)
+    const here = [...jumps, ...chains].filter((one) => one.table === table)
+    const own = declared.filter(([name]) => name === table).map(([, chain]) => chain)
     const all = new Set([...own, ...here.map(({ chain }) => chain)])
     return [
       `*${table}`,

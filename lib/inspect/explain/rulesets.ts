@@ -1,4 +1,5 @@
 import { jumps as iptablesJumps } from '../../modes/iptables/fixed-rules.js'
+import { jumps as ipvsJumps } from '../../modes/ipvs/chains.js'
 import {
   fixedRules as userspaceFixed,
   jumps as userspaceJumps,
@@ -109,7 +110,7 @@ export function nftablesRuleset(plan: NftablesPlan): NftablesRuleset {
 /** Fixed rules, and what the Services put into sets, virtual servers and the dummy device. */
 export function ipvsRuleset({ family, chains, requests }: IpvsPlan): IpvsRuleset {
   const rules: Collected = new Map()
-  for (const { table, chain, rule } of [...chains.jumps, ...chains.rules]) {
+  for (const { table, chain, rule } of [...ipvsJumps, ...chains]) {
     append(rules, table, chain, rule)
   }
   const members = new Map(setNames.map((name) => [name, new Set<string>()]))

@@ -34,28 +34,34 @@ export interface ChainRule {
   readonly rule: Rule
 }
 
-/** The rules. They do not depend on Services, whose addresses are in ipsets (IP09). */
-export interface ChainPlan {
-  readonly declared: readonly (readonly [Table, string])[]
-  /** Jumps from the kernel's own chains, which other programs use, too. */
-  readonly jumps: readonly ChainRule[]
-  readonly rules: readonly ChainRule[]
+export const jumpComment = 'kubernetes service portals'
+
+export interface Jump extends ChainRule {
+  readonly to: string
 }
 
-/** Where packets enter our chains. The jumps are the first rules of a chain, in this order. */
-export const jumps: readonly (readonly [Table, from: string, to: string])[] = [
+function jump(table: Table, chain: string, to: string): Jump {
+  return { table, chain, to, rule: rule({ comment: jumpComment, jump: to }) }
+}
+
+/**
+ * Where packets enter our chains, from the kernel's own chains, which other programs use, too. The
+ * jumps are the first rules of a chain, in this order.
+ */
+export const jumps: readonly Jump[] = [
   // IPVS takes the node's own packets before the filter table, so this jump is in mangle.
-  ['mangle', 'OUTPUT', chains.outFilter],
-  ['nat', 'PREROUTING', chains.services],
-  ['nat', 'OUTPUT', chains.services],
-  ['nat', 'POSTROUTING', chains.postrouting],
-  ['filter', 'INPUT', chains.nodePort],
-  ['filter', 'INPUT', chains.firewall],
-  ['filter', 'INPUT', chains.shield],
-  ['filter', 'FORWARD', chains.firewall],
-  ['filter', 'FORWARD', chains.forward],
+  jump('mangle', 'OUTPUT', chains.outFilter),
+  jump('nat', 'PREROUTING', chains.services),
+  jump('nat', 'OUTPUT', chains.services),
+  jump('nat', 'POSTROUTING', chains.postrouting),
+  jump('filter', 'INPUT', chains.nodePort),
+  jump('filter', 'INPUT', chains.firewall),
+  jump('filter', 'INPUT', chains.shield),
+  jump('filter', 'FORWARD', chains.firewall),
+  jump('filter', 'FORWARD', chains.forward),
 ]
 
+/** All our chains. */
 export const declared: readonly (readonly [Table, string])[] = [
   ['mangle', chains.outFilter],
   ['mangle', chains.sourceRanges],
@@ -72,7 +78,8 @@ export const declared: readonly (readonly [Table, string])[] = [
   ['filter', chains.forward],
 ]
 
-export function chainsOf(facts: ChainFacts): ChainPlan {
+/** The rules. They do not depend on Services, whose addresses are in ipsets (IP09). */
+export function chainsOf(facts: ChainFacts): readonly ChainRule[] {
   const rules: ChainRule[] = []
   const to = (table: Table, chain: string) => (spec: RuleSpec) => {
     rules.push({ table, chain, rule: rule(spec) })
@@ -84,18 +91,8 @@ export function chainsOf(facts: ChainFacts): ChainPlan {
   if (facts.logsRefused) writeRefused(to, match)
   writeNat(facts, to, match)
   writeFilter(facts, to, match)
-  return {
-    declared,
-    jumps: jumps.map(([table, chain, jump]) => ({
-      table,
-      chain,
-      rule: rule({ comment: jumpComment, jump }),
-    })),
-    rules,
-  }
+  return rules
 }
-
-export const jumpComment = 'kubernetes service portals'
 
 type To = (table: Table, chain: string) => (spec: RuleSpec) => void
 type MatchSet = (set: SetName, sides: string) => Match
@@ -281,10 +278,10 @@ export interface WrongJump extends ChainRule {
 }
 
 /** All rules as one input of iptables-restore. */
-export function chainBatch(plan: ChainPlan, wrong: readonly WrongJump[]): Batch {
+export function chainBatch(rules: readonly ChainRule[], wrong: readonly WrongJump[]): Batch {
   const batch = new Batch()
-  for (const [table, chain] of plan.declared) batch.chain(table, chain)
-  for (const { table, chain, rule: one } of plan.rules) batch.append(table, chain, one)
+  for (const [table, chain] of declared) batch.chain(table, chain)
+  for (const { table, chain, rule: one } of rules) batch.append(table, chain, one)
   // Each jump is put in front of the chain, so the last one is written first.
   for (const { table, chain, rule: one, present } of wrong.toReversed()) {
     for (const text of present ?? []) batch.deleteSaved(table, chain, text)
@@ -294,7 +291,7 @@ export function chainBatch(plan: ChainPlan, wrong: readonly WrongJump[]): Batch 
 }
 
 /** What one of our chains should hold. */
-export function wishFor({ rules }: ChainPlan, table: Table, chain: string): ChainWish {
+export function wishFor(rules: readonly ChainRule[], table: Table, chain: string): ChainWish {
   const own = rules.filter((one) => one.table === table && one.chain === chain)
   return { rules: own.map(({ rule: { text } }) => ({ text, owner: '' })), isOrdered: true }
 }

@@ -10,7 +10,7 @@ import {
   type PlannedServer,
   type Resource,
 } from './resource.js'
-import type { ChainPlan } from './chains.js'
+import { jumps, type ChainRule } from './chains.js'
 
 export interface RealChange {
   readonly server: ServerAddress
@@ -29,7 +29,7 @@ export interface Changes {
   readonly addMembers: PlannedMember[]
   readonly removeMembers: PlannedMember[]
   /** Present when the rules have to be written. */
-  chains: ChainPlan | undefined
+  chains: readonly ChainRule[] | undefined
   readonly addServers: VirtualServer[]
   readonly setServers: VirtualServer[]
   readonly addReals: RealChange[]
@@ -58,7 +58,7 @@ export function noChanges(): Changes {
 }
 
 export function countChanges({ chains, ...lists }: Changes): number {
-  const rules = chains ? chains.rules.length + chains.jumps.length : 0
+  const rules = chains ? chains.length + jumps.length : 0
   return Object.values(lists).reduce((sum, list) => sum + list.length, rules)
 }
 

@@ -9,7 +9,7 @@ import {
   rulesIn,
 } from '../difference.js'
 import { ownerOf, type Changes } from './changes.js'
-import { jumpComment, wishFor } from './chains.js'
+import { declared, jumpComment, jumps, wishFor } from './chains.js'
 import { deviceName, setNameOf, type SetName } from './names.js'
 import { compare, type KernelView } from './kernel-view.js'
 import type { IpvsPlan } from './plan.js'
@@ -111,17 +111,16 @@ export function realItem(key: string, weight: number | undefined, options = '-m'
 }
 
 function ruleDifferences({ chains }: IpvsPlan, tables: readonly SavedTable[]): Difference[] {
-  const own = chains.declared.flatMap(([table, chain]) => {
+  const own = declared.flatMap(([table, chain]) => {
     const wish = wishFor(chains, table, chain)
     return chainDifferences(chainIn(table, chain), wish, rulesIn(tables, table, chain))
   })
-  const jumps = chains.jumps.flatMap(({ table, chain, rule }) => {
-    const { jump } = parseRule(rule.text)
+  const ofJumps = jumps.flatMap(({ table, chain, to, rule }) => {
     const present = (rulesIn(tables, table, chain) ?? []).filter((text) => {
       const spec = parseRule(text)
-      return spec.jump === jump && commentOf(spec) === jumpComment
+      return spec.jump === to && commentOf(spec) === jumpComment
     })
     return jumpDifferences(chainIn(table, chain), rule.text, present)
   })
-  return [...own, ...jumps]
+  return [...own, ...ofJumps]
 }

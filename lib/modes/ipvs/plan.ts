@@ -3,7 +3,7 @@ import { isNotLoopback, type IpFamily } from '../../state/ip.js'
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import { memoryByFacts } from '../planner-memory.js'
 import { updateRequests, type Requests } from '../requests.js'
-import { chainsOf, type ChainFacts, type ChainPlan } from './chains.js'
+import { chainsOf, type ChainFacts, type ChainRule } from './chains.js'
 import { isSameResource, type ResourceRequest, type ServicePart } from './resource.js'
 import { servicePart, type PartFacts } from './service-part.js'
 import type { IpvsSettings } from './settings.js'
@@ -15,7 +15,7 @@ export interface IpvsPlan {
   readonly parts: PersistentMap<ServicePart>
   readonly requests: Requests<ResourceRequest>
   /** The iptables rules: their number does not depend on the Services. */
-  readonly chains: ChainPlan
+  readonly chains: readonly ChainRule[]
   /** The scheduler of Services that choose none, or choose one that this kernel lacks. */
   readonly scheduler: string
 }
@@ -32,7 +32,7 @@ interface Facts {
 
 interface Memory {
   readonly facts: PartFacts
-  readonly chains: ChainPlan
+  readonly chains: readonly ChainRule[]
   readonly derivation: Derivation<DesiredService, ServicePart>
   last: { readonly parts: PersistentMap<ServicePart>; readonly plan: IpvsPlan } | undefined
 }

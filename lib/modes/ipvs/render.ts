@@ -1,6 +1,6 @@
 import { removalBatch, setBatch } from './set-batch.js'
 import { between, noChanges, addResource, type Changes } from './changes.js'
-import { chainBatch } from './chains.js'
+import { chainBatch, jumps } from './chains.js'
 import { deviceName } from './names.js'
 import { ipvsPlanner, onlyOf, type IpvsPlan } from './plan.js'
 import { serverText, type VirtualServer } from './resource.js'
@@ -29,7 +29,7 @@ function renderSteps(
   present?: Parameters<typeof setBatch>[2],
 ): string {
   const sets = setBatch(plan, changes, present).toString()
-  const rules = changes.chains ? chainBatch(changes.chains, changes.chains.jumps).toString() : ''
+  const rules = changes.chains ? chainBatch(changes.chains, jumps).toString() : ''
   const restore = plan.family === 'IPv4' ? 'iptables-restore' : 'ip6tables-restore'
   return [
     section('ipset restore', sets),

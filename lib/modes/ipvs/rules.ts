@@ -4,21 +4,12 @@ import {
   compareChain,
   Iptables,
   isSameRule,
-  rule,
   targetOf,
   type SavedTable,
   type Table,
 } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
-import {
-  chainBatch,
-  declared,
-  jumpComment,
-  jumps,
-  wishFor,
-  type ChainPlan,
-  type WrongJump,
-} from './chains.js'
+import { chainBatch, declared, jumps, wishFor, type ChainRule, type WrongJump } from './chains.js'
 import { chainNames } from '../chain-names.js'
 import { canLog } from '../refusal-log.js'
 import type { ChainDifference } from '../reported-differences.js'
@@ -43,11 +34,11 @@ export class Rules {
   }
 
   /** Writes all rules and the missing jumps in one restore. Returns the number of bytes. */
-  write(family: IpFamily, plan: ChainPlan): Promise<number> {
+  write(family: IpFamily, rules: readonly ChainRule[]): Promise<number> {
     return asKernelError(`write ${family} rules`, async () => {
       const tool = await this.#tool(family)
       const saved = await tool.save()
-      const batch = chainBatch(plan, wrongJumps(saved, plan))
+      const batch = chainBatch(rules, wrongJumps(saved))
       // The same restore removes chains of iptables mode, so packets meet all old or all new rules.
       removeChains(batch, saved, chainsOfIptablesMode(saved))
       const text = batch.toString()
@@ -67,15 +58,15 @@ export class Rules {
   }
 
   /** The chains that are gone or do not have one jump each, and those with other rules than the planned ones. */
-  differences(family: IpFamily, plan: ChainPlan): Promise<RuleDifferences> {
+  differences(family: IpFamily, rules: readonly ChainRule[]): Promise<RuleDifferences> {
     return asKernelError(`read ${family} rules`, async () => {
       const saved = await (await this.#tool(family)).save()
-      const lost = wrongJumps(saved, plan).map(({ chain }) => chain)
+      const lost = wrongJumps(saved).map(({ chain }) => chain)
       const changed: ChainDifference[] = []
-      for (const [table, chain] of plan.declared) {
+      for (const [table, chain] of declared) {
         const present = rulesIn(saved, table, chain)
         if (!present) lost.push(chain)
-        else if (compareChain(wishFor(plan, table, chain), present).length > 0) {
+        else if (compareChain(wishFor(rules, table, chain), present).length > 0) {
           const fingerprint = present.join('\n')
           changed.push({ chain: `${table} ${chain}`, what: 'has other rules', fingerprint })
         }
@@ -183,18 +174,17 @@ function removeChains(batch: Batch, saved: readonly SavedTable[], doomed: ChainP
 
 /** Removes this mode's jumps to shared chains in filter. Those of iptables mode look different. */
 function removeOwnJumps(batch: Batch, saved: readonly SavedTable[]): void {
-  for (const [table, from, to] of jumps) {
+  for (const { table, chain, to, rule } of jumps) {
     if (table !== 'filter' || !sharedChains.includes(to)) continue
-    const own = rule({ comment: jumpComment, jump: to })
-    for (const text of rulesIn(saved, table, from) ?? []) {
-      if (isSameRule(text, own.text)) batch.deleteSaved(table, from, text)
+    for (const text of rulesIn(saved, table, chain) ?? []) {
+      if (isSameRule(text, rule.text)) batch.deleteSaved(table, chain, text)
     }
   }
 }
 
 /** The jumps that are missing, or there more than once, with what is there. */
-function wrongJumps(saved: readonly SavedTable[], plan: ChainPlan): readonly WrongJump[] {
-  return plan.jumps
+function wrongJumps(saved: readonly SavedTable[]): readonly WrongJump[] {
+  return jumps
     .map((jump) => {
       const present = rulesIn(saved, jump.table, jump.chain) ?? []
       return { ...jump, present: present.filter((text) => isSameRule(text, jump.rule.text)) }
