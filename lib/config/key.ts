@@ -55,12 +55,7 @@ interface Described {
   readonly isLive: boolean
 }
 
-interface Extras {
-  readonly flags?: readonly string[]
-  readonly zeroIsDefault?: boolean
-  readonly overFile?: boolean
-  readonly known?: Described['known']
-  readonly noEffect?: string
+interface Extras extends Partial<Omit<Described, 'doc' | 'isLive'>> {
   readonly live?: true
   /** For a choice: advice about values that only another program has. */
   readonly advice?: Readonly<Record<string, string>>

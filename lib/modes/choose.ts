@@ -48,13 +48,17 @@ export async function chooseMode(
       passedOver.push({ mode, missing: [elsewhere] })
       continue
     }
-    const { definition, findings } = await probed(mode, async () => {
+    try {
       const definition = await load()
-      return { definition, findings: await definition.probe({ log }, request.config) }
-    })
-    const missing = missingIn(findings)
-    if (definition && missing.length === 0) return { mode, definition, passedOver }
-    passedOver.push({ mode, missing })
+      const missing = missingIn(await definition.probe({ log }, request.config))
+      if (missing.length === 0) return { mode, definition, passedOver }
+      passedOver.push({ mode, missing })
+    } catch (error) {
+      // A mode that does not load, or whose probe throws, does not run. Without koffi most do not load.
+      const [what, fix] = [`probe of ${mode} mode`, 'see kube-proxy check']
+      const missing = [{ what, ok: false, required: true, seen: messageOf(error), fix }]
+      passedOver.push({ mode, missing })
+    }
   }
   const reasons = passedOver.map(({ mode, missing }) => `${mode}: ${describe(missing)}`)
   throw new KernelError(
@@ -82,23 +86,4 @@ function candidates(
   if (fallback === 'none') return [mode]
   const below = nearest[mode]
   return [...new Set([mode, ...(below ? [below] : []), fallback])]
-}
-
-interface Probed {
-  /** Undefined if the mode could not be loaded or probed. */
-  readonly definition?: ModeDefinition
-  readonly findings: readonly Finding[]
-}
-
-/**
- * A mode that does not load, or whose probe throws, does not run. Without koffi most do not load.
- */
-async function probed(mode: ModeName, work: () => Promise<Probed>): Promise<Probed> {
-  try {
-    return await work()
-  } catch (error) {
-    const what = `probe of ${mode} mode`
-    const fix = 'see kube-proxy check'
-    return { findings: [{ what, ok: false, required: true, seen: messageOf(error), fix }] }
-  }
 }

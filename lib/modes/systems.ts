@@ -6,22 +6,15 @@ import type { Finding } from './mode.js'
  * The operating system that each mode is for. Elsewhere a mode can be planned and rendered, but
  * its code for the kernel is not loaded.
  */
-const systemOf: Readonly<Record<ModeName, { readonly system: System; readonly name: string }>> = {
-  ...{ userspace: linux(), iptables: linux(), ipvs: linux(), nftables: linux(), ebpf: linux() },
-  winuserspace: { system: 'win32', name: 'Windows' },
+function systemOf(mode: string): System {
+  return mode === 'winuserspace' ? 'win32' : 'linux'
 }
-
-function linux() {
-  return { system: 'linux', name: 'Linux' } as const
-}
-
-const systems: ReadonlyMap<string, (typeof systemOf)[ModeName]> = new Map(Object.entries(systemOf))
 
 /** The system that the mode is for, as a finding; undefined on that system. */
 export function missingSystem(mode: string, here: System = systemHere()): Finding | undefined {
-  const wanted = systems.get(mode)
-  if (wanted === undefined || wanted.system === here) return undefined
-  const what = `the operating system ${wanted.name}`
+  const wanted = systemOf(mode)
+  if (wanted === here) return undefined
+  const what = `the operating system ${wanted === 'linux' ? 'Linux' : 'Windows'}`
   return { what, ok: false, required: true, seen: `this is ${process.platform}`, fix: advice(here) }
 }
 
