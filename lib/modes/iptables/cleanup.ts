@@ -1,9 +1,10 @@
-import { Batch, Iptables, isIptablesError, targetOf } from '../../kernel/iptables.js'
-import { accounts, isOwnChain, markDrop } from './names.js'
-import { foundIn, isEmptyMarkDrop, isOfInterest, type Found } from './full-sync.js'
+import { Batch, Iptables, isIptablesError } from '../../kernel/iptables.js'
+import { accounts, isOwnChain } from './names.js'
+import { isEmptyMarkDrop, isOfInterest } from './full-sync.js'
 import { kernelError } from '../../kernel/command.js'
 import { messageOf } from '../../errors.js'
-import type { Backend, Family, Run } from '../../kernel/iptables.js'
+import type { Backend, Family, Run, SavedTable } from '../../kernel/iptables.js'
+import { removeChains } from '../remove-chains.js'
 import { ipFamilies } from '../../state/ip.js'
 import type { Log } from '../mode.js'
 import type { OpenDeps } from './open.js'
@@ -11,28 +12,16 @@ import type { PacketAccounts } from '../../kernel/nfacct.js'
 
 /**
  * The batch that removes everything that any version of this mode, or of kube-proxy's iptables
- * mode, puts into these tables: first the jumps, then the chains (IT50). A chain to which a foreign
- * rule jumps is emptied and stays.
+ * mode, puts into these tables: first the jumps, then the chains (IT50).
  */
-export function cleanupBatch(found: Found): Batch {
+export function cleanupBatch(saved: readonly SavedTable[]): Batch {
   const batch = new Batch()
-  for (const [table, inTable] of found) {
-    const wanted = new Set<string>()
-    const ours = new Set([...inTable.keys()].filter(isOwnChain))
-    if (isEmptyMarkDrop(table, inTable)) ours.add(markDrop)
-    for (const { name, policy, rules } of inTable.values()) {
-      if (ours.has(name)) continue
-      for (const saved of rules) {
-        const target = targetOf(saved)
-        if (target === undefined || !ours.has(target)) continue
-        // Our jumps are in built-in chains only. A jump in another chain is from somebody else.
-        if (policy === '-') wanted.add(target)
-        else batch.deleteSaved(table, name, saved)
-      }
-    }
-    for (const chain of ours) batch.chain(table, chain)
-    for (const chain of ours) if (!wanted.has(chain)) batch.deleteChain(table, chain)
-  }
+  const ours = saved.flatMap(({ table, chains }) =>
+    [...chains.keys()]
+      .filter((name) => isOwnChain(name) || isEmptyMarkDrop(table, chains, name))
+      .map((name) => [table, name] as const),
+  )
+  removeChains(batch, saved, ours)
   return batch
 }
 
@@ -61,7 +50,7 @@ async function cleanupOne(family: Family, backend: Backend, run: Run | undefined
   try {
     iptables = await Iptables.open({ family, backend, ...(run ? { run } : {}) })
     // Only existing tables are read, because the legacy backend creates a table when asked for it.
-    await iptables.restore(cleanupBatch(foundIn(await iptables.save(undefined, isOfInterest))))
+    await iptables.restore(cleanupBatch(await iptables.save(undefined, isOfInterest)))
   } catch (error) {
     // A kernel that lacks the backend has no rules of it.
     const hasNone = !iptables && isIptablesError(error, 'unsupported')

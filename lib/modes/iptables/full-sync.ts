@@ -23,11 +23,8 @@ export async function readOwnTables(
   wants?: (chain: string) => boolean,
 ): Promise<Found> {
   const saved = await iptables.save(undefined, wants)
-  return foundIn(saved.filter(({ table }) => ownTables.includes(table)))
-}
-
-export function foundIn(saved: readonly SavedTable[]): Found {
-  return new Map(saved.map(({ table, chains: inTable }) => [table, inTable]))
+  const own = saved.filter(({ table }) => ownTables.includes(table))
+  return new Map(own.map(({ table, chains: inTable }) => [table, inTable]))
 }
 
 interface FullSync extends Content {
@@ -120,7 +117,7 @@ function removeOldJumps(batch: Batch, found: Found): void {
 export function isEmptyMarkDrop(
   table: Table,
   inTable: SavedTable['chains'],
-  chain: string = markDrop,
+  chain: string,
 ): boolean {
   return table === 'nat' && chain === markDrop && inTable.get(chain)?.rules.length === 0
 }

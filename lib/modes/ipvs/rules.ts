@@ -4,7 +4,6 @@ import {
   compareChain,
   Iptables,
   isSameRule,
-  targetOf,
   type SavedTable,
   type Table,
 } from '../../kernel/iptables.js'
@@ -14,6 +13,7 @@ import { chainNames } from '../chain-names.js'
 import { canLog } from '../refusal-log.js'
 import type { ChainDifference } from '../reported-differences.js'
 import { chains, setNameOf } from './names.js'
+import { removeChains, type ChainPlaces } from '../remove-chains.js'
 import { rulesIn } from '../difference.js'
 
 type Tool = Pick<Iptables, 'save' | 'restore' | 'hasAny' | 'supports'>
@@ -114,8 +114,6 @@ export class Rules {
   }
 }
 
-type ChainPlaces = readonly (readonly [Table, string])[]
-
 /** Chains that iptables mode has, too, with the same names. */
 const sharedChains: readonly string[] = [
   chains.services,
@@ -146,31 +144,6 @@ const isRejectChain = (table: Table, name: string) => table === 'filter' && name
 
 const iptablesModeChain =
   /^KUBE-((SVC|SVL|EXT|FW|SEP)-[A-Z2-7]{16}|NODEPORTS|EXTERNAL-SERVICES|PROXY-CANARY)$/
-
-/**
- * Empties and deletes chains, and deletes the jumps to them from built-in chains. A chain to which
- * another chain jumps that the batch does not empty is emptied and stays: the jump is foreign.
- */
-function removeChains(batch: Batch, saved: readonly SavedTable[], doomed: ChainPlaces): void {
-  for (const [table, chain] of doomed) batch.chain(table, chain)
-  const wanted = new Set<string>()
-  for (const { table, chains: present } of saved) {
-    const targets = new Set(doomed.filter(([own]) => own === table).map(([, chain]) => chain))
-    for (const { name, policy, rules } of present.values()) {
-      if (batch.declares(table, name)) continue
-      for (const text of rules) {
-        const target = targetOf(text) ?? ''
-        if (!targets.has(target)) continue
-        // Only built-in chains have a policy.
-        if (policy === '-') wanted.add(`${table} ${target}`)
-        else batch.deleteSaved(table, name, text)
-      }
-    }
-  }
-  for (const [table, chain] of doomed) {
-    if (!wanted.has(`${table} ${chain}`)) batch.deleteChain(table, chain)
-  }
-}
 
 /** Removes this mode's jumps to shared chains in filter. Those of iptables mode look different. */
 function removeOwnJumps(batch: Batch, saved: readonly SavedTable[]): void {
