@@ -80,7 +80,7 @@ export async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortS
     (inner) => objects.source.run(loggedSink(watched, log), inner),
     (inner) => followAddresses(tracker, sink, requests, inner),
     (inner) => followConfig(setup, reload, inner),
-    (inner) => freeStartMemory({ allApplied: allApplied.signal }, inner),
+    (inner) => freeStartMemory(allApplied.signal, inner),
     ...unlessDry(setup, [
       ...[observation, checks, traffic, counting, dashboard].map(partOf),
       (inner) => runLeftoverCleanup(leftovers, requests.modeContext, inner),
@@ -95,7 +95,7 @@ export async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortS
 function clusterWarnings({ mode, objects, config }: Setup, log: Log): readonly SyncListener[] {
   const server = config.dryRun ? undefined : objects.client?.server
   return [
-    memoryWatch({ mode, log, limit: process.constrainedMemory() }),
+    memoryWatch(mode, process.constrainedMemory(), log),
     ...(server === undefined ? [] : [ownServerWatch(server, log)]),
   ]
 }

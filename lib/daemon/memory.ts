@@ -24,18 +24,12 @@ const needs: Readonly<Record<ModeName, { readonly base: number; readonly each: n
 /** All Services are counted again when there are more by this factor. */
 const growth = 1.2
 
-interface MemoryWatchOptions {
-  readonly mode: ModeName
-  readonly log: Log
-  /** The limit of this process and its children, in bytes; 0 or undefined where there is none. */
-  readonly limit: number | undefined
-}
-
 /**
- * Logs a warning when the Services of this cluster do not fit the memory limit of this process,
- * before the kernel kills it without a word.
+ * Logs a warning when the Services of this cluster do not fit the memory limit of this process and
+ * its children, before the kernel kills it without a word. The limit is in bytes; 0 or undefined
+ * where there is none.
  */
-export function memoryWatch({ mode, log, limit }: MemoryWatchOptions): SyncListener {
+export function memoryWatch(mode: ModeName, limit: number | undefined, log: Log): SyncListener {
   let looked = 0
   return {
     started({ states }: StateUpdate) {
@@ -62,21 +56,20 @@ export function memoryWatch({ mode, log, limit }: MemoryWatchOptions): SyncListe
 }
 
 /** The pause before memory is freed, so that changes right after the first rules go first. */
-const restMs = 500
-
-interface StartMemory {
-  /** Aborted once the rules of every family are in the kernel. */
-  readonly allApplied: AbortSignal
-  readonly restMs?: number
-}
+const usualRestMs = 500
 
 /**
  * Frees the memory that only the start has needed: lists, and the text or the messages of all
- * rules. V8 would keep it, because it collects garbage only while a program allocates.
+ * rules, once the rules of every family are in the kernel. V8 would keep it, because it collects
+ * garbage only while a program allocates.
  */
-export async function freeStartMemory(start: StartMemory, signal: AbortSignal): Promise<void> {
-  await aborted(AbortSignal.any([start.allApplied, signal]))
-  await pause(start.restMs ?? restMs, signal)
+export async function freeStartMemory(
+  allApplied: AbortSignal,
+  signal: AbortSignal,
+  restMs = usualRestMs,
+): Promise<void> {
+  await aborted(AbortSignal.any([allApplied, signal]))
+  await pause(restMs, signal)
   if (signal.aborted) return
   await collectGarbage()
 }

@@ -122,7 +122,7 @@ interface SyncingParts {
 /** One sync, as the loop runs it. */
 export function syncing(parts: SyncingParts): () => Promise<boolean> {
   const { tracker, mode, requests, listeners, flows, allApplied } = parts
-  const syncer = new Syncer({ mode })
+  const syncer = new Syncer(mode)
   return () =>
     syncRound({
       tracker,

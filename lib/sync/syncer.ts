@@ -28,11 +28,6 @@ export interface SyncReport {
   readonly detail?: string
 }
 
-interface SyncerOptions {
-  /** A mode, or for a dry run a planner with an `apply` that only shows what it was given. */
-  readonly mode: Pick<Mode, 'plan' | 'apply' | 'forget'>
-}
-
 /** The state applied last, or being applied. */
 interface Progress {
   readonly state: DesiredState
@@ -41,13 +36,13 @@ interface Progress {
 
 /** Plans and applies, a family at a time, and skips a state that is in the kernel already. */
 export class Syncer {
-  readonly #options: SyncerOptions
+  readonly #mode: Pick<Mode, 'plan' | 'apply' | 'forget'>
   readonly #progress = new Map<IpFamily, Progress>()
   /** By family: the service ports that failed in the last sync. */
   readonly #refused = new Map<IpFamily, ReadonlySet<string>>()
 
-  constructor(options: SyncerOptions) {
-    this.#options = options
+  constructor(mode: Pick<Mode, 'plan' | 'apply' | 'forget'>) {
+    this.#mode = mode
   }
 
   /**
@@ -56,7 +51,7 @@ export class Syncer {
    */
   forget(): void {
     this.#progress.clear()
-    this.#options.mode.forget()
+    this.#mode.forget()
   }
 
   async sync(state: DesiredState): Promise<SyncReport> {
@@ -71,10 +66,10 @@ export class Syncer {
     const progress = { state, hasFailures: false }
     this.#progress.set(family, progress)
     try {
-      const plan = this.#options.mode.plan(state)
+      const plan = this.#mode.plan(state)
       planned = systemClock.now()
       await restAfterLongWork(started)
-      const applied = await this.#options.mode.apply(plan)
+      const applied = await this.#mode.apply(plan)
       progress.hasFailures = applied.failed.length > 0
       const times = { planMs: planned - started, applyMs: systemClock.now() - planned }
       const refused = new Set(applied.failed.map(({ key }) => key))

@@ -91,7 +91,7 @@ class SubjectProcess {
             meter,
             now: () => performance.now(),
           })
-    this.#syncer = new Syncer({ mode })
+    this.#syncer = new Syncer(mode)
     this.#tracker = new Tracker({
       families,
       allowsExternalIps: settings.allowsExternalIps,

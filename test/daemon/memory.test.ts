@@ -9,7 +9,7 @@ function watching(limit: number | undefined) {
   const warnings: object[] = []
   const silent = () => undefined
   const log = { debug: silent, info: silent, warn: (fields: object) => warnings.push(fields) }
-  const watch = memoryWatch({ mode: 'userspace', log: { ...log, error: silent }, limit })
+  const watch = memoryWatch('userspace', limit, { ...log, error: silent })
   const cluster = states()
   const start = (count: number) => {
     for (let index = 0; index < count; index++) {
@@ -45,9 +45,8 @@ t.test('without a memory limit nothing is said', async (t) => {
 t.test('memory for the start is freed after the first rules, not before', async (t) => {
   const stop = new AbortController()
   const allApplied = new AbortController()
-  const start = { allApplied: allApplied.signal, restMs: 0 }
   let isDone = false
-  const freeing = freeStartMemory(start, stop.signal).then(() => (isDone = true))
+  const freeing = freeStartMemory(allApplied.signal, stop.signal, 0).then(() => (isDone = true))
   let lists: object[] | undefined = Array.from({ length: 500_000 }, (_, index) => ({ index }))
   t.equal(lists.length, 500_000)
   lists = undefined
@@ -58,5 +57,5 @@ t.test('memory for the start is freed after the first rules, not before', async 
   allApplied.abort()
   await freeing
   t.ok(used() < before - 10)
-  await freeStartMemory({ ...start, restMs: 60_000 }, AbortSignal.abort())
+  await freeStartMemory(allApplied.signal, AbortSignal.abort(), 60_000)
 })

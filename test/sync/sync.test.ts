@@ -343,7 +343,7 @@ const fine: Applied = { full: false, bytes: 1, objects: 1, failed: [] }
 
 t.test('a state is applied once', async (t) => {
   const { mode, calls, seen } = modeWith(() => fine)
-  const syncer = new Syncer({ mode })
+  const syncer = new Syncer(mode)
   const one = state('IPv4')
   t.equal((await syncer.sync(one)).outcome, 'applied')
   t.equal((await syncer.sync(one)).outcome, 'unchanged')
@@ -360,7 +360,7 @@ t.test(
       if (broken) throw new KernelError('busy', 'restore: lock held', { detail: 'another app' })
       return fine
     })
-    const syncer = new Syncer({ mode })
+    const syncer = new Syncer(mode)
     const [four, six] = [state('IPv4'), state('IPv6')]
     await syncer.sync(four)
     await syncer.sync(six)
@@ -376,7 +376,7 @@ t.test(
 
 t.test('forget() reaches the mode, and during an apply the state is applied again', async (t) => {
   const { mode, calls, seen } = modeWith(() => fine)
-  const syncer = new Syncer({ mode })
+  const syncer = new Syncer(mode)
   const one = state('IPv4')
   const first = syncer.sync(one)
   syncer.forget()
@@ -395,7 +395,7 @@ t.test(
       if (isBroken) throw new Error('broken')
       return { ...fine, full }
     })
-    const syncer = new Syncer({ mode })
+    const syncer = new Syncer(mode)
     const cluster = states('IPv4')
     const one = cluster.put(service({ name: 'web' })).take()
     t.match(await syncer.sync(one), { late: [] }, 'those of an earlier run stayed')
@@ -413,7 +413,7 @@ t.test(
 t.test('all service ports are late where the mode found that its rules were gone', async (t) => {
   let full = true
   const { mode } = modeWith(() => ({ ...fine, full }))
-  const syncer = new Syncer({ mode })
+  const syncer = new Syncer(mode)
   const cluster = states('IPv4')
   const next = (name: string) => syncer.sync(cluster.put(service({ name })).take())
   t.match(await next('web'), { late: [] }, 'the first sync writes everything')
@@ -427,7 +427,7 @@ t.test('all service ports are late where the mode found that its rules were gone
 t.test('service ports that failed are tried again with the same plan', async (t) => {
   const failed = [{ key: 'a/b/TCP', reason: 'port taken' }]
   const { mode, calls } = modeWith(() => ({ ...fine, failed: calls.length === 1 ? failed : [] }))
-  const syncer = new Syncer({ mode })
+  const syncer = new Syncer(mode)
   const one = state('IPv4')
   t.match(await syncer.sync(one), { failed, late: [] })
   t.match(await syncer.sync(one), { outcome: 'applied', late: ['a/b/TCP'] })
@@ -446,7 +446,7 @@ t.test('R05, R06: a failed IP family does not stop the other', async (t) => {
     states: [state('IPv4'), state('IPv6')],
     changed: new Map([['IPv6', 2]] as const),
   }
-  const syncer = new Syncer({ mode })
+  const syncer = new Syncer(mode)
   const round = () =>
     syncRound({
       tracker: { take: () => update },
@@ -517,7 +517,7 @@ t.test('health checks are answered between the long parts of a sync', async (t) 
         return update
       },
     },
-    syncer: new Syncer({ mode: slow }),
+    syncer: new Syncer(slow),
     listeners: [],
     applied: () => undefined,
     allApplied: () => undefined,
