@@ -6,7 +6,6 @@ import { IpSetMembers } from '../../kernel/ipset-members.js'
 import { Ipvs } from '../../kernel/ipvs.js'
 import { Links } from '../../kernel/links.js'
 import { Sysctls } from '../../kernel/sysctl.js'
-import { parseCidr } from '../../state/ip.js'
 import { refuseMissing } from '../findings.js'
 import type { Log, Mode, ModeDefinition } from '../mode.js'
 import { IpvsApplier } from './apply.js'
@@ -53,7 +52,7 @@ export const mode: ModeDefinition = {
         return settings.gracePeriodMs
       },
       get excluded() {
-        return excludedBy(settings)
+        return settings.excluded
       },
       get verifyMs() {
         return Math.max(settings.syncPeriodMs, shortestVerifyMs)
@@ -91,7 +90,7 @@ export const mode: ModeDefinition = {
     try {
       const settings = await possible(ipvsSettings(config), rules)
       const view = await readKernel(state.family, { ipvs, links, sets: new IpSets() })
-      const excluded = excludedBy(settings)
+      const { excluded } = settings
       const tables = await rules.read(state.family)
       return await ipvsDifferences(ipvsPlanner(settings)(state), { view, tables, excluded })
     } finally {
@@ -103,7 +102,7 @@ export const mode: ModeDefinition = {
     const links = new Links()
     const ipvs = openIfLoaded()
     try {
-      const excluded = config ? excludedBy(ipvsSettings(config)) : []
+      const excluded = config ? ipvsSettings(config).excluded : []
       const shared = { sets: new IpSets(), rules: new Rules(), excluded }
       await cleanUp({ ...shared, ipvs, links, log })
     } finally {
@@ -112,9 +111,6 @@ export const mode: ModeDefinition = {
     }
   },
 }
-
-const excludedBy = ({ excludeCidrs }: IpvsSettings) =>
-  excludeCidrs.flatMap((text) => parseCidr(text) ?? [])
 
 /** Refused connections are logged only where the kernel can; everything else works without. */
 async function possible(settings: IpvsSettings, rules: Rules, log?: Log): Promise<IpvsSettings> {

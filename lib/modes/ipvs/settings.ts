@@ -1,3 +1,4 @@
+import { parseCidr } from '../../state/ip.js'
 import type { Config } from '../../config/config.js'
 import type { IpvsTimeouts } from '../../kernel/ipvs.js'
 import type { SysctlWish } from '../../kernel/sysctl.js'
@@ -13,7 +14,7 @@ export function ipvsSettings({ ipvs, iptables, conntrack, flows }: Config) {
     dropsInvalid: !conntrack.tcpBeLiberal,
     syncPeriodMs: ipvs.syncPeriod,
     scheduler: ipvs.scheduler === '' ? 'rr' : ipvs.scheduler,
-    excludeCidrs: ipvs.excludeCIDRs,
+    excluded: ipvs.excludeCIDRs.flatMap((text) => parseCidr(text) ?? []),
     strictArp: ipvs.strictARP,
     tcpTimeoutMs: ipvs.tcpTimeout,
     tcpFinTimeoutMs: ipvs.tcpFinTimeout,
