@@ -13,9 +13,9 @@ export type AnyKey = Key<unknown>
 /** The table as entries, in the order of the imported files. */
 export const keyEntries: readonly (readonly [path: string, key: AnyKey])[] = Object.entries(keys)
 
-export function keyAt(path: string): AnyKey | undefined {
-  return Object.hasOwn(keys, path) ? keyEntries.find(([name]) => name === path)?.[1] : undefined
-}
+const byPath: ReadonlyMap<string, AnyKey> = new Map(keyEntries)
+
+export const keyAt = (path: string): AnyKey | undefined => byPath.get(path)
 
 /** Paths of sections such as `iptables` or `logging.options`. */
 export const sections: ReadonlySet<string> = new Set(
