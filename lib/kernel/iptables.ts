@@ -41,14 +41,14 @@ export interface OpenOptions {
    * With `auto`, the default, the backend that holds the node's rules, else the system's default,
    * else one that this kernel has.
    */
-  readonly backend?: Backend | 'auto'
+  readonly backend?: Backend | 'auto' | undefined
   /** How long a program waits for the xtables lock; 5 s by default. */
   readonly waitSeconds?: number
   /**
    * Called after `waitSeconds`; true means to wait as long again. Without it the call fails then.
    */
   readonly onLocked?: (locked: Locked) => boolean | Promise<boolean>
-  readonly run?: Run
+  readonly run?: Run | undefined
   /**
    * Lists the chains of nf_tables as `table chain`, where the caller can without a program. It must
    * look into the network namespace of `run`.

@@ -90,7 +90,7 @@ export async function findPrograms(
     try {
       const installed = await findInstalled(run, family, one)
       if (!installed) continue
-      if (isAuto) stayWith(run, installed.backend)
+      if (isAuto) found.set(run, { backend: installed.backend, atMs: performance.now() })
       return installed
     } catch (error) {
       // Without descriptors or rights nothing is known about the backend.
@@ -106,15 +106,11 @@ const staysMs = 60_000
 
 const found = new WeakMap<Run, { readonly backend: Backend; readonly atMs: number }>()
 
-/** The backend that {@link stayWith} was told in the last minute, else {@link backendInUse}. */
+/** The backend that was found in the last minute, else {@link backendInUse}. */
 async function chooseBackend(run: Run): Promise<Backend | undefined> {
   const known = found.get(run)
   if (known && performance.now() - known.atMs < staysMs) return known.backend
   return backendInUse(run)
-}
-
-function stayWith(run: Run, backend: Backend): void {
-  found.set(run, { backend, atMs: performance.now() })
 }
 
 /** Chains that kubelet keeps so that every program can find the node's backend. */

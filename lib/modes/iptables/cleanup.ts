@@ -48,7 +48,7 @@ export async function cleanupAll(
 async function cleanupOne(family: Family, backend: Backend, run: Run | undefined): Promise<void> {
   let iptables: Iptables | undefined
   try {
-    iptables = await Iptables.open({ family, backend, ...(run ? { run } : {}) })
+    iptables = await Iptables.open({ family, backend, run })
     // Only existing tables are read, because the legacy backend creates a table when asked for it.
     await iptables.restore(cleanupBatch(await iptables.save(undefined, isOfInterest)))
   } catch (error) {

@@ -24,9 +24,9 @@ export async function readDifferences(
   deps: Partial<OpenDeps>,
 ): Promise<readonly Difference[]> {
   const { family } = state
-  const { run, backend = 'auto' } = deps
+  const { run, backend } = deps
   try {
-    const iptables = await Iptables.open({ family, backend, ...(run ? { run } : {}) })
+    const iptables = await Iptables.open({ family, backend, run })
     await iptables.check()
     const found = await readOwnTables(iptables)
     const plan = iptablesPlanner({

@@ -86,8 +86,8 @@ async function openIptables(
   onLocked: (locked: Locked) => boolean,
   deps: OpenDeps,
 ): Promise<Iptables> {
-  const { run, backend = 'auto' } = deps
-  const iptables = await Iptables.open({ family, backend, onLocked, ...(run ? { run } : {}) })
+  const { run, backend } = deps
+  const iptables = await Iptables.open({ family, backend, onLocked, run })
   await iptables.check()
   return iptables
 }
@@ -113,7 +113,7 @@ async function warnOfOtherBackend(
 ): Promise<void> {
   const other = backend === 'nft' ? 'legacy' : 'nft'
   try {
-    const iptables = await Iptables.open({ family, backend: other, ...(run ? { run } : {}) })
+    const iptables = await Iptables.open({ family, backend: other, run })
     // The names of the existing tables are enough; asking for one by name could create it.
     const saved = await iptables.save(undefined, () => false)
     if (!saved.some(({ chains: present }) => present.has(chains.services))) return
