@@ -14,6 +14,20 @@ export interface MetricSpec {
   readonly bare?: boolean
 }
 
+/** What only some metrics have. */
+type Extra = Pick<MetricSpec, 'modes' | 'buckets' | 'bare'>
+
+const metricOf =
+  (type: MetricSpec['type']) =>
+  (name: string, labels: readonly string[], help: string, extra: Extra = {}): MetricSpec => ({
+    ...{ name, type, labels, help },
+    ...extra,
+  })
+
+export const counter = metricOf('counter')
+export const gauge = metricOf('gauge')
+export const histogram = metricOf('histogram')
+
 /** The name on /metrics. */
 export function fullName(spec: MetricSpec): string {
   return spec.bare === true ? spec.name : `kubeproxy_${spec.name}`
