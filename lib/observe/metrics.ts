@@ -29,26 +29,13 @@ interface MetricsOptions {
   readonly onUnknown?: (name: string) => void
 }
 
-/** One series of a counter. */
-interface SeriesValue {
+/** One series of a counter or gauge. */
+export interface ReadSeries {
+  /** The name as in the tables, without the prefix. */
+  readonly name: string
   readonly value: number
   readonly label: (name: string) => string
 }
-
-/** One series of a counter or gauge. */
-export interface ReadSeries extends SeriesValue {
-  /** The name as in the tables, without the prefix. */
-  readonly name: string
-}
-
-/** Labels have many types in the library, and are texts on the page. */
-const readable = (
-  labels: Partial<Record<string, string | number>>,
-  value: number,
-): SeriesValue => ({
-  value,
-  label: (name) => String(labels[name] ?? ''),
-})
 
 /** The numbers of /metrics, by the names in the table above, without the prefix. */
 export class Metrics implements Meter {
@@ -111,19 +98,6 @@ export class Metrics implements Meter {
     return { type: this.#registry.contentType, body: `${parts.join('\n\n')}\n` }
   }
 
-  /** The series of one counter with these labels; the other metrics are not looked at. */
-  async series(name: string, labels: Labels): Promise<readonly SeriesValue[]> {
-    const metric = this.#metrics.get(name)?.metric
-    if (!(metric instanceof Counter)) return []
-    await this.#beforePage()
-    const wanted = Object.entries(labels)
-    const { values } = await metric.get()
-    return values.flatMap(({ labels: all, value }) => {
-      if (!wanted.every(([label, text]) => all[label] === text)) return []
-      return [readable(all, value)]
-    })
-  }
-
   /** All series of these counters and gauges. `beforePage` runs once for all of them. */
   async readSeries(names: readonly string[]): Promise<readonly ReadSeries[]> {
     await this.#beforePage()
@@ -132,7 +106,8 @@ export class Metrics implements Meter {
       const metric = this.#metrics.get(name)?.metric
       if (!metric || metric instanceof Histogram) continue
       for (const { labels, value } of (await metric.get()).values) {
-        all.push({ name, ...readable(labels, value) })
+        // Labels have many types in the library, and are texts on the page.
+        all.push({ name, value, label: (label) => String(labels[label] ?? '') })
       }
       // Each may have thousands of series, and syncs need this thread, too.
       await nextTurn()

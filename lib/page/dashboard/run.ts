@@ -106,7 +106,7 @@ async function opened(
  */
 async function endpointCounts(
   mode: ModeName,
-  metrics: Pick<Metrics, 'series'>,
+  metrics: Pick<Metrics, 'readSeries'>,
   countsFlows: boolean,
 ): Promise<(state: DesiredState, key: string) => Promise<readonly AnswerCount[]>> {
   // Loaded early: Node.js never repeats an import that failed for lack of file descriptors.
@@ -117,9 +117,8 @@ async function endpointCounts(
     if (!service) return []
     const counts = new Map<string, number>()
     if (isCounted || mode === 'ebpf') {
-      const own = { service: service.portName }
-      for (const { label, value } of await metrics.series('service_connections_total', own)) {
-        counts.set(label('endpoint'), value)
+      for (const { label, value } of await metrics.readSeries(['service_connections_total'])) {
+        if (label('service') === service.portName) counts.set(label('endpoint'), value)
       }
     }
     if (tracked) {
