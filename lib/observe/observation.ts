@@ -77,7 +77,7 @@ export class Observation {
     const { serviceManager, log } = options
     if (serviceManager) {
       const isHealthy = () => this.#health.isHealthy
-      this.#systemd = new SystemdNotifier({ manager: serviceManager, isHealthy, log, sleep: pause })
+      this.#systemd = new SystemdNotifier({ manager: serviceManager, isHealthy, log })
     }
     this.#services = new ServiceHealth({
       clients: this.#clients,

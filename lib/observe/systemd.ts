@@ -1,4 +1,4 @@
-import { longestTimerMs } from '../async.js'
+import { longestTimerMs, pause } from '../async.js'
 import type { Log } from '../modes/mode.js'
 
 /** The part of kernel/service-manager.ts that is used here. */
@@ -12,8 +12,6 @@ interface SystemdNotifierOptions {
   readonly manager: ServiceManager
   readonly isHealthy: () => boolean
   readonly log: Log
-  /** Resolves after `ms`, or at once when the signal comes; never rejects. */
-  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
 }
 
 /** Tells systemd that the daemon is ready, that it is alive, and that it stops. */
@@ -34,11 +32,11 @@ export class SystemdNotifier {
 
   /** Notifies the watchdog while the daemon is healthy, until the signal; then says that it stops. */
   async run(signal: AbortSignal): Promise<void> {
-    const { manager, isHealthy, sleep } = this.#options
+    const { manager, isHealthy } = this.#options
     while (!signal.aborted) {
       // Without notifications systemd restarts the daemon, which is right when it is stuck.
       if (manager.watchdogMs !== undefined && isHealthy()) this.#notify('WATCHDOG=1')
-      await sleep(manager.watchdogMs ?? longestTimerMs, signal)
+      await pause(manager.watchdogMs ?? longestTimerMs, signal)
     }
     this.#notify('STOPPING=1')
   }
