@@ -20,12 +20,11 @@ interface ServiceHealthOptions {
   readonly sleep: (ms: number, signal: AbortSignal, bell: Bell) => Promise<void>
 }
 
-interface Listener {
+interface Wanted {
   readonly id: string
   readonly address: string
   readonly family: IpFamily
   readonly port: number
-  readonly server: Server
 }
 
 /** A port takes a millisecond to open, so other work runs after so many. */
@@ -37,7 +36,7 @@ export class ServiceHealth {
   #targets: ReadonlyMap<string, HealthCheck> = new Map()
   #addresses: readonly string[] = []
   /** By `id address port`. */
-  readonly #open = new Map<string, Listener>()
+  readonly #open = new Map<string, Server>()
   /** By the same key: the last reason why a port could not be opened. */
   readonly #failures = new Map<string, string>()
   readonly #changed = new Bell()
@@ -68,7 +67,7 @@ export class ServiceHealth {
       if (isComplete) await pause(Infinity, signal, this.#changed)
       else await sleep(retryMs, signal, this.#changed)
     }
-    await Promise.all([...this.#open.values()].map(({ server }) => close(server)))
+    await Promise.all([...this.#open.values()].map(close))
     this.#open.clear()
   }
 
@@ -77,7 +76,7 @@ export class ServiceHealth {
    * thousands at a start, while the first rules are on their way.
    */
   async #reconcile(signal: AbortSignal): Promise<boolean> {
-    const wanted = new Map<string, Omit<Listener, 'server'>>()
+    const wanted = new Map<string, Wanted>()
     for (const [id, { port, localEndpoints }] of this.#targets) {
       for (const address of this.#addresses) {
         const family = familyOf(address)
@@ -85,7 +84,7 @@ export class ServiceHealth {
         wanted.set(`${id} ${address} ${port}`, { id, address, family, port })
       }
     }
-    for (const [key, { server }] of this.#open) {
+    for (const [key, server] of this.#open) {
       if (wanted.has(key)) continue
       this.#open.delete(key)
       await close(server)
@@ -94,19 +93,16 @@ export class ServiceHealth {
     let isComplete = true
     let opened = 0
     const slice = new Slice()
-    for (const [key, listener] of wanted) {
+    for (const [key, one] of wanted) {
       if (this.#open.has(key)) continue
-      if (!(await this.#listen(key, listener))) isComplete = false
+      if (!(await this.#listen(key, one))) isComplete = false
       if (++opened % portsAtOnce === 0) await slice.rest()
       if (signal.aborted) break
     }
     return isComplete
   }
 
-  async #listen(
-    key: string,
-    { id, address, family, port }: Omit<Listener, 'server'>,
-  ): Promise<boolean> {
+  async #listen(key: string, { id, address, family, port }: Wanted): Promise<boolean> {
     try {
       const server = await listen({
         host: address,
@@ -118,7 +114,7 @@ export class ServiceHealth {
       })
       // The port stays open after an error of one client.
       server.on('error', () => undefined)
-      this.#open.set(key, { id, address, family, port, server })
+      this.#open.set(key, server)
       const target = this.#targets.get(id)
       if (this.#failures.delete(key) && target) this.#options.recovered?.(target)
       return true
