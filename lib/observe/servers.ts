@@ -69,56 +69,34 @@ interface Served {
 const retryMs = 5000
 
 async function serve(options: ServersOptions, signal: AbortSignal, served: Served): Promise<void> {
-  const { running } = options
+  const { running, log, events, nodeName, clients } = options
+  const { address, what, event, handler } = served
   const { bindAddressHardFail, takeover } = running.config
   // During a take-over the other process still has the port for a moment.
   let failHard = bindAddressHardFail && !takeover
-  const work = async (address: string, inner: AbortSignal) => {
-    await serveAt(address, { ...options, ...served, failHard }, inner)
+  const serveAt = async (addressText: string, inner: AbortSignal) => {
+    // An empty address switches the server off. Validation has refused all other invalid addresses.
+    const at = parseHostPort(addressText)
+    let told = ''
+    const listening = () => {
+      // Whoever read of the failure learns its end. The next one is news again.
+      log[told === '' ? 'debug' : 'info']({ address: addressText }, `${what} server listens`)
+      told = ''
+    }
+    const failed = (note: string) => {
+      const isNews = note !== told
+      told = note
+      log[isNews ? 'error' : 'debug']({ error: note }, `${what} server cannot start, will retry`)
+      if (!isNews) return
+      const regarding = { kind: 'Node', namespace: '', name: nodeName } as const
+      events.record({ type: 'Warning', reason: event, action: 'StartKubeProxy', note, regarding })
+    }
+    const port = { handler, clients, failHard, retryMs, sleep: pause, listening, failed }
+    if (at) await runHttpServer({ ...at, ...port }, inner)
     // A running proxy does not end because of a new address in the file.
     failHard = false
   }
-  await running.follow(served.address, work, signal)
-}
-
-async function serveAt(
-  addressText: string,
-  options: Omit<ServersOptions, 'health' | 'endpoints'> & Served & { readonly failHard: boolean },
-  signal: AbortSignal,
-): Promise<void> {
-  const { log, events, nodeName, what, event, handler, clients, failHard } = options
-  // An empty address switches the server off. Validation has refused all other invalid addresses.
-  const address = parseHostPort(addressText)
-  if (!address) return
-  let told = ''
-  await runHttpServer(
-    {
-      ...{ ...address, handler, clients, failHard, retryMs },
-      sleep: pause,
-      listening: () => {
-        // Whoever read of the failure learns its end. The next one is news again.
-        log[told === '' ? 'debug' : 'info']({ address: addressText }, `${what} server listens`)
-        told = ''
-      },
-      failed: (message) => {
-        const line = `${what} server cannot start, will retry`
-        if (message === told) {
-          log.debug({ error: message }, line)
-          return
-        }
-        told = message
-        log.error({ error: message }, line)
-        events.record({
-          type: 'Warning',
-          reason: event,
-          action: 'StartKubeProxy',
-          note: message,
-          regarding: { kind: 'Node', namespace: '', name: nodeName },
-        })
-      },
-    },
-    signal,
-  )
+  await running.follow(address, serveAt, signal)
 }
 
 function metricsHandler(options: ServersOptions, slis: Slis): HttpHandler {
