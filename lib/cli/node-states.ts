@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { ConfigError, SourceError } from '../errors.js'
 import { ManifestFolder } from '../sources/manifest-folder.js'
-import { nodeAddressesOrNone } from '../sources/node-addresses.js'
+import { nodeAddresses } from '../sources/node-addresses.js'
 import { openSource } from '../sources/open-source.js'
 import { collect, type Collected, type NodeStates } from '../sources/collected-states.js'
 import { trackerSettings } from '../config/tracker-settings.js'
@@ -85,5 +85,5 @@ const pollMs = 20
 function collectFor(request: NodeStatesRequest): Collected {
   const { mode, families, nodeName, config, addresses, failing } = request
   const settings = trackerSettings(config, mode, { nodeName, families })
-  return collect(settings, addresses.length > 0 ? addresses : nodeAddressesOrNone(), failing)
+  return collect(settings, addresses.length > 0 ? addresses : (nodeAddresses() ?? []), failing)
 }

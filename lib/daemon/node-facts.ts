@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { ConfigError } from '../errors.js'
 import { isLinux } from '../platform.js'
-import { nodeAddressesOrNone } from '../sources/node-addresses.js'
+import { nodeAddresses } from '../sources/node-addresses.js'
 import type { IpFamily } from '../state/ip.js'
 
 /** L02: the override, or else the name of the host; trimmed, in lower case. */
@@ -18,7 +18,7 @@ export function nodeNameOf(override: string, host = hostname()): string {
 
 /** L10: IPv4 always, and IPv6 where the kernel has it and it is not disabled. */
 export function ipFamilies(root = isLinux() ? '/proc' : undefined): readonly IpFamily[] {
-  if (root === undefined) return nodeAddressesOrNone().some(isIpv6) ? ['IPv4', 'IPv6'] : ['IPv4']
+  if (root === undefined) return nodeAddresses()?.some(isIpv6) ? ['IPv4', 'IPv6'] : ['IPv4']
   if (!existsSync(`${root}/net/if_inet6`)) return ['IPv4']
   try {
     const disabled = readFileSync(`${root}/sys/net/ipv6/conf/all/disable_ipv6`, 'utf8').trim()

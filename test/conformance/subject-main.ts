@@ -113,7 +113,7 @@ class SubjectProcess {
         threadEnded: (reason) => log.error({ reason }, 'the thread that checks ended'),
       },
     })
-    this.#tracker.setLocalAddresses(nodeAddresses())
+    this.#tracker.setLocalAddresses(nodeAddresses() ?? [])
     this.#sink = new TrackerSink(this.#tracker, 'node', {
       changed: () => undefined,
       malformed: (kind, identity, reason) => log.warn({ kind, ...identity, reason }, 'malformed'),

@@ -321,7 +321,10 @@ t.test('node addresses are ordered, canonical, not virtual, and followed', async
     'kube-ipvs0': info('10.0.0.1'),
     'kube-portals0': info('203.0.113.1'),
   }
-  t.same(nodeAddresses({ interfaces: () => now }), ['127.0.0.1', '::1', '192.168.1.5', 'fe80::1'])
+  t.same(
+    nodeAddresses(() => now),
+    ['127.0.0.1', '::1', '192.168.1.5', 'fe80::1'],
+  )
   const stop = new AbortController()
   const told: (readonly string[])[] = []
   let polls = 0
