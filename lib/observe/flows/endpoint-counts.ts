@@ -1,5 +1,5 @@
 import type { FlowCounters } from '../../kernel/flow-message.js'
-import type { Protocol } from '../../state/names.js'
+import type { CountedPort } from './messages.js'
 
 const fields = ['bytesToEndpoint', 'bytesToClient', 'packetsToEndpoint', 'packetsToClient'] as const
 
@@ -76,9 +76,7 @@ export class EndpointCounts {
 }
 
 /** What one service port has got. */
-export interface CountedService {
-  readonly service: string
-  readonly protocol: Protocol
+export interface CountedService extends CountedPort {
   /** How many families serve it. */
   families: number
   isGone: boolean

@@ -1,18 +1,19 @@
 import type { FlowMessage } from '../../kernel/flow-message.js'
 import type { FlowReader } from '../../kernel/flow-events.js'
-import type { Protocol } from '../../state/names.js'
 import { addTo, EndpointCounts, type CountedService, type Listed } from './endpoint-counts.js'
 import { outcomeOf, type FlowLine, type Sampler } from './line.js'
 import { ServiceTable } from './service-table.js'
-import type {
-  CarriedGrowth,
-  EndpointGrowth,
-  EndpointName,
-  FlowNumbers,
-  PresentEndpoints,
-  ServedChanges,
-  ServedPort,
-  TurnedAway,
+import {
+  keyOf,
+  type CarriedGrowth,
+  type CountedPort,
+  type EndpointGrowth,
+  type EndpointName,
+  type FlowNumbers,
+  type PresentEndpoints,
+  type ServedChanges,
+  type ServedPort,
+  type TurnedAway,
 } from './messages.js'
 import type { Refusal } from './refusals.js'
 import { RecentIds } from './recent-ids.js'
@@ -148,9 +149,9 @@ export class FlowCounter implements FlowReader {
 
   /** These are all endpoints that service ports have now. */
   present(all: readonly PresentEndpoints[]): void {
-    for (const { service, protocol, endpoints } of all) {
+    for (const { endpoints, ...port } of all) {
       const present = new Set(endpoints)
-      const known = this.#services.get(`${service}/${protocol}`)?.endpoints.values() ?? []
+      const known = this.#services.get(keyOf(port))?.endpoints.values() ?? []
       for (const counts of known) counts.isPresent = present.has(counts.endpoint)
     }
   }
@@ -219,14 +220,14 @@ export class FlowCounter implements FlowReader {
   /** Adds what others have counted. They count no more at the endpoints that `left`. */
   add({ counts, turnedAway }: CarriedGrowth, left: readonly EndpointName[] = []): void {
     for (const { service, protocol, endpoint, opened, ...ended } of counts) {
-      const known = this.#serviceOf(service, protocol)
+      const known = this.#serviceOf({ service, protocol })
       this.#named(known, endpoint, endpoint).add(opened, ended)
     }
-    for (const { service, protocol, endpoint } of left) {
-      this.#services.get(`${service}/${protocol}`)?.endpoints.get(endpoint)?.leave()
+    for (const { endpoint, ...port } of left) {
+      this.#services.get(keyOf(port))?.endpoints.get(endpoint)?.leave()
     }
-    for (const { service, protocol, refused, dropped } of turnedAway) {
-      const known = this.#serviceOf(service, protocol)
+    for (const { refused, dropped, ...port } of turnedAway) {
+      const known = this.#serviceOf(port)
       known.refused += refused
       known.dropped += dropped
     }
@@ -239,20 +240,20 @@ export class FlowCounter implements FlowReader {
   }
 
   #countedFor({ service, protocol }: ServedPort): CountedService {
-    const counted = this.#serviceOf(service, protocol)
+    const counted = this.#serviceOf({ service, protocol })
     counted.families++
     counted.isGone = false
     return counted
   }
 
-  #serviceOf(service: string, protocol: Protocol): CountedService {
-    const key = `${service}/${protocol}`
+  #serviceOf(port: CountedPort): CountedService {
+    const key = keyOf(port)
     let counted = this.#services.get(key)
     if (!counted) {
       // No family serves this service port yet. It is forgotten unless one will.
       const reported = { refused: 0, dropped: 0 }
       const nothing = { families: 0, ...reported, reported, endpoints: new Map() }
-      counted = { service, protocol, isGone: true, ...nothing }
+      counted = { ...port, isGone: true, ...nothing }
       this.#services.set(key, counted)
     }
     return counted

@@ -4,7 +4,7 @@ import { aborted } from '../../async.js'
 import { FlowLog } from './flow-log.js'
 import { FlowThread, type FlowReport } from './flow-thread.js'
 import { type FlowLine, Sampler } from './line.js'
-import type { FlowNumbers, PresentEndpoints } from './messages.js'
+import { keyOf, type FlowNumbers, type PresentEndpoints } from './messages.js'
 import { LastingMeter } from './lasting-meter.js'
 import { ServedPorts } from './served-ports.js'
 
@@ -122,10 +122,10 @@ export class Flows {
     for (const { refused, dropped, ...labels } of turnedAway) {
       if (refused > 0) meter.count('service_refused_connections_total', labels, refused)
       if (dropped > 0) meter.count('service_dropped_connections_total', labels, dropped)
-      this.#turnedAway.add(nameOf(labels))
+      this.#turnedAway.add(keyOf(labels))
     }
     for (const labels of gone) {
-      if (this.#turnedAway.delete(nameOf(labels))) meter.forget({ ...labels })
+      if (this.#turnedAway.delete(keyOf(labels))) meter.forget({ ...labels })
     }
     if (overruns > 0) meter.count('flow_events_lost_total', {}, overruns)
   }
@@ -176,8 +176,6 @@ export class Flows {
     }
   }
 }
-
-const nameOf = ({ service, protocol }: FlowNumbers['gone'][number]) => `${service}/${protocol}`
 
 const keptLines = 4096
 const toldPerSecond = 200

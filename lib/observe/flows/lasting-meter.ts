@@ -1,7 +1,13 @@
 import type { Meter } from '../../modes/mode.js'
-import type { Protocol } from '../../state/names.js'
 import { noCounters } from './endpoint-counts.js'
-import type { Carried, EndpointGrowth, EndpointName, TurnedAway } from './messages.js'
+import {
+  keyOf,
+  type Carried,
+  type CountedPort,
+  type EndpointGrowth,
+  type EndpointName,
+  type TurnedAway,
+} from './messages.js'
 
 type Labels = Readonly<Record<string, string>>
 type Changing<T> = { -readonly [Name in keyof T]: T[Name] }
@@ -13,9 +19,9 @@ type Changing<T> = { -readonly [Name in keyof T]: T[Name] }
 export class LastingMeter implements Meter {
   readonly #meter: Meter
   readonly #tell: (growth: Carried) => void
-  #counts = new Map<string, Changing<EndpointGrowth>>()
-  #turnedAway = new Map<string, Changing<TurnedAway>>()
-  #left = new Map<string, EndpointName>()
+  readonly #counts = new Map<string, Changing<EndpointGrowth>>()
+  readonly #turnedAway = new Map<string, Changing<TurnedAway>>()
+  readonly #left = new Map<string, EndpointName>()
   #isTelling = false
 
   constructor(meter: Meter, tell: (growth: Carried) => void) {
@@ -53,9 +59,9 @@ export class LastingMeter implements Meter {
    * heard of it.
    */
   forget(labels: Labels): void {
-    const { endpoint } = labels
-    if (endpoint !== undefined) {
-      this.#left.set(endpointKey(labels), { ...namesIn(labels), endpoint })
+    if (labels['endpoint'] !== undefined) {
+      const names = endpointIn(labels)
+      this.#left.set(keyOf(names), names)
       this.#tellSoon()
       return
     }
@@ -64,20 +70,19 @@ export class LastingMeter implements Meter {
   }
 
   #ofEndpoint(labels: Labels): Changing<EndpointGrowth> {
-    const { endpoint = '' } = labels
-    const names = namesIn(labels)
-    const key = endpointKey(labels)
+    const names = endpointIn(labels)
+    const key = keyOf(names)
     // Another listener of the same Service still counts at it.
     this.#left.delete(key)
-    const known = this.#counts.get(key) ?? { ...names, endpoint, opened: 0, ...noCounters() }
+    const known = this.#counts.get(key) ?? { ...names, opened: 0, ...noCounters() }
     this.#counts.set(key, known)
     this.#tellSoon()
     return known
   }
 
   #ofService(labels: Labels): Changing<TurnedAway> {
-    const names = namesIn(labels)
-    const key = `${names.service} ${names.protocol}`
+    const names = portIn(labels)
+    const key = keyOf(names)
     const known = this.#turnedAway.get(key) ?? { ...names, refused: 0, dropped: 0 }
     this.#turnedAway.set(key, known)
     this.#tellSoon()
@@ -91,23 +96,17 @@ export class LastingMeter implements Meter {
     queueMicrotask(() => {
       this.#isTelling = false
       const [counts, turnedAway] = [[...this.#counts.values()], [...this.#turnedAway.values()]]
-      this.#counts = new Map()
       const left = [...this.#left.values()]
-      this.#turnedAway = new Map()
-      this.#left = new Map()
+      for (const told of [this.#counts, this.#turnedAway, this.#left]) told.clear()
       this.#tell({ counts, turnedAway, left })
     })
   }
 }
 
-function endpointKey(labels: Labels): string {
-  const { service, protocol } = namesIn(labels)
-  return `${service} ${protocol} ${labels['endpoint'] ?? ''}`
+function portIn({ service = '', protocol }: Labels): CountedPort {
+  return { service, protocol: protocol === 'UDP' ? 'UDP' : 'TCP' }
 }
 
-function namesIn({ service = '', protocol }: Labels): {
-  readonly service: string
-  readonly protocol: Protocol
-} {
-  return { service, protocol: protocol === 'UDP' ? 'UDP' : 'TCP' }
+function endpointIn(labels: Labels): EndpointName {
+  return { ...portIn(labels), endpoint: labels['endpoint'] ?? '' }
 }

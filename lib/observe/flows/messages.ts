@@ -5,14 +5,27 @@ import type { FlowLine } from './line.js'
 
 /** Messages between the proxy and the thread that reads connections. Plain values only. */
 
-/** One service port of one family, and where clients reach it. */
-export interface ServedPort {
-  /** Unique on the node: family and service port. */
-  readonly id: string
-  readonly family: IpFamily
+/** One service port of both families. */
+export interface CountedPort {
   /** `namespace/name:port` */
   readonly service: string
   readonly protocol: Protocol
+}
+
+export interface EndpointName extends CountedPort {
+  /** `ip:port`; `other` for all endpoints beyond the bound. */
+  readonly endpoint: string
+}
+
+/** A unique text for a service port, or for one of its endpoints. */
+export const keyOf = ({ service, protocol, endpoint }: CountedPort & Partial<EndpointName>) =>
+  [service, protocol, endpoint].join(' ')
+
+/** One service port of one family, and where clients reach it. */
+export interface ServedPort extends CountedPort {
+  /** Unique on the node: family and service port. */
+  readonly id: string
+  readonly family: IpFamily
   readonly port: number
   readonly addresses: readonly string[]
   /** 0 when it has none. */
@@ -56,31 +69,21 @@ export type ToFlowThread =
   | { readonly kind: 'stop'; readonly id: number }
 
 /** The traffic of one endpoint of a service port since the last report. */
-export interface EndpointGrowth extends FlowCounters {
-  readonly service: string
-  readonly protocol: Protocol
-  /** `ip:port`; `other` for all endpoints beyond the bound. */
-  readonly endpoint: string
+export interface EndpointGrowth extends EndpointName, FlowCounters {
   readonly opened: number
 }
 
-export type EndpointName = Pick<EndpointGrowth, 'service' | 'protocol' | 'endpoint'>
-
 /** All endpoints of a service port, of both families. */
-export interface PresentEndpoints {
-  readonly service: string
-  readonly protocol: Protocol
+export interface PresentEndpoints extends CountedPort {
   /** As `ip:port`. */
   readonly endpoints: readonly string[]
 }
 
-interface OpenNow {
-  readonly service: string
-  readonly protocol: Protocol
+interface OpenNow extends CountedPort {
   readonly open: number
 }
 
-export interface TurnedAway extends Omit<OpenNow, 'open'> {
+export interface TurnedAway extends CountedPort {
   readonly refused: number
   readonly dropped: number
 }
@@ -101,7 +104,7 @@ export interface FlowNumbers {
   readonly grown: readonly EndpointGrowth[]
   readonly open: readonly OpenNow[]
   /** Service ports that are gone and have no open connection any more. */
-  readonly gone: readonly Omit<OpenNow, 'open'>[]
+  readonly gone: readonly CountedPort[]
   /** Endpoints that their service port no longer has, without a connection and without growth. */
   readonly left: readonly EndpointName[]
   /** Connections that rules refused or dropped since the last report. */

@@ -5,7 +5,7 @@ import { KernelError } from '../../errors.js'
 import { loadLibc } from '../../kernel/sockets/libc.js'
 import { Turns } from '../../async.js'
 import { subtractFrom } from './endpoint-counts.js'
-import type { CarriedGrowth } from './messages.js'
+import { keyOf, type CarriedGrowth } from './messages.js'
 import { loadCounts, saveCounts, type SavedCounts } from './saved-counts.js'
 
 /** The part of FlowCounter that this file needs. */
@@ -98,22 +98,19 @@ async function lock(path: string): Promise<() => void> {
 
 /** The numbers of `now` without those of `before`. */
 function growthOf(now: CarriedGrowth, before: CarriedGrowth): CarriedGrowth {
-  const counts = new Map(now.counts.map((each) => [nameOf(each), { ...each }]))
+  const counts = new Map(now.counts.map((each) => [keyOf(each), { ...each }]))
   for (const less of before.counts) {
-    const grown = counts.get(nameOf(less))
+    const grown = counts.get(keyOf(less))
     if (!grown) continue
     grown.opened = Math.max(0, grown.opened - less.opened)
     subtractFrom(grown, less)
   }
-  const turnedAway = new Map(now.turnedAway.map((each) => [nameOf(each), { ...each }]))
+  const turnedAway = new Map(now.turnedAway.map((each) => [keyOf(each), { ...each }]))
   for (const less of before.turnedAway) {
-    const grown = turnedAway.get(nameOf(less))
+    const grown = turnedAway.get(keyOf(less))
     if (!grown) continue
     grown.refused = Math.max(0, grown.refused - less.refused)
     grown.dropped = Math.max(0, grown.dropped - less.dropped)
   }
   return { counts: [...counts.values()], turnedAway: [...turnedAway.values()] }
 }
-
-const nameOf = (row: { service: string; protocol: string; endpoint?: string }) =>
-  [row.service, row.protocol, row.endpoint].join(' ')
