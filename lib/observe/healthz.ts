@@ -1,4 +1,5 @@
 import type { IpFamily } from '../state/ip.js'
+import type { NodeObject } from '../state/objects.js'
 
 interface HealthOptions {
   readonly families: readonly IpFamily[]
@@ -13,10 +14,7 @@ interface HealthOptions {
 }
 
 /** The part of the object of this node that counts for health (H04). */
-interface NodeState {
-  readonly isBeingDeleted: boolean
-  readonly isTaintedForDeletion: boolean
-}
+type NodeState = Pick<NodeObject, 'isBeingDeleted' | 'isTaintedForDeletion'>
 
 interface FamilyHealth {
   /** The date of the last successful sync; undefined before the first. */

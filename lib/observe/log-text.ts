@@ -1,3 +1,4 @@
+import { asObject, asString } from '../state/json.js'
 import { printable } from '../state/names.js'
 
 /** Log lines as text. */
@@ -26,20 +27,12 @@ export function formatLine(json: string, isTerminal: boolean): string {
 
 function show(value: unknown): string {
   if (typeof value === 'string') return value
-  if (isError(value))
-    return value.stack !== undefined && value.stack !== '' ? value.stack : value.message
+  // An error, as pino writes it.
+  const { message, stack } = asObject(value) ?? {}
+  if (typeof message === 'string') return asString(stack) || message
   return value === undefined ? '' : JSON.stringify(value)
 }
 
 function quoted(text: string): string {
   return /^[\w.,:/@%+[\]-]+$/.test(text) ? text : printable(JSON.stringify(text))
-}
-
-function isError(value: unknown): value is { stack?: string; message: string } {
-  return (
-    typeof value === 'object' &&
-    value !== null &&
-    'message' in value &&
-    typeof value.message === 'string'
-  )
 }
