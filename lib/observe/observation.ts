@@ -54,10 +54,9 @@ export class Observation {
   /** Gets the results of endpoint checks. */
   readonly endpoints: EndpointHealth
   readonly #systemd: SystemdNotifier | undefined
-  /** The warnings that have been recorded as Events. */
-  #recorded = new Set<string>()
-  /** By object: those among them that its last version gave. */
-  readonly #told = new Map<string, readonly { readonly id: string; readonly note: string }[]>()
+  /** The notes of warnings that have been recorded as Events, by object and reason. */
+  readonly #recorded = new Map<string, Set<string>>()
+  #recordedCount = 0
 
   constructor(options: ObservationOptions) {
     const { families, syncPeriodMs, expectsNode, mode, metrics, fallback = '' } = options
@@ -150,23 +149,25 @@ export class Observation {
 
   /** An object was skipped because it is malformed. Returns whether this is news. */
   malformed(kind: ObjectKind, identity: Identity, reason: string): boolean {
-    return identity.name === '' || this.#warnOnParsing(kind, identity, 'MalformedObject', reason)
+    return identity.name === '' || this.#warnAbout(kind, identity, 'MalformedObject', reason)
   }
 
   /** A part of an object has no effect; the rest is used. Returns whether this is news. */
   warned(kind: ObjectKind, identity: Identity, warning: string): boolean {
-    return this.#warnOnParsing(kind, identity, 'PartLeftOut', warning)
+    return this.#warnAbout(kind, identity, 'PartLeftOut', warning)
   }
 
   /** The object has only these warnings now. One that comes back later is news again. */
   complaints(kind: ObjectKind, identity: Identity, warnings: readonly string[]): void {
-    const key = warningId(kind, identity)
-    const told = this.#told.get(key)
-    if (!told) return
-    for (const { id, note } of told) if (!warnings.includes(note)) this.#recorded.delete(id)
-    const left = told.filter(({ note }) => warnings.includes(note))
-    if (left.length > 0) this.#told.set(key, left)
-    else this.#told.delete(key)
+    if (this.#recordedCount === 0) return
+    for (const reason of ['MalformedObject', 'PartLeftOut']) {
+      const key = warningKey(kind, identity, reason)
+      const notes = this.#recorded.get(key)
+      for (const note of notes ?? []) {
+        if (!warnings.includes(note) && notes?.delete(note)) this.#recordedCount--
+      }
+      if (notes?.size === 0) this.#recorded.delete(key)
+    }
   }
 
   /** Opens all ports until the signal. Rejects only with bindAddressHardFail. */
@@ -205,25 +206,17 @@ export class Observation {
     this.#warnAbout('Service', { namespace, name }, event, `${key}: ${reason}`)
   }
 
-  #warnOnParsing(kind: ObjectKind, identity: Identity, reason: string, note: string): boolean {
-    const isNews = this.#warnAbout(kind, identity, reason, note)
-    const key = warningId(kind, identity)
-    const id = warningId(kind, identity, reason, note)
-    if (isNews) this.#told.set(key, [...(this.#told.get(key) ?? []), { id, note }])
-    return isNews
-  }
-
   #warnAbout(kind: ObjectKind, identity: Identity, reason: string, note: string): boolean {
-    const id = warningId(kind, identity, reason, note)
-    if (this.#recorded.has(id)) return false
+    const key = warningKey(kind, identity, reason)
+    if (this.#recorded.get(key)?.has(note)) return false
     // Each warning is recorded once. The limit bounds the memory.
-    if (this.#recorded.size >= 1000) {
-      this.#recorded = new Set()
-      this.#told.clear()
+    if (this.#recordedCount >= 1000) {
+      this.#recorded.clear()
+      this.#recordedCount = 0
     }
-    this.#recorded.add(id)
-    const { events } = this.#options
-    events.record({
+    this.#recorded.set(key, (this.#recorded.get(key) ?? new Set()).add(note))
+    this.#recordedCount++
+    this.#options.events.record({
       type: 'Warning',
       reason,
       action: reason === 'FailedToStartServiceHealthcheck' ? 'Listen' : 'Sync',
@@ -234,8 +227,8 @@ export class Observation {
   }
 }
 
-function warningId(kind: ObjectKind, { namespace, name }: Identity, ...rest: string[]): string {
-  return JSON.stringify([kind, namespace, name, ...rest])
+function warningKey(kind: ObjectKind, { namespace, name }: Identity, reason: string): string {
+  return JSON.stringify([kind, namespace, name, reason])
 }
 
 /** An update may wait two sync periods (H03). */
