@@ -6,7 +6,7 @@ type Environment = Readonly<Record<string, string | undefined>>
 interface Way {
   readonly server: string
   /** `proxy-url` of the kubeconfig. */
-  readonly proxy: string | undefined
+  readonly proxy?: string | undefined
 }
 
 interface Target {

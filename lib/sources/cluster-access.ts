@@ -6,6 +6,7 @@ import { ConfigError, messageOf, SourceError } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
 import { chosenProxy } from './chosen-proxy.js'
 import { checkToken, ExecPlugin } from './exec-plugin.js'
+import type { Headers } from './impersonation.js'
 import { readKubeconfig, type AccessSpec, type TextOrFile } from './kubeconfig-file.js'
 
 interface AccessOptions {
@@ -55,19 +56,7 @@ export async function openCluster(
 }
 
 function bareSpec(master: string): AccessSpec {
-  return {
-    server: serverUrl(master),
-    isInsecure: false,
-    tlsServerName: undefined,
-    authority: undefined,
-    certificate: undefined,
-    key: undefined,
-    token: undefined,
-    basicAuth: undefined,
-    exec: undefined,
-    impersonation: {},
-    proxy: undefined,
-  }
+  return { server: serverUrl(master), isInsecure: false, impersonation: {} }
 }
 
 function inClusterSpec(env: AccessDeps['env']): AccessSpec {
@@ -180,23 +169,19 @@ async function readCredentials(spec: AccessSpec): Promise<Credentials> {
   if (token !== undefined) {
     checkToken(token.trim(), `read credentials: the token ${nameOf(spec.token)}`)
   }
-  const authorization =
-    token !== undefined
-      ? `Bearer ${token.trim()}`
-      : spec.basicAuth === undefined
-        ? undefined
-        : `Basic ${Buffer.from(spec.basicAuth).toString('base64')}`
   return {
-    headers: {
-      ...(authorization === undefined ? {} : { Authorization: authorization }),
-      ...spec.impersonation,
-    },
-    ...(ca === undefined ? {} : { ca }),
-    ...(cert === undefined ? {} : { cert }),
-    ...(key === undefined ? {} : { key }),
-    ...(spec.tlsServerName === undefined ? {} : { servername: spec.tlsServerName }),
+    headers: { ...authorization(token, spec.basicAuth), ...spec.impersonation },
+    ...{ ca, cert, key },
+    servername: spec.tlsServerName,
+    // Node takes a value that is undefined for its default, and not what its environment says.
     ...(spec.isInsecure ? { rejectUnauthorized: false } : {}),
   }
+}
+
+function authorization(token: string | undefined, basicAuth: string | undefined): Headers {
+  if (token !== undefined) return { Authorization: `Bearer ${token.trim()}` }
+  if (basicAuth === undefined) return {}
+  return { Authorization: `Basic ${Buffer.from(basicAuth).toString('base64')}` }
 }
 
 /** The errors of TLS name no file. A certificate may be there before its key, or the key before. */

@@ -15,18 +15,18 @@ export type TextOrFile = { readonly text: string } | { readonly file: string }
 export interface AccessSpec {
   readonly server: string
   readonly isInsecure: boolean
-  readonly tlsServerName: string | undefined
-  readonly authority: TextOrFile | undefined
-  readonly certificate: TextOrFile | undefined
-  readonly key: TextOrFile | undefined
-  readonly token: TextOrFile | undefined
-  readonly basicAuth: string | undefined
+  readonly tlsServerName?: string | undefined
+  readonly authority?: TextOrFile | undefined
+  readonly certificate?: TextOrFile | undefined
+  readonly key?: TextOrFile | undefined
+  readonly token?: TextOrFile | undefined
+  readonly basicAuth?: string | undefined
   /** A program that gives more credentials. */
-  readonly exec: ExecSpec | undefined
+  readonly exec?: ExecSpec | undefined
   /** To act as another user. */
   readonly impersonation: Headers
   /** The URL of a proxy on the way to the server. */
-  readonly proxy: string | undefined
+  readonly proxy?: string | undefined
 }
 
 /** The entry of a cluster that is handed to plugins as it is. */
