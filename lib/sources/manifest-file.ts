@@ -35,31 +35,21 @@ const withoutNamespace: ReadonlySet<string> = new Set(['Node', 'ServiceCIDR'])
 
 /** Reads JSON or YAML, also with several documents, and the items of lists. Never throws. */
 export function parseManifest(text: string, file: string): ManifestFile {
-  const objects: ManifestObject[] = []
-  const problems: string[] = []
-  const collect = (value: unknown, place: string) => {
-    for (const item of readObject(value, place)) {
-      if (typeof item === 'string') problems.push(item)
-      else objects.push(item)
-    }
-  }
   // The YAML reader would take seconds for the dump of a large cluster. It reads JSON too, and tells
   // the line of an error.
   const json = /^\s*[{[]/.test(text) ? parseJson(text) : undefined
-  if (json !== undefined) collect(json, `${file}:1`)
-  else readYaml(text, file, collect, problems)
-  return { objects, problems }
+  const found = json === undefined ? [...readYaml(text, file)] : readObject(json, `${file}:1`)
+  return {
+    objects: found.filter((each) => typeof each !== 'string'),
+    problems: found.filter((each) => typeof each === 'string'),
+  }
 }
 
-function readYaml(
-  text: string,
-  file: string,
-  collect: (value: unknown, place: string) => void,
-  problems: string[],
-): void {
+/** Gives objects, and what is wrong with others. */
+function* readYaml(text: string, file: string): Iterable<ManifestObject | string> {
   const deep = tooDeep(text, file)
   if (deep !== undefined) {
-    problems.push(deep)
+    yield deep
     return
   }
   const lineCounter = new LineCounter()
@@ -69,15 +59,15 @@ function readYaml(
   const documents = parseAllDocuments(text, options)
   if (!Array.isArray(documents)) return
   for (const document of documents) {
-    for (const error of document.errors) problems.push(`${place(error.pos[0])}: ${error.message}`)
+    for (const error of document.errors) yield `${place(error.pos[0])}: ${error.message}`
     if (document.errors.length > 0 || document.contents === null) continue
     const at = place(document.contents.range[0])
     try {
       const value: unknown = document.toJS()
-      if (value !== null) collect(value, at)
+      if (value !== null) yield* readObject(value, at)
     } catch (error) {
       // The document has aliases that would grow without limit.
-      problems.push(`${at}: ${messageOf(error)}`)
+      yield `${at}: ${messageOf(error)}`
     }
   }
 }

@@ -35,15 +35,14 @@ export class ManifestFolder implements Source {
   }
 
   async run(sink: ObjectSink, signal: AbortSignal): Promise<void> {
-    const { path, settleMs, pollMs } = this.#options
+    const { path, ...pace } = this.#options
     await followPath(
       path,
       {
         matches: isManifest,
         changed: (files) => this.#update(files, sink, '; waiting for it'),
         failed: (error) => sink.failed(unreadable(path, error)),
-        ...(settleMs === undefined ? {} : { settleMs }),
-        ...(pollMs === undefined ? {} : { pollMs }),
+        ...pace,
       },
       signal,
     )
