@@ -74,7 +74,7 @@ export async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortS
   const watched = watchedSink(sink, dashboard, counting?.podNames)
   const reload = { tracker, sink, mode, loop, requests, observation, meter: metrics }
   await together(AbortSignal.any([signal, requests.ending]), [
-    (inner) => limitWaits(setup, sink, inner),
+    (inner) => limitWaits(setup, sink, tracker, inner),
     (inner) => mode.run(inner),
     (inner) => loop.run(sync, inner, async () => mode.whenQuiet?.()),
     (inner) => objects.source.run(loggedSink(watched, log), inner),

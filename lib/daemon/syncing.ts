@@ -183,7 +183,8 @@ interface WaitingSetup extends Pick<Setup, 'nodeName'> {
 /** Lets the first sync begin without objects that may never come. */
 export async function limitWaits(
   { nodeName, config, objects, deps }: WaitingSetup,
-  sink: Pick<TrackerSink, 'stopWaitingFor' | 'knowsNode' | 'knowsPodCidrs'>,
+  sink: Pick<TrackerSink, 'stopWaitingFor'>,
+  tracker: Pick<Tracker, 'knowsNode' | 'knowsPodCidrs'>,
   signal: AbortSignal,
 ): Promise<void> {
   await pause(serviceCidrPatienceMs, signal)
@@ -192,10 +193,10 @@ export async function limitWaits(
   if (signal.aborted) return
   sink.stopWaitingFor('Node')
   // A list without the node ends the wait, too.
-  if (objects.client && !sink.knowsNode) {
+  if (objects.client && !tracker.knowsNode) {
     deps.log.warn({ node: nodeName }, 'Node object not found yet; going on without it')
   }
-  if (config.detectLocalMode === 'NodeCIDR' && !sink.knowsPodCidrs) {
+  if (config.detectLocalMode === 'NodeCIDR' && !tracker.knowsPodCidrs) {
     const text =
       'detectLocalMode is NodeCIDR, and no Node object tells a podCIDR of this node: traffic from ' +
       'pods is not recognized, and traffic to ClusterIPs is not masqueraded, until one does'

@@ -51,15 +51,6 @@ export class TrackerSink implements ObjectSink {
     return this.#missing.size === 0
   }
 
-  /** Whether the object of this node exists. */
-  get knowsNode(): boolean {
-    return this.#tracker.knowsNode
-  }
-
-  get knowsPodCidrs(): boolean {
-    return this.#tracker.knowsPodCidrs
-  }
-
   /** Begins without a kind that may never come. Returns whether it was still missing. */
   stopWaitingFor(kind: 'Node' | 'ServiceCIDR'): boolean {
     const wasMissing = this.#missing.delete(kind)

@@ -24,7 +24,8 @@ async function saidAfter(
       objects: { client },
       deps: { log: { warn: (_fields, text) => void said.push(text) } },
     },
-    { knowsNode, knowsPodCidrs, stopWaitingFor: (kind) => said.push(kind) < 0 },
+    { stopWaitingFor: (kind) => said.push(kind) < 0 },
+    { knowsNode, knowsPodCidrs },
     stop.signal,
   )
   for (let passed = 0; passed < seconds; passed++) {

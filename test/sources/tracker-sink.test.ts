@@ -92,13 +92,13 @@ t.test('parts that are left out are named, and every kind can be removed', async
 })
 
 t.test('R10: only events of this node matter', async (t) => {
-  const { sink, said } = sinkWithLog()
+  const { sink, said, tracker } = sinkWithLog()
   sink.upsert('Node', { metadata: { name: 'there' } })
   sink.remove('Node', '', 'there')
   t.notOk(said.some((line) => line.startsWith('node')))
-  t.notOk(sink.knowsNode)
+  t.notOk(tracker.knowsNode)
   sink.upsert('Node', { metadata: { name: 'here' } })
-  t.ok(sink.knowsNode)
+  t.ok(tracker.knowsNode)
   sink.remove('Node', '', 'here')
   t.same(
     said.filter((line) => line.startsWith('node')),
