@@ -21,12 +21,18 @@ export interface HttpReply {
 
 export type HttpHandler = (request: HttpRequest) => HttpReply | Promise<HttpReply>
 
-interface HttpServerOptions {
+interface ListenOptions {
   readonly host: string
   readonly port: number
   readonly handler: HttpHandler
+  readonly ipv6Only?: boolean
+  /** How long a client may send nothing. */
+  readonly idleMs?: number
   /** The bound on connections, perhaps shared with other servers. */
   readonly clients?: ClientConnections | undefined
+}
+
+interface HttpServerOptions extends ListenOptions {
   /** Whether to throw when the port cannot be opened. Otherwise it is tried again (L22). */
   readonly failHard: boolean
   readonly retryMs: number
@@ -68,7 +74,7 @@ export async function runHttpServer(
  * 0.0.0.0 means both families, as in every program written in Go. On a node with IPv6 only, kubelet
  * asks for the health of this process over IPv6.
  */
-async function listenFor(options: HttpServerOptions): Promise<Server> {
+async function listenFor(options: ListenOptions): Promise<Server> {
   if (options.host !== '0.0.0.0') return listen(options)
   try {
     return await listen({ ...options, host: '::' })
@@ -86,21 +92,13 @@ function isWithoutIpv6(error: unknown): boolean {
 const maxBodyBytes = 4096
 
 /** Opens a server. Rejects when the port cannot be opened. */
-export async function listen(options: {
-  readonly host: string
-  readonly port: number
-  readonly handler: HttpHandler
-  readonly ipv6Only?: boolean
-  /** How long a client may send nothing. */
-  readonly idleMs?: number
-  readonly clients?: ClientConnections | undefined
-}): Promise<Server> {
-  const server = createServer(patience(options.idleMs), (request, reply) => {
-    if (!request.socket.destroyed) void answer(options.handler, request, reply)
+export async function listen(options: ListenOptions): Promise<Server> {
+  const { host, port, handler, ipv6Only = false, idleMs } = options
+  const server = createServer(patience(idleMs), (request, reply) => {
+    if (!request.socket.destroyed) void answer(handler, request, reply)
   })
   const { clients = new ClientConnections() } = options
   clients.watch(server)
-  const { host, port, ipv6Only = false } = options
   await once(server.listen({ host, port, ipv6Only }), 'listening')
   return server
 }
