@@ -206,11 +206,13 @@ parentPort?.on('message', (message: ToFlowThread) => {
 })
 
 async function handle(message: ToFlowThread): Promise<void> {
+  // Connections that came so far belong to the Services as they were before.
+  if (message.kind !== 'carried') {
+    look()
+    if (hasStarted) lookAtRefusals()
+  }
   switch (message.kind) {
     case 'services':
-      // Connections that came so far belong to the Services as they were before.
-      look()
-      if (hasStarted) lookAtRefusals()
       counter.change(message)
       if (!hasStarted) await start()
       break
@@ -219,8 +221,6 @@ async function handle(message: ToFlowThread): Promise<void> {
       isChanged = true
       break
     case 'numbers':
-      look()
-      if (hasStarted) lookAtRefusals()
       await list()
       await shared?.catchUp()
       counter.present(message.present)
@@ -228,8 +228,6 @@ async function handle(message: ToFlowThread): Promise<void> {
       overruns = 0
       break
     case 'leave':
-      look()
-      if (hasStarted) lookAtRefusals()
       isLeaving = true
       refusals?.close()
       postLines()
@@ -237,7 +235,6 @@ async function handle(message: ToFlowThread): Promise<void> {
       post({ kind: 'left', id: message.id })
       break
     case 'stop':
-      look()
       isChanged = true
       await save()
       events?.close()
