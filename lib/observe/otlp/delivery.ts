@@ -112,14 +112,8 @@ export class Delivery {
   }
 }
 
-interface Answer {
-  readonly status: number
-  readonly retryAfterMs: number
-  /** The beginning of the body. */
-  readonly text: string
-}
-
-async function post(url: URL, body: string, signal: AbortSignal): Promise<Answer> {
+/** Resolves to the answer, of whose body the beginning is read. */
+async function post(url: URL, body: string, signal: AbortSignal) {
   const send = url.protocol === 'https:' ? httpsRequest : httpRequest
   const headers = {
     'content-type': 'application/json',
@@ -136,13 +130,10 @@ async function post(url: URL, body: string, signal: AbortSignal): Promise<Answer
   return { status: response.statusCode ?? 0, retryAfterMs, text }
 }
 
-interface Rejected {
-  readonly count: number
-  readonly reason: string
-}
+type Rejected = ReturnType<typeof rejectedIn>
 
 /** The number of refused lines or numbers: a collector may take only a part of a batch. */
-export function rejectedIn(text: string): Rejected {
+export function rejectedIn(text: string) {
   const partial = asObject(asObject(parseJson(text))?.partialSuccess)
   const count = Number(partial?.rejectedLogRecords ?? partial?.rejectedDataPoints)
   return {

@@ -16,19 +16,16 @@ export interface ExporterOptions {
   readonly lines: FlowLog
   readonly metrics: Pick<Metrics, 'count' | 'readSeries'>
   readonly log: Log
-  readonly pace?: Partial<Pace>
+  readonly pace?: Partial<typeof usualPace>
 }
 
-interface Pace {
-  readonly linesEveryMs: number
-  readonly numbersEveryMs: number
-  readonly timeoutMs: number
-  readonly random: () => number
+const usualPace = {
+  /** In this time 200 lines a second make two batches. */
+  linesEveryMs: 5_000,
+  numbersEveryMs: 30_000,
+  timeoutMs: 10_000,
+  random: Math.random,
 }
-
-/** In this time 200 lines a second make two batches. */
-const linesEveryMs = 5_000
-const numbersEveryMs = 30_000
 /** So many lines have some 300 KB. */
 const mostInBatch = 512
 /** How long the last lines may take when the proxy ends. */
@@ -41,7 +38,7 @@ const lastMs = 2_000
  */
 export class Exporter {
   readonly #options: ExporterOptions
-  readonly #pace: Pace
+  readonly #pace: typeof usualPace
   readonly #lines: Delivery
   readonly #numbers: Delivery
   readonly #sums = new Sums()
@@ -51,10 +48,7 @@ export class Exporter {
   constructor(options: ExporterOptions) {
     const { endpoint, metrics: meter, log, pace } = options
     this.#options = options
-    this.#pace = {
-      ...{ linesEveryMs, numbersEveryMs, timeoutMs: 10_000, random: Math.random },
-      ...pace,
-    }
+    this.#pace = { ...usualPace, ...pace }
     const { timeoutMs, random } = this.#pace
     const to = { endpoint, meter, log, timeoutMs, random }
     this.#lines = new Delivery({ ...to, signal: 'logs' })

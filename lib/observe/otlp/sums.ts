@@ -24,7 +24,13 @@ export class Sums {
       const grows = exported[metric]?.grows === true
       const texts = pointLabels.map(label)
       const key = `${metric} ${texts.join(' ')}`
-      const sum = sums.get(key) ?? this.#begin(key, { metric, labels: labelsOf(texts), at, grows })
+      const known = this.#sums.get(key)
+      const sum = sums.get(key) ?? {
+        ...{ metric, labels: labelsOf(texts) },
+        // A sum that was missing at the last reading was 0 then.
+        since: known?.since ?? (this.#values ? this.#lastAt : at),
+        value: grows ? (known?.value ?? 0) : 0,
+      }
       sums.set(key, sum)
       const ofSeries = `${key} ${label('endpoint')}`
       sum.value += grows ? this.#growth(ofSeries, value) : value
@@ -36,23 +42,12 @@ export class Sums {
     return [...sums.values()].map((sum) => ({ ...sum, at }))
   }
 
-  #begin(key: string, { metric, labels, at, grows }: Beginning): Sum {
-    const known = this.#sums.get(key)
-    if (known) return grows ? known : { ...known, value: 0 }
-    // A sum that was missing at the last reading was 0 then.
-    return { metric, labels, since: this.#values ? this.#lastAt : at, value: 0 }
-  }
-
   #growth(ofSeries: string, value: number): number {
     if (!this.#values) return 0
     const before = this.#values.get(ofSeries) ?? 0
     // A series that has been forgotten begins anew at 0.
     return value < before ? value : value - before
   }
-}
-
-interface Beginning extends Pick<Point, 'metric' | 'labels' | 'at'> {
-  readonly grows: boolean
 }
 
 /** The labels of a sum, without the endpoint. Not every metric has all of them. */
