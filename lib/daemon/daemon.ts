@@ -15,7 +15,7 @@ import { clientLimit } from '../kernel/this-process.js'
 import { clientsMax } from '../observe/client-connections.js'
 import { freeStartMemory, memoryWatch } from './memory.js'
 import { ownServerWatch } from './own-server.js'
-import { loggedSink } from '../observe/object-observer.js'
+import { objectLog } from '../observe/object-observer.js'
 import { Metrics } from '../observe/metrics.js'
 import { Observation } from '../observe/observation.js'
 import { parseHostPort } from '../state/ip.js'
@@ -28,7 +28,7 @@ import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
 import type { FlowCounting } from './flow-counting.js'
 import type { Log, Mode } from '../modes/mode.js'
-import type { ObjectSink } from '../sources/source.js'
+import { watchedSink, type ObjectWatcher } from '../sources/source.js'
 import type { SyncListener } from '../sync/sync-round.js'
 import type { Config } from '../config/config.js'
 import type { DashboardOptions } from '../page/dashboard/run.js'
@@ -64,20 +64,20 @@ export async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortS
       observer,
       ...clusterWarnings(setup, log),
       observation,
-      ...(config.dryRun ? [] : [checks, ...listenersOf(dashboard, counting)]),
+      ...(config.dryRun ? [] : [checks, ...present<SyncListener>(dashboard, counting)]),
     ],
   })
   const cleaned = (isLast: boolean) => flows?.again(isLast)
   const leftovers = { ...setup, inForce: allApplied.signal, cleaned }
   const sink = trackerSink(setup, { tracker, requests, metrics, observation })
 
-  const watched = watchedSink(sink, dashboard, counting?.podNames)
+  const watchers = present<ObjectWatcher>(objectLog(log), dashboard?.podNames, counting?.podNames)
   const reload = { tracker, sink, mode, loop, requests, observation, meter: metrics }
   await together(AbortSignal.any([signal, requests.ending]), [
     (inner) => limitWaits(setup, sink, tracker, inner),
     (inner) => mode.run(inner),
     (inner) => loop.run(sync, inner, async () => mode.whenQuiet?.()),
-    (inner) => objects.source.run(loggedSink(watched, log), inner),
+    (inner) => objects.source.run(watchedSink(sink, watchers), inner),
     (inner) => followAddresses(tracker, sink, requests, inner),
     (inner) => followConfig(setup, reload, inner),
     (inner) => freeStartMemory(allApplied.signal, inner),
@@ -126,16 +126,8 @@ function readBeforePages(
   return traffic
 }
 
-/** A sink that also shows every object to the watchers. */
-function watchedSink(
-  sink: ObjectSink,
-  ...watchers: readonly ({ wrapSink(sink: ObjectSink): ObjectSink } | undefined)[]
-): ObjectSink {
-  return watchers.reduce<ObjectSink>((inner, watcher) => watcher?.wrapSink(inner) ?? inner, sink)
-}
-
-function listenersOf(...listeners: readonly (SyncListener | undefined)[]): SyncListener[] {
-  return listeners.flatMap((listener) => listener ?? [])
+function present<T>(...all: readonly (T | undefined)[]): T[] {
+  return all.flatMap((each) => each ?? [])
 }
 
 type Part = (signal: AbortSignal) => Promise<void>

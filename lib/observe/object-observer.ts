@@ -1,7 +1,7 @@
 import { asObject, asString } from '../state/json.js'
 import type { Identity, NodeObject } from '../state/objects.js'
 import type { Log, Meter } from '../modes/mode.js'
-import type { ObjectKind, ObjectSink } from '../sources/source.js'
+import type { ObjectKind, ObjectWatcher } from '../sources/source.js'
 import type { Observation } from './observation.js'
 
 interface ObjectObserverOptions {
@@ -63,10 +63,8 @@ export function repeatFilter(options: {
   }
 }
 
-/**
- * A sink that logs each object before it hands it on, so that the log shows when the proxy got it.
- */
-export function loggedSink(sink: ObjectSink, log: Log): ObjectSink {
+/** Logs each object, so that the log shows when the proxy got it. */
+export function objectLog(log: Log): ObjectWatcher {
   return {
     upsert: (kind, raw) => {
       const metadata = asObject(asObject(raw)?.['metadata'])
@@ -74,14 +72,7 @@ export function loggedSink(sink: ObjectSink, log: Log): ObjectSink {
       const [namespace, name] = [text('namespace'), text('name')]
       const resourceVersion = text('resourceVersion')
       log.debug({ kind, namespace, name, resourceVersion }, 'object received')
-      sink.upsert(kind, raw)
     },
-    remove: (kind, namespace, name) => {
-      log.debug({ kind, namespace, name }, 'object removed')
-      sink.remove(kind, namespace, name)
-    },
-    synced: (kind) => sink.synced(kind),
-    failed: (message) => sink.failed(message),
-    recovered: (path) => sink.recovered?.(path),
+    remove: (kind, namespace, name) => log.debug({ kind, namespace, name }, 'object removed'),
   }
 }

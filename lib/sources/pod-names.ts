@@ -1,7 +1,7 @@
 import { parseIp } from '../state/ip.js'
 import { asArray, asObject, asString, strings } from '../state/json.js'
 import { printable } from '../state/names.js'
-import type { ObjectKind, ObjectSink } from './source.js'
+import type { ObjectKind, ObjectWatcher } from './source.js'
 
 /** The name that a slice gives to an address. */
 interface Named {
@@ -16,7 +16,7 @@ interface Named {
  * Names of pods by address, from EndpointSlices. The proxy itself does not need them, so this class
  * reads them from objects on their way, and only if there is a page or connections are shown.
  */
-export class PodNames {
+export class PodNames implements ObjectWatcher {
   /** By `namespace/name` of the Service, then of the slice, then by address. */
   readonly #services = new Map<string, Map<string, ReadonlyMap<string, Named>>>()
   /** The Service of each slice, kept because the label may change. */
@@ -36,24 +36,8 @@ export class PodNames {
     return named ? `${named.namespace}/${named.pod}` : ''
   }
 
-  /** A sink that reads the names of pods and hands every object on. */
-  wrapSink(sink: ObjectSink): ObjectSink {
-    return {
-      upsert: (kind, raw) => {
-        if (kind === 'EndpointSlice') this.#upsert(raw)
-        sink.upsert(kind, raw)
-      },
-      remove: (kind: ObjectKind, namespace, name) => {
-        if (kind === 'EndpointSlice') this.#remove(`${namespace}/${name}`)
-        sink.remove(kind, namespace, name)
-      },
-      synced: (kind) => sink.synced(kind),
-      failed: (message) => sink.failed(message),
-      recovered: (path) => sink.recovered?.(path),
-    }
-  }
-
-  #upsert(raw: unknown): void {
+  upsert(kind: ObjectKind, raw: unknown): void {
+    if (kind !== 'EndpointSlice') return
     const object = asObject(raw)
     const metadata = asObject(object?.['metadata'])
     const namespace = asString(metadata?.['namespace'] ?? 'default')
@@ -61,7 +45,7 @@ export class PodNames {
     const service = asString(asObject(metadata?.['labels'])?.['kubernetes.io/service-name'])
     if (namespace === undefined || name === undefined) return
     const slice = `${namespace}/${name}`
-    this.#remove(slice)
+    this.#forget(slice)
     if (service === undefined) return
     const names = new Map<string, Named>()
     for (const [ip, pod] of namesIn(object?.['endpoints'])) {
@@ -78,7 +62,11 @@ export class PodNames {
     this.#owners.set(slice, owner)
   }
 
-  #remove(slice: string): void {
+  remove(kind: ObjectKind, namespace: string, name: string): void {
+    if (kind === 'EndpointSlice') this.#forget(`${namespace}/${name}`)
+  }
+
+  #forget(slice: string): void {
     const owner = this.#owners.get(slice)
     if (owner === undefined) return
     this.#owners.delete(slice)

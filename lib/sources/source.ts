@@ -18,3 +18,18 @@ export interface ObjectSink {
   /** The objects at this path, of which a failure was told, are followed again. */
   recovered?(path: string): void
 }
+
+/** Is told of each object before the sink gets it. */
+export type ObjectWatcher = Pick<ObjectSink, 'upsert' | 'remove'>
+
+/** A sink that tells the watchers, and hands every object on. */
+export function watchedSink(sink: ObjectSink, watchers: readonly ObjectWatcher[]): ObjectSink {
+  const all = [...watchers, sink]
+  return {
+    upsert: (kind, raw) => all.forEach((each) => each.upsert(kind, raw)),
+    remove: (kind, namespace, name) => all.forEach((each) => each.remove(kind, namespace, name)),
+    synced: (kind) => sink.synced(kind),
+    failed: (message) => sink.failed(message),
+    recovered: (path) => sink.recovered?.(path),
+  }
+}

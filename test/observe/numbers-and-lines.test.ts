@@ -7,7 +7,8 @@ import { createLogger, levelOf } from '../../lib/observe/logger.js'
 import { formatLine } from '../../lib/observe/log-text.js'
 import { fullName } from '../../lib/observe/metric-spec.js'
 import { repeatFilter } from '../../lib/observe/object-observer.js'
-import { loggedSink } from '../../lib/observe/object-observer.js'
+import { watchedSink } from '../../lib/sources/source.js'
+import { objectLog } from '../../lib/observe/object-observer.js'
 import { Metrics, metricTable } from '../../lib/observe/metrics.js'
 
 t.test('section 15: metrics have the names, types, labels and buckets of kube-proxy', async (t) => {
@@ -243,17 +244,18 @@ t.test('with -v 4 each object is logged before it is used, and passed on as it i
     (what: string) =>
     (...given: unknown[]) =>
       heard.push(`${what} ${JSON.stringify(given)}`)
-  const sink = loggedSink(
+  const log = {
+    ...{ info: note('info'), warn: note('warn'), error: note('error') },
+    debug: (fields: object, message: string) => heard.push(`${message} ${JSON.stringify(fields)}`),
+  }
+  const sink = watchedSink(
     {
       upsert: note('upsert'),
       remove: note('remove'),
       synced: note('synced'),
       failed: note('failed'),
     },
-    {
-      ...{ info: note('info'), warn: note('warn'), error: note('error') },
-      debug: (fields, message) => heard.push(`${message} ${JSON.stringify(fields)}`),
-    },
+    [objectLog(log)],
   )
   sink.upsert('Service', { metadata: { name: 'web', namespace: 'default', resourceVersion: '7' } })
   sink.upsert('Service', 'no object')

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { endpoint, rawSlice } from '../state/objects.js'
 import { PodNames } from '../../lib/sources/pod-names.js'
-import type { ObjectSink } from '../../lib/sources/source.js'
+import { watchedSink, type ObjectSink } from '../../lib/sources/source.js'
 
 function reading() {
   const heard: string[] = []
@@ -12,7 +12,7 @@ function reading() {
     failed: (message) => heard.push(message),
   }
   const names = new PodNames()
-  return { names, heard, along: names.wrapSink(sink) }
+  return { names, heard, along: watchedSink(sink, [names]) }
 }
 
 const slice = (name: string, service: string, ...pods: readonly (readonly [string, unknown])[]) =>

@@ -14,7 +14,6 @@ import type { ChosenDeps } from './chosen.js'
 import { countsConnections, type ModeName } from '../../config/config.js'
 import type { Log } from '../../modes/mode.js'
 import type { Metrics } from '../../observe/metrics.js'
-import type { ObjectSink } from '../../sources/source.js'
 import type { SyncListener } from '../../sync/sync-round.js'
 
 export interface DashboardOptions {
@@ -31,8 +30,7 @@ export interface DashboardOptions {
 
 /** The page over a daemon: it listens to syncs and objects, and runs until the signal. */
 interface Dashboard extends SyncListener {
-  /** A sink that reads the names of pods and hands every object on. */
-  wrapSink(sink: ObjectSink): ObjectSink
+  readonly podNames: PodNames
   run(signal: AbortSignal): Promise<void>
 }
 
@@ -49,7 +47,7 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
   const count = await endpointCounts(mode, metrics, options.flows !== undefined)
   const source = new DashboardSource({ ...options, podNames, count })
   return {
-    wrapSink: (sink) => podNames.wrapSink(sink),
+    podNames,
     started: ({ states }) => source.started(states),
     synced: (report) => source.synced(report),
     run: async (signal) => {
