@@ -41,16 +41,10 @@ interface Kubeconfig {
 /** Reads the current context of a kubeconfig. Throws ConfigError that names file and entry. */
 export function readKubeconfig(path: string): Kubeconfig {
   const root = asObject(parseFile(path))
-  const contextName = asString(root?.['current-context']) ?? ''
-  const context = entry(path, root, { list: 'contexts', name: contextName, part: 'context' })
-  const cluster = entry(path, root, {
-    list: 'clusters',
-    name: asString(context['cluster']) ?? '',
-    part: 'cluster',
-  })
+  const context = entry(path, root, 'context', root?.['current-context'])
+  const cluster = entry(path, root, 'cluster', context['cluster'])
   const userName = asString(context['user']) ?? ''
-  const user =
-    userName === '' ? {} : entry(path, root, { list: 'users', name: userName, part: 'user' })
+  const user = userName === '' ? {} : entry(path, root, 'user', userName)
   const server = asString(cluster['server'])
   if (server === undefined || !/^https?:\/\//.test(server)) {
     throw new ConfigError(`read ${path}: server ${show(server)} is not an http or https URL`)
@@ -89,17 +83,14 @@ function parseFile(path: string): unknown {
   }
 }
 
-/** The entry of that name in a list of the file. */
-function entry(
-  path: string,
-  root: Json | undefined,
-  wanted: { readonly list: string; readonly name: string; readonly part: string },
-): Json {
-  const items = (asArray(root?.[wanted.list]) ?? []).map(asObject)
-  const found = asObject(items.find((item) => item?.['name'] === wanted.name)?.[wanted.part])
+/** The entry of that name in a list of the file, such as `clusters` for a `cluster`. */
+function entry(path: string, root: Json | undefined, part: string, wanted: unknown): Json {
+  const name = asString(wanted) ?? ''
+  const items = (asArray(root?.[`${part}s`]) ?? []).map(asObject)
+  const found = asObject(items.find((item) => item?.['name'] === name)?.[part])
   if (found !== undefined) return found
   throw new ConfigError(
-    `read kubeconfig ${path}: ${wanted.list} has no entry ${show(wanted.name)}; ` +
+    `read kubeconfig ${path}: ${part}s has no entry ${show(name)}; ` +
       'check current-context and the names in that context',
   )
 }
