@@ -20,24 +20,13 @@ interface FamilyHealth {
   /** The date of the last successful sync; undefined before the first. */
   readonly updatedAt: number | undefined
   /** The time since which the oldest update waits; undefined when none waits. */
-  readonly pendingSince: number | undefined
+  pendingSince: number | undefined
 }
 
-/** The body of /healthz, /livez and /readyz (H02). */
-interface HealthBody {
-  readonly lastUpdated: string
-  readonly currentTime: string
-  readonly healthy: boolean
-  /** Only in /healthz. */
-  readonly nodeEligible?: boolean
-  readonly status: Readonly<
-    Partial<Record<IpFamily, { readonly lastUpdated: string; readonly healthy: boolean }>>
-  >
-}
-
+/** The answer of /healthz, /livez and /readyz (H02). */
 export interface HealthAnswer {
   readonly code: 200 | 503
-  readonly body: HealthBody
+  readonly body: object
 }
 
 /** Whether this proxy writes updates in time (H01-H06). It has no servers and no timers. */
@@ -58,9 +47,7 @@ export class Health {
   /** An update waits to be written. Each family counts from its oldest waiting update. */
   queued(): void {
     const now = this.#options.now()
-    for (const [family, state] of this.#families) {
-      this.#families.set(family, { ...state, pendingSince: state.pendingSince ?? now })
-    }
+    for (const state of this.#families.values()) state.pendingSince ??= now
   }
 
   /** A sync of this family succeeded. */

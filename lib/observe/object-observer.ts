@@ -38,8 +38,7 @@ export function objectObserver({ log, meter, observation, now }: ObjectObserverO
     nodeChanged: (node: NodeObject | undefined) => observation.nodeChanged(node),
     failed: (message: string) => {
       const text = 'source of objects failed, will retry'
-      if (isNew(message)) log.warn({ reason: message }, text)
-      else log.debug({ reason: message }, text)
+      log[isNew(message) ? 'warn' : 'debug']({ reason: message }, text)
     },
     recovered: (path: string) => {
       const text = 'source of objects works again'
