@@ -163,11 +163,7 @@ async function observe(
     events:
       client === undefined || config.dryRun
         ? logEvents(log)
-        : new ApiEvents({
-            post: (path, body, signal) => client.create(path, body, signal),
-            uidOf: (path, name, signal) => client.uidOf(path, name, signal),
-            ...{ nodeName, log, meter: metrics },
-          }),
+        : new ApiEvents({ client, nodeName, log, meter: metrics }),
   })
   client?.onTry((request) => observation.tried(request))
   return observation

@@ -4,6 +4,7 @@ import { messageOf } from '../errors.js'
 import { Backoff } from '../sources/backoff.js'
 import { EventLanes } from './event-lanes.js'
 import type { Log, Meter } from '../modes/mode.js'
+import type { ApiClient } from '../sources/api-client.js'
 
 /** The object that an Event regards. */
 interface EventTarget {
@@ -42,13 +43,7 @@ export function logEvents(log: Log): EventRecorder {
 }
 
 interface ApiEventsOptions {
-  /**
-   * Creates an object. Resolves to why the server refuses it for good, or to undefined. Rejects if
-   * the server may take it later.
-   */
-  readonly post: (path: string, body: object, signal: AbortSignal) => Promise<string | undefined>
-  /** The uid of the object with this name in the list at this path, if there is one. */
-  readonly uidOf?: (path: string, name: string, signal: AbortSignal) => Promise<string | undefined>
+  readonly client: Pick<ApiClient, 'create' | 'uidOf'>
   readonly nodeName: string
   readonly log: Log
   readonly meter: Pick<Meter, 'count'>
@@ -105,10 +100,7 @@ export class ApiEvents implements EventRecorder {
   #isFull = false
 
   constructor(options: ApiEventsOptions) {
-    const defaults = {
-      uidOf: () => Promise.resolve(undefined),
-      ...{ now: () => performance.now(), sleep: pause, burst: 25, perMinute: 12 },
-    }
+    const defaults = { now: () => performance.now(), sleep: pause, burst: 25, perMinute: 12 }
     this.#options = { ...defaults, ...options }
     this.#tokens = this.#options.burst
     this.#refilledAt = this.#options.now()
@@ -151,7 +143,7 @@ export class ApiEvents implements EventRecorder {
   }
 
   async #send(body: EventBody, signal: AbortSignal): Promise<void> {
-    const { post, log, meter, sleep } = this.#options
+    const { client, log, meter, sleep } = this.#options
     const path = `/apis/events.k8s.io/v1/${inNamespace(body.metadata.namespace)}events`
     let named = body
     const backoff = new Backoff(longestRetryMs, Math.random)
@@ -162,7 +154,7 @@ export class ApiEvents implements EventRecorder {
       if (signal.aborted) return
       try {
         named = await this.#withUid(named, signal)
-        error = await post(path, named, signal)
+        error = await client.create(path, named, signal)
         break
       } catch (failure) {
         error = messageOf(failure)
@@ -180,7 +172,7 @@ export class ApiEvents implements EventRecorder {
     if (uid !== undefined) return body
     const group = apiVersion === 'v1' ? '/api/v1' : `/apis/${apiVersion}`
     const path = `${group}/${inNamespace(namespace)}${kind.toLowerCase()}s`
-    const found = await this.#options.uidOf(path, name, signal)
+    const found = await this.#options.client.uidOf(path, name, signal)
     return found === undefined ? body : { ...body, regarding: { ...body.regarding, uid: found } }
   }
 

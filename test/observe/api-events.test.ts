@@ -35,9 +35,7 @@ void t.test('EV01 EV06: events reach the API in the group events.k8s.io', async 
   const access = await openCluster({ kubeconfig: '', master: await api.listening() })
   const client = new ApiClient(access, 'test')
   const events = new ApiEvents({
-    post: (path, body, signal) => client.create(path, body, signal),
-    uidOf: (path, name, signal) => client.uidOf(path, name, signal),
-    ...{ nodeName: 'node-1', log: recorder().log, meter: { count: () => undefined } },
+    ...{ client, nodeName: 'node-1', log: recorder().log, meter: { count: () => undefined } },
   })
   const sending = events.run(controller.signal)
   t.teardown(async () => {
@@ -84,11 +82,14 @@ function fakeApi(t: Test, rate: { readonly burst: number; readonly perMinute: nu
   let time = 0
   const api = { post: (): Promise<string | undefined> => Promise.resolve(undefined) }
   const events = new ApiEvents({
-    post: (_path, body) => {
-      const note = textAt(body as JsonObject, 'note')
-      const reason = textAt(body as JsonObject, 'reason')
-      sent.push({ note, reason, minute: time / 60_000 })
-      return api.post()
+    client: {
+      create: (_path, body) => {
+        const note = textAt(body as JsonObject, 'note')
+        const reason = textAt(body as JsonObject, 'reason')
+        sent.push({ note, reason, minute: time / 60_000 })
+        return api.post()
+      },
+      uidOf: () => Promise.resolve(undefined),
     },
     ...{ nodeName: 'node-1', log, ...rate, now: () => time },
     meter: { count: (name) => void counted.push(name) },

@@ -24,7 +24,10 @@ t.test('a failing endpoint becomes an Event that is sent', async (t) => {
     ...{ running: new RunningConfig({ config, origins: new Map() }), metrics, log },
     ...{ mode: 'iptables', nodeName: 'n1', version: '', startedAt: 0, families: ['IPv4'] },
     ...{ syncPeriodMs: 30_000, expectsNode: false },
-    events: new ApiEvents({ post, nodeName: 'n1', log, meter: metrics }),
+    events: new ApiEvents({
+      client: { create: post, uidOf: () => Promise.resolve(undefined) },
+      ...{ nodeName: 'n1', log, meter: metrics },
+    }),
   })
   const stop = new AbortController()
   const running = observation.run(stop.signal)

@@ -329,9 +329,12 @@ t.test('an Event about a hostile name is one object at a path of its own', async
   const posted: { path: string; body: object }[] = []
   const nothing = () => undefined
   const events = new ApiEvents({
-    post: async (path, body) => {
-      posted.push({ path, body })
-      return undefined
+    client: {
+      create: async (path, body) => {
+        posted.push({ path, body })
+        return undefined
+      },
+      uidOf: () => Promise.resolve(undefined),
     },
     nodeName: 'node-1',
     log: { debug: nothing, info: nothing, warn: nothing, error: nothing },
