@@ -52,6 +52,11 @@ export function unless<T>(kinds: readonly KernelErrorKind[], work: () => T): T |
   }
 }
 
+/** The name of the failure that Node gives an error, such as `ENOENT`; empty: none. */
+export function codeOf(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : ''
+}
+
 /** The text of anything that was thrown. Node's advice to start Node otherwise helps no user. */
 export function messageOf(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error)

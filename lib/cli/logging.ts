@@ -1,5 +1,6 @@
 import { writeSync } from 'node:fs'
 import type { Config } from '../config/config.js'
+import { codeOf } from '../errors.js'
 import type { Log } from '../modes/mode.js'
 import { createLogger, type Logger } from '../observe/logger.js'
 import { showsColours } from './process.js'
@@ -87,7 +88,7 @@ function writeSome(bytes: Buffer): number {
   try {
     return writeSync(2, bytes)
   } catch (error) {
-    return isBusy(error) ? 0 : bytes.length
+    return codeOf(error) === 'EAGAIN' ? 0 : bytes.length
   }
 }
 
@@ -96,7 +97,3 @@ const mostWaiting = 1 << 20
 const againMs = 20
 const lastTries = 100
 const pause = new Int32Array(new SharedArrayBuffer(4))
-
-function isBusy(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'EAGAIN'
-}

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { pause } from '../async.js'
-import { messageOf } from '../errors.js'
+import { codeOf, messageOf } from '../errors.js'
 import { followPath } from '../kernel/follow-path.js'
 import type { Config } from './config.js'
 import { keyEntries } from './keys.js'
@@ -92,7 +92,7 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
       },
       failed: (error) => {
         seen = undefined
-        if (error instanceof Error && 'code' in error && error.code === 'ENOENT') gone()
+        if (codeOf(error) === 'ENOENT') gone()
         else invalid(`${file} cannot be read: ${messageOf(error)}`)
       },
     },

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import { KernelError, messageOf } from '../errors.js'
+import { codeOf, KernelError, messageOf } from '../errors.js'
 import { ClientConnections, patience } from './client-connections.js'
 
 export interface HttpRequest {
@@ -79,14 +79,9 @@ async function listenFor(options: ListenOptions): Promise<Server> {
   try {
     return await listen({ ...options, host: '::' })
   } catch (error) {
-    if (!isWithoutIpv6(error)) throw error
+    if (!['EAFNOSUPPORT', 'EADDRNOTAVAIL'].includes(codeOf(error))) throw error
     return listen(options)
   }
-}
-
-function isWithoutIpv6(error: unknown): boolean {
-  if (!(error instanceof Error) || !('code' in error)) return false
-  return error.code === 'EAFNOSUPPORT' || error.code === 'EADDRNOTAVAIL'
 }
 
 const maxBodyBytes = 4096

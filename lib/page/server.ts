@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { clientLimit } from '../kernel/this-process.js'
 import { ClientConnections, patience } from '../observe/client-connections.js'
 import { hostPort, parseIp } from '../state/ip.js'
-import { messageOf } from '../errors.js'
+import { codeOf, messageOf } from '../errors.js'
 import { parsePageCommand } from './commands.js'
 import { Readers, type ViewSource } from './readers.js'
 import type { PageCommand } from './page-command.js'
@@ -133,8 +133,7 @@ export class PageServer {
         this.#port = typeof address === 'object' && address ? address.port : port
         return this
       } catch (error) {
-        const isTaken = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE'
-        if (!isTaken || !fallsForward || tried >= 20) throw error
+        if (codeOf(error) !== 'EADDRINUSE' || !fallsForward || tried >= 20) throw error
       }
     }
   }
@@ -240,7 +239,7 @@ async function contentOf(path: string): Promise<Buffer | undefined> {
   try {
     return await readFile(path)
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined
+    if (codeOf(error) === 'ENOENT') return undefined
     throw error
   }
 }

@@ -2,7 +2,7 @@ import { request as httpRequest, type IncomingMessage, type RequestOptions } fro
 import { request as httpsRequest, type RequestOptions as TlsRequestOptions } from 'node:https'
 import type { TcpSocketConnectOpts } from 'node:net'
 import { Bell, pause } from '../async.js'
-import { messageOf, SourceError } from '../errors.js'
+import { codeOf, messageOf, SourceError } from '../errors.js'
 import type { Headers } from './impersonation.js'
 import { explainEnd, limitSilence, limitTotal, Silence, type SilenceLimits } from './silence.js'
 import { errorText, readJson } from './answer-body.js'
@@ -191,7 +191,7 @@ export class ApiClient {
     } catch (error) {
       // The files may have been read in the middle of a rotation.
       if (isTlsError(error)) this.#access.forget()
-      if (!untrustedServer.test(codeOf(error))) throw error
+      if (!untrustedServer.test(causeOf(error))) throw error
       const { authority = 'not given, so Node decides' } = this.#access
       const text = `${messageOf(error)}; the trusted certificate authority is ${authority}`
       throw new SourceError(text, { cause: error })
@@ -276,14 +276,13 @@ function urlOf(server: string, request: ApiRequest): URL {
 /** Whether this side or the server refused a certificate or key. Some codes have no prefix. */
 function isTlsError(error: unknown): boolean {
   return /^(ERR_(OSSL|SSL|TLS)_|EPROTO$)|CERT|ISSUER|CRL|LEAF_SIGNATURE|^INVALID_CA$/.test(
-    codeOf(error),
+    causeOf(error),
   )
 }
 
 /** The code of an error, or of what caused it; empty: none. */
-function codeOf(error: unknown): string {
-  const { cause = error } = error instanceof SourceError ? error : {}
-  return cause instanceof Error && 'code' in cause ? String(cause.code) : ''
+function causeOf(error: unknown): string {
+  return codeOf(error instanceof SourceError ? error.cause : error)
 }
 
 /** When a name has several addresses and all refuse, the error has no message of its own. */

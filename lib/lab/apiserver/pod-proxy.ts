@@ -1,6 +1,6 @@
 import { request } from 'node:http'
 import { isLinkLocal, isLoopback, isUnspecified, parseIp } from '../../state/ip.js'
-import { messageOf } from '../../errors.js'
+import { codeOf, messageOf } from '../../errors.js'
 import { textAt } from './json.js'
 import { ApiError, badRequest, methodNotAllowed, notFound } from './status.js'
 import type { ApiCall } from './api-call.js'
@@ -77,7 +77,7 @@ export async function servePodProxy(
 
 /** In the words of a real server. */
 function unreachable(place: string, error: Error): ApiError {
-  const isRefused = 'code' in error && error.code === 'ECONNREFUSED'
+  const isRefused = codeOf(error) === 'ECONNREFUSED'
   const reason = isRefused ? `dial tcp ${place}: connect: connection refused` : messageOf(error)
   return new ApiError(503, 'ServiceUnavailable', `error trying to reach service: ${reason}`)
 }

@@ -1,7 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { KernelError, messageOf } from '../../errors.js'
+import { codeOf, KernelError, messageOf } from '../../errors.js'
 import { mountOf } from '../../kernel/cgroup.js'
 import { isOrphan, ownedName } from './namespaces.js'
 
@@ -64,8 +64,7 @@ export function sweepCgroups(): void {
     try {
       rmdirSync(join(own, name))
     } catch (error) {
-      const code = error instanceof Error && 'code' in error ? error.code : undefined
-      if (code !== 'EBUSY' && code !== 'ENOENT') throw error
+      if (!['EBUSY', 'ENOENT'].includes(codeOf(error))) throw error
     }
   }
 }

@@ -1,7 +1,7 @@
 /** A thread that copies bytes. It has one data path, and messages tell it what to listen on. */
 import { parentPort, workerData } from 'node:worker_threads'
 import { setUpEngine } from '../../../engine.js'
-import { messageOf } from '../../../errors.js'
+import { codeOf, messageOf } from '../../../errors.js'
 import { createDataPath, type DataPath } from '../datapath/create-data-path.js'
 import type { AccessEntry, ListenerSpec } from '../datapath/data-path.js'
 import { DescriptorBudget } from '../datapath/descriptors.js'
@@ -87,8 +87,7 @@ async function open(path: DataPath, specs: readonly ListenerSpec[]): Promise<Out
       try {
         opened.push({ key, port: await path.open(spec) })
       } catch (error) {
-        const code = error instanceof Error && 'code' in error ? String(error.code) : 'EFAILED'
-        failed.push({ key, code, message: messageOf(error) })
+        failed.push({ key, code: codeOf(error), message: messageOf(error) })
       }
     }),
   )

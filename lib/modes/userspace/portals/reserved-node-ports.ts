@@ -2,6 +2,7 @@ import { reset } from '../../../kernel/sockets/reset.js'
 import { createSocket, type Socket } from 'node:dgram'
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:net'
+import { codeOf, messageOf } from '../../../errors.js'
 import type { IpFamily } from '../../../state/ip.js'
 import { listenAdvice, type DescriptorBudget } from '../datapath/descriptors.js'
 
@@ -53,7 +54,7 @@ export class ReservedNodePorts {
         sockets.push(await open(address, nodePort.port))
       } catch (error) {
         this.#descriptors.stopListening()
-        const code = error instanceof Error && 'code' in error ? String(error.code) : String(error)
+        const code = codeOf(error) || messageOf(error)
         // An address that has just left the node needs no socket.
         if (code === 'EADDRNOTAVAIL') continue
         this.#close(sockets)
