@@ -8,19 +8,17 @@ import {
   userspaceRuleset,
   type Lacks,
 } from './rulesets.js'
-import { ipvsPlanner, type IpvsPlan } from '../../modes/ipvs/plan.js'
-import { ipvsSettings } from '../../modes/ipvs/settings.js'
+import { planners } from '../../modes/planners.js'
 import { walkIptables } from './iptables-walk.js'
 import { walkIpvs } from './ipvs-walk.js'
 import { walkNftables } from './nftables-walk.js'
-import { iptablesPlanner, offlineFacts, type IptablesPlan } from '../../modes/iptables/plan.js'
-import { iptablesSettings } from '../../modes/iptables/settings.js'
-import { ebpfPlanner, type EbpfPlan } from '../../modes/ebpf/plan.js'
 import { ebpfSettings } from '../../modes/ebpf/settings.js'
-import { nftablesPlanner, type NftablesPlan } from '../../modes/nftables/plan.js'
 import { nftablesSettings } from '../../modes/nftables/settings.js'
-import { userspacePlanner, type UserspacePlan } from '../../modes/userspace/plan.js'
-import { windowsSettings, userspaceSettings } from '../../modes/userspace/settings.js'
+import type { EbpfPlan } from '../../modes/ebpf/plan.js'
+import type { IptablesPlan } from '../../modes/iptables/plan.js'
+import type { IpvsPlan } from '../../modes/ipvs/plan.js'
+import type { NftablesPlan } from '../../modes/nftables/plan.js'
+import type { UserspacePlan } from '../../modes/userspace/plan.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
 import { loopbackOfNodePorts } from '../../state/node-view.js'
 import { walkSockets } from './socket-walk.js'
@@ -50,7 +48,7 @@ export function explainPacket(
   packet: Packet,
   lacks: Lacks = () => false,
 ): readonly Way[] {
-  const plan = walks[mode].plan(state, config)
+  const plan = planners[mode](config).plan(state)
   return explainPlan(mode, plan, { state, config, packet, lacks })
 }
 
@@ -62,7 +60,6 @@ export function explainPlan(mode: ModeName, plan: FamilyPlan, asked: AskedPacket
 }
 
 interface Walk<Plan extends FamilyPlan = FamilyPlan> {
-  plan(state: DesiredState, config: Config): Plan
   ways(plan: Plan, asked: WalkedPacket): readonly Way[]
 }
 
@@ -71,13 +68,11 @@ interface WalkedPacket extends Required<AskedPacket> {
 }
 
 const iptables: Walk<IptablesPlan> = {
-  plan: (state, config) => iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts })(state),
   ways: (plan, { packet, lacks, node }) =>
     walkIptables(iptablesPresent(iptablesRuleset(plan), lacks), packet, node),
 }
 
 const nftables: Walk<NftablesPlan> = {
-  plan: (state, config) => nftablesPlanner(nftablesSettings(config))(state),
   ways: (plan, { state, config, packet, lacks, node }) => {
     const ways = walkNftables(nftablesPresent(nftablesRuleset(plan), lacks), packet, node)
     return nftablesSettings(config).localhostNodePorts
@@ -87,10 +82,6 @@ const nftables: Walk<NftablesPlan> = {
 }
 
 const ebpf: Walk<EbpfPlan> = {
-  plan: (state, config) => {
-    const packets = { plan: nftablesPlanner(nftablesSettings(config)) }
-    return ebpfPlanner(ebpfSettings(config), packets)(state)
-  },
   ways: ({ sockets, packets }, asked) => {
     const { config, packet, node, lacks } = asked
     const isOfPod = packet.inInterface !== undefined
@@ -101,7 +92,6 @@ const ebpf: Walk<EbpfPlan> = {
 }
 
 const ipvs: Walk<IpvsPlan> = {
-  plan: (state, config) => ipvsPlanner(ipvsSettings(config))(state),
   ways: (plan, { state, packet, lacks, node }) => {
     const ways = walkIpvs(ipvsPresent(ipvsRuleset(plan), lacks), packet, node)
     return markedAnswers(ways, { state, packet })
@@ -109,7 +99,6 @@ const ipvs: Walk<IpvsPlan> = {
 }
 
 const userspace: Walk<UserspacePlan> = {
-  plan: (state, config) => userspacePlanner(userspaceSettings(config))(state),
   ways: (plan, { state, config, packet, lacks, node }) => {
     // With this setting there are no rules: the listeners listen at the addresses of Services.
     if (config.userspace.portals === 'addresses') return walkListeners(plan, state, packet, lacks)
@@ -120,7 +109,6 @@ const userspace: Walk<UserspacePlan> = {
 }
 
 const winuserspace: Walk<UserspacePlan> = {
-  plan: (state, config) => userspacePlanner(windowsSettings(config))(state),
   ways: (plan, { state, packet, lacks }) => walkListeners(plan, state, packet, lacks),
 }
 

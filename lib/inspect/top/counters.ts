@@ -1,9 +1,7 @@
 import { canonicalRule, Iptables } from '../../kernel/iptables.js'
 import { chainIn, itemId } from '../../kernel/place.js'
-import { ipvsPlanner } from '../../modes/ipvs/plan.js'
-import { ipvsSettings } from '../../modes/ipvs/settings.js'
-import { iptablesPlanner, offlineFacts } from '../../modes/iptables/plan.js'
-import { iptablesSettings } from '../../modes/iptables/settings.js'
+import { iptablesReader } from '../../modes/iptables/render.js'
+import { ipvsReader } from '../../modes/ipvs/render.js'
 import { ownerOf } from '../../modes/ipvs/changes.js'
 import { serverId } from '../../modes/ipvs/resource.js'
 import type { DesiredState } from '../../state/desired-state.js'
@@ -40,11 +38,11 @@ async function iptablesCounters(
   states: readonly DesiredState[],
   config: Config,
 ): Promise<ReadonlyMap<string, KernelCounters>> {
-  const planner = iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts })
+  const planner = iptablesReader(config)
   const sums: Sums = new Map()
   for (const state of states) {
     const owners = new Map<string, string>()
-    for (const { key, dispatch } of planner(state).services.values()) {
+    for (const { key, dispatch } of planner.plan(state).services.values()) {
       add(sums, key, {})
       for (const { table, chain, rule } of dispatch) {
         owners.set(ruleId(table, chain, rule.text), key)
@@ -76,9 +74,9 @@ async function ipvsCounters(
   const ipvs = Ipvs.open()
   const sums = new Map<string, { total: number; bytesIn: number; bytesOut: number }>()
   try {
-    const planner = ipvsPlanner(ipvsSettings(config))
+    const planner = ipvsReader(config)
     for (const state of states) {
-      const plan = planner(state)
+      const plan = planner.plan(state)
       for (const { stats, ...server } of await ipvs.listServers(state.family)) {
         const key = ownerOf(plan, serverId(server))
         const sum = sums.get(key) ?? { total: 0, bytesIn: 0, bytesOut: 0 }

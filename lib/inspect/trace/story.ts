@@ -1,10 +1,8 @@
 import { hostPort } from '../../state/ip.js'
 import { printable } from '../../state/names.js'
 import type { TracedPacket, TraceEvent } from './events.js'
-import { iptablesPlanner, offlineFacts } from '../../modes/iptables/plan.js'
-import { iptablesSettings } from '../../modes/iptables/settings.js'
-import { nftablesPlanner } from '../../modes/nftables/plan.js'
-import { nftablesSettings } from '../../modes/nftables/settings.js'
+import { iptablesReader } from '../../modes/iptables/render.js'
+import { nftablesReader } from '../../modes/nftables/render.js'
 import { ownerText } from '../../modes/difference.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Config, ModeName } from '../../config/config.js'
@@ -167,12 +165,11 @@ export function chainOwners(
   const owners = new Map<string, string>()
   for (const state of states) {
     if (mode === 'iptables') {
-      const plan = iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts })(state)
-      for (const { key, chains } of plan.services.values()) {
+      for (const { key, chains } of iptablesReader(config).plan(state).services.values()) {
         for (const { chain } of chains) owners.set(chain, ownerText(key))
       }
     } else if (mode === 'nftables' || mode === 'ebpf') {
-      for (const [key, { chains }] of nftablesPlanner(nftablesSettings(config))(state).parts) {
+      for (const [key, { chains }] of nftablesReader(config).plan(state).parts) {
         for (const { name } of chains) owners.set(name, ownerText(key))
       }
     }
