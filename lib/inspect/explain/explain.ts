@@ -1,13 +1,4 @@
-import {
-  iptablesPresent,
-  iptablesRuleset,
-  ipvsPresent,
-  ipvsRuleset,
-  nftablesPresent,
-  nftablesRuleset,
-  userspaceRuleset,
-  type Lacks,
-} from './rulesets.js'
+import { iptablesRuleset, ipvsRuleset, nftablesRuleset, userspaceRuleset } from './rulesets.js'
 import { planners } from '../../modes/planners.js'
 import { walkIptables } from './iptables-walk.js'
 import { walkIpvs } from './ipvs-walk.js'
@@ -26,7 +17,7 @@ import { viaListener, walkListeners, walkUserspace } from './listeners.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Config, ModeName } from '../../config/config.js'
 import type { FamilyPlan } from '../../modes/mode.js'
-import type { NodeSurroundings, Packet, Way } from './packet.js'
+import type { Lacks, NodeSurroundings, Packet, Way } from './packet.js'
 
 /** A packet, and where it is sent. */
 interface AskedPacket {
@@ -34,7 +25,7 @@ interface AskedPacket {
   readonly config: Config
   readonly packet: Packet
   /** Tells which rules the kernel lacks; the packet does not meet them. */
-  readonly lacks?: Lacks
+  readonly lacks?: Lacks | undefined
 }
 
 /**
@@ -46,7 +37,7 @@ export function explainPacket(
   state: DesiredState,
   config: Config,
   packet: Packet,
-  lacks: Lacks = () => false,
+  lacks?: Lacks,
 ): readonly Way[] {
   const plan = planners[mode](config).plan(state)
   return explainPlan(mode, plan, { state, config, packet, lacks })
@@ -54,27 +45,26 @@ export function explainPacket(
 
 /** Like {@link explainPacket}, with a plan that the mode has already made of the state. */
 export function explainPlan(mode: ModeName, plan: FamilyPlan, asked: AskedPacket): readonly Way[] {
-  const { state, lacks = () => false } = asked
-  const node = { localAddresses: new Set(state.node.localAddresses) }
-  return walks[mode].ways(plan, { ...asked, lacks, node })
+  const { state, lacks } = asked
+  const node = { localAddresses: new Set(state.node.localAddresses), lacks }
+  return walks[mode].ways(plan, { ...asked, node })
 }
 
 interface Walk<Plan extends FamilyPlan = FamilyPlan> {
   ways(plan: Plan, asked: WalkedPacket): readonly Way[]
 }
 
-interface WalkedPacket extends Required<AskedPacket> {
+interface WalkedPacket extends AskedPacket {
   readonly node: NodeSurroundings
 }
 
 const iptables: Walk<IptablesPlan> = {
-  ways: (plan, { packet, lacks, node }) =>
-    walkIptables(iptablesPresent(iptablesRuleset(plan), lacks), packet, node),
+  ways: (plan, { packet, node }) => walkIptables(iptablesRuleset(plan), packet, node),
 }
 
 const nftables: Walk<NftablesPlan> = {
-  ways: (plan, { state, config, packet, lacks, node }) => {
-    const ways = walkNftables(nftablesPresent(nftablesRuleset(plan), lacks), packet, node)
+  ways: (plan, { state, config, packet, node }) => {
+    const ways = walkNftables(nftablesRuleset(plan), packet, node)
     return nftablesSettings(config).localhostNodePorts
       ? ways.flatMap((way) => throughLocalhost(way, state))
       : ways
@@ -83,33 +73,29 @@ const nftables: Walk<NftablesPlan> = {
 
 const ebpf: Walk<EbpfPlan> = {
   ways: ({ sockets, packets }, asked) => {
-    const { config, packet, node, lacks } = asked
+    const { config, packet, node } = asked
     const isOfPod = packet.inInterface !== undefined
     const isLeft = isOfPod && ebpfSettings(config).sockets === 'node'
-    const atSocket = isLeft ? undefined : walkSockets(sockets, packet, node, lacks)
+    const atSocket = isLeft ? undefined : walkSockets(sockets, packet, node)
     return atSocket ?? walks.nftables.ways(packets, asked)
   },
 }
 
 const ipvs: Walk<IpvsPlan> = {
-  ways: (plan, { state, packet, lacks, node }) => {
-    const ways = walkIpvs(ipvsPresent(ipvsRuleset(plan), lacks), packet, node)
-    return markedAnswers(ways, { state, packet })
-  },
+  ways: (plan, { state, packet, node }) =>
+    markedAnswers(walkIpvs(ipvsRuleset(plan), packet, node), { state, packet }),
 }
 
 const userspace: Walk<UserspacePlan> = {
-  ways: (plan, { state, config, packet, lacks, node }) => {
+  ways: (plan, { state, config, packet, node }) => {
     // With this setting there are no rules: the listeners listen at the addresses of Services.
-    if (config.userspace.portals === 'addresses') return walkListeners(plan, state, packet, lacks)
-    const ruleset = userspaceRuleset(plan)
-    const rules = iptablesPresent(ruleset.rules, lacks)
-    return walkUserspace({ ...ruleset, rules }, state, packet, node)
+    if (config.userspace.portals === 'addresses') return walkListeners(plan, state, packet, node)
+    return walkUserspace(userspaceRuleset(plan), state, packet, node)
   },
 }
 
 const winuserspace: Walk<UserspacePlan> = {
-  ways: (plan, { state, packet, lacks }) => walkListeners(plan, state, packet, lacks),
+  ways: (plan, { state, packet, node }) => walkListeners(plan, state, packet, node),
 }
 
 const walks: Readonly<Record<ModeName, Walk>> = {

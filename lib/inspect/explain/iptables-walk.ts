@@ -2,7 +2,7 @@ import { commentOf, type RuleSpec } from '../../kernel/iptables.js'
 import { chainIn, placeId, type Place } from '../../kernel/place.js'
 import { isLocal, walkedRule, type PlannedRule, type WalkedRule } from './iptables-rule.js'
 import { compared, entering, finish, start, through, withHop, type Branch } from './ways.js'
-import type { NodeSurroundings, Packet, Way } from './packet.js'
+import { holds, type NodeSurroundings, type Packet, type Way } from './packet.js'
 import { addressOf } from '../../state/ip.js'
 
 /** The chains of a plan by `placeId`, built-in chains included. */
@@ -136,7 +136,9 @@ export class IptablesWalker {
     const id = place ? placeId(place) : ''
     let walked = this.#walked.get(id)
     if (!walked) {
-      walked = (this.#rules.get(id)?.rules ?? []).map(walkedRule)
+      walked = (this.#rules.get(id)?.rules ?? [])
+        .filter(({ text }) => place && holds(this.#node, { place, text }))
+        .map(walkedRule)
       this.#walked.set(id, walked)
     }
     return walked

@@ -2,10 +2,17 @@ import { hostPort } from '../../state/ip.js'
 import { finish, start, through, withHop, type Branch } from './ways.js'
 import { IptablesWalker, type IptablesRuleset } from './iptables-walk.js'
 import { isLocal } from './iptables-rule.js'
-import { realItem, serverItem, serverPlace } from '../../modes/ipvs/differences.js'
+import {
+  devicePlace,
+  realItem,
+  serverItem,
+  serverPlace,
+  setPlace,
+} from '../../modes/ipvs/differences.js'
 import { protocolOptions } from '../../modes/ipvs/render.js'
 import { serverId, type PlannedServer, type RealServer } from '../../modes/ipvs/resource.js'
-import type { IpSetContent, NodeSurroundings, Packet, Way } from './packet.js'
+import type { Place } from '../../kernel/place.js'
+import { holds, type IpSetContent, type NodeSurroundings, type Packet, type Way } from './packet.js'
 
 /** The parts of ipvs mode in the kernel that a packet meets. */
 export interface IpvsRuleset {
@@ -24,11 +31,18 @@ export function walkIpvs(
   sent: Packet,
   surroundings: NodeSurroundings,
 ): readonly Way[] {
-  const { rules, sets, servers, addresses } = ruleset
-  const node = {
-    ipSets: sets,
-    localAddresses: new Set([...surroundings.localAddresses, ...addresses]),
-  }
+  const { rules, servers } = ruleset
+  const held = (place: Place, texts: ReadonlySet<string>) =>
+    new Set([...texts].filter((text) => holds(surroundings, { place, text })))
+  const addresses = held(devicePlace, ruleset.addresses)
+  const ipSets = new Map(
+    Array.from(ruleset.sets, ([name, { type, members }]) => [
+      name,
+      { type, members: held(setPlace(name), members) },
+    ]),
+  )
+  const localAddresses = new Set([...surroundings.localAddresses, ...addresses])
+  const node = { ...surroundings, ipSets, localAddresses }
   const walker = new IptablesWalker(rules, node)
   const isOwn = sent.inInterface === undefined
   // The node sends to an address of its own from the same address (S35).
@@ -47,7 +61,7 @@ export function walkIpvs(
         : walker.table([branch], 'filter', 'FORWARD'),
     )
   }
-  branches = through(branches, (branch) => balance(branch, servers))
+  branches = through(branches, (branch) => balance(branch, servers, node))
   branches = through(branches, (branch) => {
     if (!isLocal(branch.packet.destination, node) || branch.packet.isDnated) {
       return walker.table([branch], 'nat', 'POSTROUTING')
@@ -59,7 +73,11 @@ export function walkIpvs(
 }
 
 /** Passes the packet to the virtual server of its address, if there is one. */
-function balance(branch: Branch, servers: ReadonlyMap<string, PlannedServer>): readonly Branch[] {
+function balance(
+  branch: Branch,
+  servers: IpvsRuleset['servers'],
+  node: NodeSurroundings,
+): readonly Branch[] {
   const { packet } = branch
   const { destination: ip, port, protocol } = packet
   const planned = servers.get(serverId({ ip, port, protocol }))
@@ -67,11 +85,18 @@ function balance(branch: Branch, servers: ReadonlyMap<string, PlannedServer>): r
   const { scheduler, persistenceSeconds } = planned.server
   const at = `${protocolOptions[protocol]} ${hostPort(ip, port)}`
   const place = serverPlace(planned.server)
+  const item = { place, text: serverItem(planned.server) }
+  if (!holds(node, item)) return [branch]
   const path = [place]
-  const shares = sharesOf(scheduler, [...planned.reals.values()])
+  const reals = [...planned.reals].filter(([key, { weight }]) =>
+    holds(node, { place, text: realItem(key, weight) }),
+  )
+  const shares = sharesOf(
+    scheduler,
+    reals.map(([, real]) => real),
+  )
   if (shares.length === 0) {
     const why = 'the virtual server has no endpoint: refused, and the sender is told'
-    const item = { place, text: serverItem(planned.server) }
     const hop = { path, item, rule: `-A ${at} -s ${scheduler}`, why }
     return [withHop(branch, hop, { end: 'rejected' })]
   }

@@ -6,14 +6,14 @@ import { withHop } from './ways.js'
 import { answersAt, hasAddress } from './question.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Protocol } from '../../state/names.js'
-import type { NodeSurroundings, Packet, Way } from './packet.js'
+import { holds, type NodeSurroundings, type Packet, type Way } from './packet.js'
 import { isAnyAddress, type Place } from '../../kernel/place.js'
 import { listenerText, placeAt } from '../../modes/userspace/portals/address-differences.js'
 import type { ListenerSpec } from '../../modes/userspace/datapath/data-path.js'
 import type { Balance } from '../../state/balance.js'
 import { isAmongPods, isLeft, type SourceRule } from '../../modes/userspace/datapath/source-rule.js'
 import type { UserspacePlan } from '../../modes/userspace/plan.js'
-import type { Lacks, UserspaceRuleset } from './rulesets.js'
+import type { UserspaceRuleset } from './rulesets.js'
 
 /** Walks through the rules to a listener, which chooses the endpoint. */
 export function walkUserspace(
@@ -36,11 +36,12 @@ export function walkListeners(
   plan: UserspacePlan,
   state: DesiredState,
   packet: Packet,
-  lacks: Lacks,
+  surroundings: NodeSurroundings,
 ): readonly Way[] {
   const { protocol, destination, port } = packet
   const virtual = [...plan.services.values()].flatMap(({ addresses }) => addresses)
-  const node = { localAddresses: new Set([...state.node.localAddresses, ...virtual]) }
+  const localAddresses = new Set([...surroundings.localAddresses, ...virtual])
+  const node = { ...surroundings, localAddresses }
   const isThere = (address: string) =>
     address === destination || (isAnyAddress(address) && isLocal(destination, node))
   const found = [...plan.services.values()]
@@ -58,8 +59,8 @@ export function walkListeners(
   const place = placeAt(found.spec.address)
   const rule = listenerText(found.spec)
   const hopHere = { path: [place], item: { place, text: rule }, rule }
-  if (lacks({ place })) return walkIptables(new Map(), packet, node)
-  if (lacks({ place, text: rule })) {
+  if (!holds(node, { place })) return walkIptables(new Map(), packet, node)
+  if (!holds(node, hopHere.item)) {
     const why = `nothing listens at ${at} now, so the kernel refuses`
     return [finished(way, { ...hopHere, why }, { end: 'rejected' })]
   }

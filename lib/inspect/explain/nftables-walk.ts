@@ -15,7 +15,7 @@ import type {
   Verdict,
 } from '../../kernel/nftables/model.js'
 import type { NftFamily } from '../../kernel/nftables/model.js'
-import type { NodeSurroundings, Packet, Way } from './packet.js'
+import { holds, type NodeSurroundings, type Packet, type Way } from './packet.js'
 
 /** A ruleset as the kernel holds it. */
 export interface NftablesRuleset {
@@ -76,7 +76,10 @@ class Walker {
 
   /** Walks through the last chain of the path. */
   #chain(branch: Branch, path: readonly Place[]): readonly Passed[] {
-    const rules = this.#rules.chains.get(path.at(-1)?.name ?? '')?.rules ?? []
+    const place = path.at(-1) ?? chainPlace('')
+    const rules = (this.#rules.chains.get(place.name)?.rules ?? []).filter((rule) =>
+      holds(this.#node, { place, text: ruleText(this.#rules.family, rule) }),
+    )
     let open: readonly Branch[] = [entering(branch, rules)]
     const decided: Passed[] = []
     for (const rule of rules) {
@@ -165,7 +168,7 @@ class Walker {
   #inMap(statement: Exclude<Sending, { kind: 'dnat' }>, packet: Packet): readonly ChosenTarget[] {
     if (statement.kind === 'dnat-by-map') return this.#numbered(statement, packet)
     const place = sourceBucket(packet.source, statement.places)
-    const element = this.#rules.elements.get(`${statement.map} ${place}`)
+    const element = this.#element(statement.map, String(place))
     if (!element?.target) return []
     const how = `by the address of the client, at place ${place} of its table`
     return [{ target: element.target, ...elementAt(element), share: 1, how }]
@@ -182,7 +185,12 @@ class Walker {
 
   #lookUp(set: string, fields: readonly Field[], packet: Packet): Element | undefined {
     const key = fields.map((field) => valueOf(field, packet)).join(' ')
-    return this.#rules.elements.get(`${set} ${key}`)
+    return this.#element(set, key)
+  }
+
+  #element(set: string, key: string): Element | undefined {
+    const element = this.#rules.elements.get(`${set} ${key}`)
+    return element && holds(this.#node, elementAt(element).item) ? element : undefined
   }
 
   /**
@@ -195,7 +203,7 @@ class Walker {
   ): readonly ChosenTarget[] {
     const found = new Map<string, Omit<ChosenTarget, 'share' | 'how'>>()
     for (let index = 0; index < choices; index++) {
-      const element = this.#rules.elements.get(`${map} ${destination} ${port} ${index}`)
+      const element = this.#element(map, `${destination} ${port} ${index}`)
       if (!element?.target) continue
       const text = targetText(element.target)
       if (!found.has(text)) found.set(text, { target: element.target, ...elementAt(element) })

@@ -89,6 +89,16 @@ export interface NodeSurroundings {
   readonly localAddresses: ReadonlySet<string>
   /** By kernel name; rules of ipvs mode look them up. */
   readonly ipSets?: ReadonlyMap<string, IpSetContent>
+  /** Tells what of a plan the kernel lacks, so that no packet meets it; undefined: nothing. */
+  readonly lacks?: Lacks | undefined
+}
+
+/** Whether the kernel lacks an item of the plan, or a whole place of it. */
+export type Lacks = (item: Pick<Item, 'place'> & Partial<Item>) => boolean
+
+/** Whether the kernel of the node has an item, or a whole place. */
+export function holds({ lacks }: NodeSurroundings, item: Parameters<Lacks>[0]): boolean {
+  return lacks === undefined || !lacks(item)
 }
 
 export interface IpSetContent {

@@ -9,16 +9,7 @@ import {
 import { elementsWith, tableElements } from '../../modes/nftables/elements.js'
 import { elementId } from '../../modes/nftables/part.js'
 import { setNameOf, setNames, setOf } from '../../modes/ipvs/names.js'
-import {
-  devicePlace,
-  realItem,
-  serverItem,
-  serverPlace,
-  setPlace as ipsetPlace,
-} from '../../modes/ipvs/differences.js'
-import { chainPlace, elementText, setPlace } from '../../modes/nftables/differences.js'
-import { chainIn, placeId, type Item, type Place } from '../../kernel/place.js'
-import { ruleText } from '../../kernel/nftables/text-statements.js'
+import { chainIn, placeId } from '../../kernel/place.js'
 import type { Chain, Element } from '../../kernel/nftables/model.js'
 import type { IptablesPlan } from '../../modes/iptables/plan.js'
 import type { IptablesRuleset, PlannedChain } from './iptables-walk.js'
@@ -129,64 +120,4 @@ export function ipvsRuleset({ family, chains, requests }: IpvsPlan): IpvsRuleset
     ]),
   )
   return { rules, sets, servers, addresses }
-}
-
-/** Whether the kernel lacks an item of the plan, or a whole place of it. */
-export type Lacks = (item: Pick<Item, 'place'> & Partial<Item>) => boolean
-
-/** The rules that the kernel has. */
-export function iptablesPresent(rules: IptablesRuleset, lacks: Lacks): IptablesRuleset {
-  const present = ({ place, rules: all }: PlannedChain) => ({
-    place,
-    rules: all.filter(({ text }) => !lacks({ place, text })),
-  })
-  return new Map(Array.from(rules, ([id, chain]) => [id, present(chain)]))
-}
-
-export function nftablesPresent(ruleset: NftablesRuleset, lacks: Lacks): NftablesRuleset {
-  const { family, chains, elements } = ruleset
-  const isThere = (chain: Chain) => ({
-    ...chain,
-    rules: chain.rules.filter(
-      (rule) => !lacks({ place: chainPlace(chain.name), text: ruleText(family, rule) }),
-    ),
-  })
-  return {
-    family,
-    chains: new Map(Array.from(chains, ([name, chain]) => [name, isThere(chain)])),
-    elements: new Map(
-      [...elements].filter(
-        ([, element]) => !lacks({ place: setPlace(element.set), text: elementText(element) }),
-      ),
-    ),
-  }
-}
-
-export function ipvsPresent(ruleset: IpvsRuleset, lacks: Lacks): IpvsRuleset {
-  const { rules, sets, servers, addresses } = ruleset
-  const has = (place: Place) => (text: string) => !lacks({ place, text })
-  return {
-    rules: iptablesPresent(rules, lacks),
-    sets: new Map(
-      Array.from(sets, ([name, { type, members }]) => [
-        name,
-        { type, members: new Set([...members].filter(has(ipsetPlace(name)))) },
-      ]),
-    ),
-    servers: new Map([...servers].flatMap(([id, server]) => presentServer(id, server, lacks))),
-    addresses: new Set([...addresses].filter(has(devicePlace))),
-  }
-}
-
-function presentServer(
-  id: string,
-  planned: PlannedServer,
-  lacks: Lacks,
-): [string, PlannedServer][] {
-  const place = serverPlace(planned.server)
-  if (lacks({ place, text: serverItem(planned.server) })) return []
-  const reals = [...planned.reals].filter(
-    ([key, { weight }]) => !lacks({ place, text: realItem(key, weight) }),
-  )
-  return [[id, { ...planned, reals: new Map(reals) }]]
 }

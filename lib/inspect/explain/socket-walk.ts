@@ -3,8 +3,7 @@ import { entryText } from '../../modes/ebpf/render.js'
 import { frontendId, type Frontend, type SocketPlan } from '../../modes/ebpf/plan.js'
 import { drawn } from './drawn.js'
 import { hostPort } from '../../state/ip.js'
-import type { NodeSurroundings, Packet, Way } from './packet.js'
-import type { Lacks } from './rulesets.js'
+import { holds, type NodeSurroundings, type Packet, type Way } from './packet.js'
 
 /** Before the first packet, no rule is compared with anything. */
 const noRules = { rules: 0, chains: 0 }
@@ -17,7 +16,6 @@ export function walkSockets(
   plan: SocketPlan,
   packet: Packet,
   node: NodeSurroundings,
-  lacks: Lacks,
 ): readonly Way[] | undefined {
   if (packet.isSocketHere !== true) return undefined
   const frontend = frontendFor(plan, packet)
@@ -26,8 +24,9 @@ export function walkSockets(
   const list = lists.find(({ id }) => id === frontend.targets)
   if (!list || list.verdict === 'leave') return undefined
   const text = entryText(frontend, list)
-  if (lacks({ place: connectPlace }) || lacks({ place: connectPlace, text })) return undefined
-  const hop = { path: [connectPlace], item: { place: connectPlace, text }, rule: text }
+  const item = { place: connectPlace, text }
+  if (!holds(node, { place: connectPlace }) || !holds(node, item)) return undefined
+  const hop = { path: [connectPlace], item, rule: text }
   if (list.verdict === 'refuse') {
     const why = 'no endpoints: connect() fails with ECONNREFUSED, and no packet is sent'
     return [{ ...noRules, probability: 1, packet, hops: [{ ...hop, why }], end: 'rejected' }]
