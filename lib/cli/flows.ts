@@ -3,9 +3,8 @@ import { ConfigError } from '../errors.js'
 import { addOutputOptions, printedOfMany, type OutputFlags } from './shared-options.js'
 import { defaultDaemon, get } from './seen-node.js'
 import { flowHead, flowText, howToFollow } from '../observe/flows/text.js'
-import { pause } from '../async.js'
 import { rangeOf } from '../observe/flows/flow-log.js'
-import { showsColours, stopSignal, WatchFailures } from './process.js'
+import { showsColours, stopSignal, watch } from './process.js'
 import { flowsAnswerIn, FlowsFollower, type FlowsAnswer } from '../observe/flows/answer.js'
 import { verdicts, type FlowVerdict } from '../observe/flows/line.js'
 
@@ -81,7 +80,6 @@ const followEveryMs = 500
 async function flows(service: string | undefined, flags: FlowsFlags): Promise<void> {
   const { from, verdict, follow, limit } = flags
   const follower = new FlowsFollower(flowsQuery({ service, from, verdict, limit }))
-  const stop = stopSignal()
   const isWide = flags.output === 'wide'
   const isText = flags.output === undefined || isWide
   const look = { isWide, isColoured: showsColours(process.stdout) }
@@ -95,19 +93,8 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
     if (isText && isFirst && isEmpty && limit !== '0') noteNone(service)
     noteLeftOut(follower.take(answer))
   }
-  const failures = new WatchFailures()
-  for (let isFirst = true; ; isFirst = false) {
-    try {
-      print(await ask(flags.daemon, follower.query()), isFirst)
-      failures.over()
-    } catch (error) {
-      if (isFirst) throw error
-      failures.tell(error)
-    }
-    if (follow !== true) return
-    await pause(followEveryMs, stop)
-    if (stop.aborted) return
-  }
+  const everyMs = follow === true ? followEveryMs : undefined
+  await watch(everyMs, stopSignal(), () => ask(flags.daemon, follower.query()), print)
 }
 
 /** Says on standard error why the table is empty: perhaps the name is wrong. */

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { basename } from 'node:path'
+import { pause } from '../async.js'
 import { ConfigError, KernelError, SourceError } from '../errors.js'
 import { systemHere } from '../platform.js'
 import { printable } from '../state/names.js'
@@ -47,19 +48,31 @@ export async function unlessStopped<T>(
   }
 }
 
-/** The failures in the middle of a watch, which goes on: a proxy may be restarting. */
-export class WatchFailures {
-  #told = ''
-
-  /** Prints a failure once. Throws what is no failure of a proxy or of the API server. */
-  tell(error: unknown): void {
-    if (!(error instanceof SourceError || error instanceof ConfigError)) throw error
-    if (error.message !== this.#told) process.stderr.write(`${printable(error.message)}\n`)
-    this.#told = error.message
-  }
-
-  over(): void {
-    this.#told = ''
+/**
+ * Asks and shows the answer, again and again until `stop`; only once without `everyMs`. A failure in
+ * the middle is printed once, and the watch goes on: a proxy may be restarting.
+ */
+export async function watch<T>(
+  everyMs: number | undefined,
+  stop: AbortSignal,
+  ask: () => Promise<T>,
+  show: (answer: T, isFirst: boolean) => void,
+): Promise<void> {
+  let told = ''
+  for (let isFirst = true; ; isFirst = false) {
+    try {
+      const answer = await unlessStopped(stop, ask())
+      if (answer === undefined) return
+      show(answer, isFirst)
+      told = ''
+    } catch (error) {
+      if (isFirst || !(error instanceof SourceError || error instanceof ConfigError)) throw error
+      if (error.message !== told) process.stderr.write(`${printable(error.message)}\n`)
+      told = error.message
+    }
+    if (everyMs === undefined) return
+    await pause(everyMs, stop)
+    if (stop.aborted) return
   }
 }
 

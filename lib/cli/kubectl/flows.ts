@@ -1,14 +1,13 @@
 import { Option, type Command } from 'commander'
 import { addNamedOptions, clientOf, namespaceOf, outputOf, targetOf } from './names.js'
-import { answersOf, findProxies } from './proxies.js'
+import { answersOf, findProxies, type Asked } from './proxies.js'
 import { byTime, FlowReader, type RemoteFlow, type RemoteFlows } from './flow-reader.js'
 import { flowsQuery, noteLeftOut, noteNone } from '../flows.js'
 import { flowHead, flowText } from '../../observe/flows/text.js'
 import { Kubectl } from './kubectl.js'
-import { pause } from '../../async.js'
 import { printable } from '../../state/names.js'
 import { printedOfMany } from '../shared-options.js'
-import { showsColours, stopSignal, unlessStopped, WatchFailures } from '../process.js'
+import { showsColours, stopSignal, watch } from '../process.js'
 import { verdicts, type FlowVerdict } from '../../observe/flows/line.js'
 import type { NamedFlags } from './names.js'
 
@@ -45,37 +44,23 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
   const namespace = await namespaceOf(kubectl, flags)
   const { reader, node } = await question(kubectl, service, namespace, flags)
   const on = flags.node ?? node
-  const stop = stopSignal()
   let print: ReturnType<typeof printer> | undefined
   const isOurs = ({ service: name }: RemoteFlow) =>
     service !== undefined || namespace === undefined || name.startsWith(`${namespace}/`)
-  const show = (answers: ReturnType<typeof answersOf<RemoteFlows>>) => {
+  const show = (asked: readonly Asked<RemoteFlows>[], isFirst: boolean) => {
+    const answers = answersOf(asked)
     const flows = answers.flatMap(({ answer }) => answer.flows.filter(isOurs))
     const leftOut = answers.reduce((sum, { answer }) => sum + answer.leftOut, 0)
     const isText = flags.output === undefined || flags.output === 'wide'
-    const isEmpty = print === undefined && flows.length + leftOut === 0
+    const isEmpty = isFirst && flows.length + leftOut === 0
     if (isText && isEmpty && flags.limit !== '0') noteNone(service)
     print ??= printer(flags)
     for (const flow of flows.sort(byTime)) print(flow)
     noteLeftOut(leftOut)
   }
-  const failures = new WatchFailures()
-  for (;;) {
-    try {
-      // The proxies are looked up each time, because another pod may have replaced one.
-      const asking = findProxies(kubectl, flags, on).then((proxies) => reader.read(proxies))
-      const asked = await unlessStopped(stop, asking)
-      if (!asked) return
-      show(answersOf(asked))
-      failures.over()
-    } catch (error) {
-      if (!print) throw error
-      failures.tell(error)
-    }
-    if (flags.watch !== true) return
-    await pause(followEveryMs, stop)
-    if (stop.aborted) return
-  }
+  // The proxies are looked up each time, because another pod may have replaced one.
+  const ask = async () => reader.read(await findProxies(kubectl, flags, on))
+  await watch(flags.watch === true ? followEveryMs : undefined, stopSignal(), ask, show)
 }
 
 async function question(

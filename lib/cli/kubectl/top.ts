@@ -6,11 +6,10 @@ import { ConfigError } from '../../errors.js'
 import { howToFollow } from '../../observe/flows/text.js'
 import { daemonNumbers, type DaemonNumbers } from '../../inspect/top/daemon-numbers.js'
 import { Kubectl } from './kubectl.js'
-import { pause } from '../../async.js'
 import { printable } from '../../state/names.js'
 import { printed } from '../shared-options.js'
 import { serviceName } from './flows.js'
-import { stopSignal, unlessStopped, WatchFailures } from '../process.js'
+import { stopSignal, watch } from '../process.js'
 import { topText, withRates, type Look } from '../../inspect/top/table.js'
 import { daemonRow, type ServiceNumbers } from '../../inspect/top/rows.js'
 
@@ -42,26 +41,14 @@ async function top(flags: TopFlags): Promise<void> {
   }
   const kubectl = new Kubectl(flags)
   const namespace = await namespaceOf(kubectl, flags)
-  const stop = stopSignal()
-  const failures = new WatchFailures()
   let before: Look | undefined
-  for (;;) {
-    try {
-      const asking = findProxies(kubectl, flags).then((proxies) => askAll(proxies, numbersOf))
-      const asked = await unlessStopped(stop, asking)
-      if (!asked) return
-      const now = lookIn(asked, namespace)
-      print(now, before, flags)
-      before = now
-      failures.over()
-    } catch (error) {
-      if (!before) throw error
-      failures.tell(error)
-    }
-    if (flags.watch !== true) return
-    await pause(seconds * 1000, stop)
-    if (stop.aborted) return
-  }
+  const ask = async () => askAll(await findProxies(kubectl, flags), numbersOf)
+  const everyMs = flags.watch === true ? seconds * 1000 : undefined
+  await watch(everyMs, stopSignal(), ask, (asked) => {
+    const now = lookIn(asked, namespace)
+    print(now, before, flags)
+    before = now
+  })
 }
 
 interface ClusterLook extends Look {
