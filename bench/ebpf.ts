@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { daemonNumbers, type DaemonNumbers } from '../lib/inspect/top/daemon-numbers.js'
+import { daemonNumbers, sumOf, type DaemonNumbers } from '../lib/inspect/top/daemon-numbers.js'
 import { mountOf } from '../lib/kernel/cgroup.js'
 import { runCommand } from '../lib/kernel/command.js'
 import type { CountOrder, CountResult } from './support/count-client.js'
@@ -124,11 +124,11 @@ async function trafficResults(places: Places): Promise<BenchResults> {
 function countResults(
   { good, failed }: Pick<CountResult, 'good' | 'failed'>,
   restarts: number,
-  counted: Pick<DaemonNumbers, 'connections' | 'bytesIn' | 'bytesOut'>,
+  counted: Pick<DaemonNumbers, 'total' | 'bytesIn' | 'bytesOut'>,
 ): BenchResults {
   const all = `${connections.toLocaleString('en-US')} connections`
   const off =
-    Math.abs(counted.connections - good) +
+    Math.abs(counted.total - good) +
     Math.abs(counted.bytesIn - good * requestBytes) +
     Math.abs(counted.bytesOut - good * responseBytes)
   const note = `the proxy was killed and started ${restarts} times meanwhile`
@@ -145,7 +145,7 @@ function countResults(
 }
 
 const differenceOf = (before: DaemonNumbers, after: DaemonNumbers) => ({
-  connections: after.connections - before.connections,
+  total: after.total - before.total,
   bytesIn: after.bytesIn - before.bytesIn,
   bytesOut: after.bytesOut - before.bytesOut,
 })
@@ -199,8 +199,8 @@ async function pageOf(place: string): Promise<string | undefined> {
 }
 
 async function numbers(): Promise<DaemonNumbers> {
-  const none = { open: 0, connections: 0, bytesIn: 0, bytesOut: 0, errors: 0 }
-  return daemonNumbers((await pageOf('10249/metrics')) ?? '').get('default/load:short/TCP') ?? none
+  const all = daemonNumbers((await pageOf('10249/metrics')) ?? '')
+  return sumOf(all.get('default/load:short/TCP'))
 }
 
 function manifests(): string {

@@ -157,7 +157,7 @@ async function resultsOf(sides: readonly Side[]): Promise<BenchResults> {
   const [without, withFlows] = sides
   if (!without || !withFlows) throw new Error('there are two sides')
   const page = await metrics(withFlows.namespace)
-  const counted = [...daemonNumbers(page).values()].reduce((sum, one) => sum + one.connections, 0)
+  const counted = [...daemonNumbers(page).values()].reduce((sum, one) => sum + one.total, 0)
   const median = (values: readonly number[]) =>
     values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? NaN
   const kernel = median(withFlows.senderUs) - median(without.senderUs)

@@ -46,7 +46,7 @@ t.test('io_uring, TCP Fast Open and MPTCP are translated, too', { skip }, async 
     // An MPTCP socket has the peer of a socket below it, which no program can recognize.
     t.same([name, peer], ['one', ways[how]], how)
   }
-  t.equal(daemonNumbers(await page()).get('default/web:http/TCP')?.connections, connections)
+  t.equal(daemonNumbers(await page()).get('default/web:http/TCP')?.total, connections)
 })
 
 const missing = new Set<string | undefined>(['EPROTONOSUPPORT', 'ENOPROTOOPT', 'ENOSYS', 'EPERM'])
@@ -74,7 +74,7 @@ t.test('a connected UDP socket that connects anew belongs to the new peer', { sk
   t.same(answers, parts.flat())
   if (isTranslated) {
     const numbers = daemonNumbers(await page()).get('default/dns:http/UDP')
-    t.match(numbers, { connections: 3, open: 0 }, 'nothing is left of it')
+    t.match(numbers, { total: 3, open: 0 }, 'nothing is left of it')
   }
 })
 
@@ -196,7 +196,7 @@ t.test(
     await serve(1053)
     t.same(await raw.ask({ do: 'namespaces', host: '10.96.0.53', port: 53, paths }), [])
     const numbers = async () => daemonNumbers(await page()).get('default/dns:http/UDP')
-    t.match(await numbers(), { open: 1000, connections: 1000 })
+    t.match(await numbers(), { open: 1000, total: 1000 })
     await serve(1054)
     const errors = await raw.ask({ do: 'errors' })
     t.equal(errors.filter((error) => error === 'ECONNABORTED').length, 1000)

@@ -53,7 +53,7 @@ t.test('connections and bytes are counted exactly, however they end', { skip }, 
       // The last acknowledgement of a connection may come after its client has ended.
       await untilTrue(async () => (await openOf(started)) === 0)
       const bytes = { bytesIn: connections * request, bytesOut: connections * answer }
-      const expected = { open: 0, connections, errors: 0, ...bytes }
+      const expected = { open: 0, total: connections, errors: 0, ...bytes }
       t.same(await numbersOf(started, `default/${name}:http/TCP`), expected, name)
     }
   }
@@ -116,12 +116,12 @@ t.test('a connection that reaches nobody is counted as an error', { skip }, asyn
   }
   t.match(await numbersOf(started, 'default/closed:http/TCP'), {
     open: 0,
-    connections: 0,
+    total: 0,
     errors: 2,
   })
   t.match(await numbersOf(started, 'default/empty:http/TCP'), {
     open: 0,
-    connections: 0,
+    total: 0,
     errors: 2,
   })
   t.equal(await valueOf(started, 'service_dial_errors_total'), 2)
@@ -146,10 +146,10 @@ t.test('each socket of UDP is a client', { skip }, async (t) => {
     t.equal((await client.ask({ do: 'send', socket, type: 'udp4', ...to })).name, 'one')
   }
   const numbers = () => numbersOf(started, 'default/web:http/UDP')
-  t.match(await numbers(), { open: 0, connections: 2, errors: 0 })
+  t.match(await numbers(), { open: 0, total: 2, errors: 0 })
   await client.ask({ do: 'talk', socket: 'three', type: 'udp4', to })
   const isCounted = noEnding === false
-  t.match(await numbers(), isCounted ? { open: 1, connections: 3 } : { connections: 2 })
+  t.match(await numbers(), isCounted ? { open: 1, total: 3 } : { total: 2 })
 })
 
 t.test('open connections are known after restarts and after a detach', { skip }, async (t) => {
@@ -173,7 +173,7 @@ t.test('open connections are known after restarts and after a detach', { skip },
   t.teardown(() => after.mode.close())
   await after.apply(cluster)
   const numbers = () => numbersOf(after, 'default/web:http/TCP')
-  t.match(await numbers(), { open: 1, connections: 1 }, 'known to the next process')
+  t.match(await numbers(), { open: 1, total: 1 }, 'known to the next process')
   held.release()
   await first
   await untilTrue(async () => (await openOf(after)) === 0)
@@ -184,13 +184,13 @@ t.test('open connections are known after restarts and after a detach', { skip },
   await second
   after.mode.forget()
   await after.apply(cluster)
-  t.match(await numbers(), { open: 0, connections: 2 }, 'nothing seems open for good')
+  t.match(await numbers(), { open: 0, total: 2 }, 'nothing seems open for good')
   const third = connect()
   await untilTrue(async () => (await openOf(after)) === 1)
   held.release()
   await third
   await untilTrue(async () => (await openOf(after)) === 0)
-  t.match(await numbers(), { connections: 3 }, 'and counting goes on')
+  t.match(await numbers(), { total: 3 }, 'and counting goes on')
 })
 
 /** A server that keeps connections open until the test releases them. */

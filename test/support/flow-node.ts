@@ -356,9 +356,9 @@ export async function compareVerdicts(t: Test, mode: string, flags: readonly str
   }
   const web80 = await until(
     () => numbersOf('default/web:http'),
-    (numbers) => (numbers?.connections ?? 0) >= each,
+    (numbers) => (numbers?.total ?? 0) >= each,
   )
-  t.equal(web80?.connections, each)
+  t.equal(web80?.total, each)
   const { stdout, code } = await kubeProxy('diff')
   t.equal(code, 0, stdout)
   await daemon.end('SIGTERM')

@@ -4,14 +4,14 @@ import { answersOf, askAll, findProxies, type Asked, type RemoteProxy } from './
 import { askDaemon } from '../seen-node.js'
 import { ConfigError } from '../../errors.js'
 import { howToFollow } from '../../observe/flows/text.js'
-import { daemonNumbers, type DaemonNumbers } from '../../inspect/top/daemon-numbers.js'
+import { daemonNumbers, sumOf, type DaemonNumbers } from '../../inspect/top/daemon-numbers.js'
 import { Kubectl } from './kubectl.js'
 import { printable } from '../../state/names.js'
 import { printed } from '../shared-options.js'
 import { serviceName } from './flows.js'
 import { stopSignal, watch } from '../process.js'
 import { topText, withRates, type Look } from '../../inspect/top/table.js'
-import { daemonRow, type ServiceNumbers } from '../../inspect/top/rows.js'
+import type { ServiceNumbers } from '../../inspect/top/rows.js'
 
 interface TopFlags extends NamedFlags {
   readonly watch?: boolean
@@ -90,7 +90,7 @@ function lookIn(asked: readonly Asked<NodeNumbers>[], namespace: string | undefi
   const answers = answersOf(asked)
   const sums = new Map<string, DaemonNumbers>()
   for (const { answer } of answers) {
-    for (const [key, numbers] of answer.numbers) sums.set(key, sum(sums.get(key), numbers))
+    for (const [key, numbers] of answer.numbers) sums.set(key, sumOf(sums.get(key), numbers))
   }
   const rows = [...sums].map(rowOf)
   return {
@@ -112,19 +112,8 @@ async function numbersOf(proxy: RemoteProxy): Promise<NodeNumbers> {
   return { numbers, note }
 }
 
-function sum(one: DaemonNumbers | undefined, other: DaemonNumbers): DaemonNumbers {
-  if (!one) return other
-  return {
-    open: one.open + other.open,
-    connections: one.connections + other.connections,
-    bytesIn: one.bytesIn + other.bytesIn,
-    bytesOut: one.bytesOut + other.bytesOut,
-    errors: one.errors + other.errors,
-  }
-}
-
 /** The key is `namespace/name:port/PROTOCOL`. */
 function rowOf([key, numbers]: readonly [string, DaemonNumbers]): ServiceNumbers {
   const slash = key.lastIndexOf('/')
-  return daemonRow(key.slice(0, slash), key.slice(slash + 1), numbers)
+  return { service: key.slice(0, slash), protocol: key.slice(slash + 1), ...numbers }
 }

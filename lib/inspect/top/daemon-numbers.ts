@@ -7,11 +7,25 @@ interface Sample {
 
 /** The counters of a service port in a proxy that sees every connection. */
 export interface DaemonNumbers {
-  open: number
-  connections: number
-  bytesIn: number
-  bytesOut: number
-  errors: number
+  readonly open: number
+  readonly total: number
+  readonly bytesIn: number
+  readonly bytesOut: number
+  readonly errors: number
+}
+
+type SomeNumbers = { readonly [Name in keyof DaemonNumbers]?: number | undefined }
+
+/** Adds numbers of a service port; what nothing counts is zero. */
+export function sumOf(one: SomeNumbers = {}, other: SomeNumbers = {}): DaemonNumbers {
+  const sum = (name: keyof DaemonNumbers) => (one[name] ?? 0) + (other[name] ?? 0)
+  return {
+    open: sum('open'),
+    total: sum('total'),
+    bytesIn: sum('bytesIn'),
+    bytesOut: sum('bytesOut'),
+    errors: sum('errors'),
+  }
 }
 
 const prefix = 'kubeproxy_'
@@ -19,32 +33,31 @@ const prefix = 'kubeproxy_'
 /** By `namespace/name:port/PROTOCOL`, from a page of /metrics. */
 export function daemonNumbers(page: string): ReadonlyMap<string, DaemonNumbers> {
   const services = new Map<string, DaemonNumbers>()
-  for (const { name, labels, value } of samples(page)) {
+  for (const sample of samples(page)) {
+    const { name, labels } = sample
     const service = labels.get('service')
     if (service === undefined || !name.startsWith(`${prefix}service_`)) continue
     const key = `${service}/${labels.get('protocol') ?? 'TCP'}`
-    const numbers = services.get(key) ?? {
-      ...{ open: 0, connections: 0, bytesIn: 0, bytesOut: 0, errors: 0 },
-    }
-    services.set(key, numbers)
-    switch (name.slice(prefix.length)) {
-      case 'service_active_connections':
-        numbers.open += value
-        break
-      case 'service_connections_total':
-        numbers.connections += value
-        break
-      case 'service_bytes_total':
-        if (labels.get('direction') === 'to_endpoint') numbers.bytesIn += value
-        else numbers.bytesOut += value
-        break
-      case 'service_dial_errors_total':
-      case 'service_refused_connections_total':
-      case 'service_dropped_connections_total':
-        numbers.errors += value
-    }
+    services.set(key, sumOf(services.get(key), numbersIn(sample)))
   }
   return services
+}
+
+function numbersIn({ name, labels, value }: Sample): SomeNumbers {
+  switch (name.slice(prefix.length)) {
+    case 'service_active_connections':
+      return { open: value }
+    case 'service_connections_total':
+      return { total: value }
+    case 'service_bytes_total':
+      return labels.get('direction') === 'to_endpoint' ? { bytesIn: value } : { bytesOut: value }
+    case 'service_dial_errors_total':
+    case 'service_refused_connections_total':
+    case 'service_dropped_connections_total':
+      return { errors: value }
+    default:
+      return {}
+  }
 }
 
 /** Connections so far to one endpoint of a service port. */

@@ -1,5 +1,5 @@
 import { rankAt } from '../explain/question.js'
-import type { DaemonNumbers } from './daemon-numbers.js'
+import { sumOf, type DaemonNumbers } from './daemon-numbers.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { TrackedFlow } from '../../kernel/flow-message.js'
 
@@ -26,31 +26,15 @@ export interface KernelCounters {
   readonly errors?: number
 }
 
-/** Exact numbers of a proxy that carries the connections itself. */
+/** Exact numbers of a proxy that carries the connections itself; zeros where it counted nothing. */
 export function rowsOfDaemon(
   states: readonly DesiredState[],
   numbers: ReadonlyMap<string, DaemonNumbers>,
 ): readonly ServiceNumbers[] {
-  return perService(states).map(({ portName, protocol, key }) =>
-    daemonRow(portName, protocol, numbers.get(key)),
-  )
-}
-
-/** A row of zeros where the daemon has counted nothing. */
-export function daemonRow(
-  service: string,
-  protocol: string,
-  numbers: DaemonNumbers | undefined,
-): ServiceNumbers {
-  return {
-    service,
-    protocol,
-    open: numbers?.open ?? 0,
-    total: numbers?.connections ?? 0,
-    bytesIn: numbers?.bytesIn ?? 0,
-    bytesOut: numbers?.bytesOut ?? 0,
-    errors: numbers?.errors ?? 0,
-  }
+  return perService(states).map(({ portName, protocol, key }) => ({
+    ...{ service: portName, protocol },
+    ...sumOf(numbers.get(key)),
+  }))
 }
 
 /**
@@ -62,27 +46,24 @@ export function rowsOfKernel(
   counters: ReadonlyMap<string, KernelCounters>,
 ): readonly ServiceNumbers[] {
   const byFrontend = new Map(states.flatMap((state) => [...frontendOwners(state)]))
-  const seen = new Map<string, { open: number; bytesIn: number; bytesOut: number }>()
+  const seen = new Map<string, DaemonNumbers>()
   for (const { protocol, destination, bytes } of flows) {
     const key = byFrontend.get(`${protocol} ${destination.ip} ${destination.port}`)
     if (key === undefined) continue
-    const sum = seen.get(key) ?? { open: 0, bytesIn: 0, bytesOut: 0 }
-    sum.open++
-    sum.bytesIn += bytes?.toEndpoint ?? 0
-    sum.bytesOut += bytes?.toClient ?? 0
-    seen.set(key, sum)
+    const own = { open: 1, bytesIn: bytes?.toEndpoint, bytesOut: bytes?.toClient }
+    seen.set(key, sumOf(seen.get(key), own))
   }
   const isCounting = flows.some(({ bytes }) => bytes !== undefined)
   return perService(states).map(({ key, portName, protocol }) => {
-    const sum = seen.get(key)
+    const tracked = sumOf(seen.get(key))
     const { total, bytesIn, bytesOut, errors } = counters.get(key) ?? {}
     return {
       service: portName,
       protocol,
-      open: sum?.open ?? 0,
+      open: tracked.open,
       total,
-      bytesIn: bytesIn ?? (isCounting ? (sum?.bytesIn ?? 0) : undefined),
-      bytesOut: bytesOut ?? (isCounting ? (sum?.bytesOut ?? 0) : undefined),
+      bytesIn: bytesIn ?? (isCounting ? tracked.bytesIn : undefined),
+      bytesOut: bytesOut ?? (isCounting ? tracked.bytesOut : undefined),
       errors,
     }
   })
@@ -96,17 +77,10 @@ export function withSockets(
   rows: readonly ServiceNumbers[],
   numbers: ReadonlyMap<string, DaemonNumbers>,
 ): readonly ServiceNumbers[] {
-  return rows.map((row) => {
-    const own = numbers.get(`${row.service}/${row.protocol}`)
-    return {
-      ...row,
-      open: row.open + (own?.open ?? 0),
-      total: (row.total ?? 0) + (own?.connections ?? 0),
-      bytesIn: (row.bytesIn ?? 0) + (own?.bytesIn ?? 0),
-      bytesOut: (row.bytesOut ?? 0) + (own?.bytesOut ?? 0),
-      errors: (row.errors ?? 0) + (own?.errors ?? 0),
-    }
-  })
+  return rows.map((row) => ({
+    ...row,
+    ...sumOf(row, numbers.get(`${row.service}/${row.protocol}`)),
+  }))
 }
 
 /** A Service of both families is one row. */

@@ -67,7 +67,7 @@ t.test('top adds up the numbers of a proxy for each service port', (t) => {
     'kubeproxy_service_refused_connections_total{service="default/web:http",protocol="TCP"} 1',
   ].join('\n')
   t.same(daemonNumbers(page).get('default/web:http/TCP'), {
-    ...{ open: 2, connections: 7, bytesIn: 50, bytesOut: 70, errors: 2 },
+    ...{ open: 2, total: 7, bytesIn: 50, bytesOut: 70, errors: 2 },
   })
   t.end()
 })

@@ -54,18 +54,18 @@ for (const mode of ['iptables', 'nftables', 'ebpf']) {
       t.same(new Set(outcomes), new Set(['answered']))
       const seen = await until(
         () => numbersOf('default/web:http'),
-        (numbers) => (numbers?.connections ?? 0) >= 50,
+        (numbers) => (numbers?.total ?? 0) >= 50,
       )
-      t.equal(seen?.connections, 50)
+      t.equal(seen?.total, 50)
       await first.end('SIGTERM')
       t.same(new Set(await visits(15, '10.96.0.10')), new Set(['answered']), 'nobody listens now')
       const second = await startProxy(t, flagsOf(mode))
       t.same(new Set(await visits(20, '10.96.0.10')), new Set(['answered']))
       const after = await until(
         () => numbersOf('default/web:http'),
-        (numbers) => (numbers?.connections ?? 0) >= 85 && numbers?.open === 0,
+        (numbers) => (numbers?.total ?? 0) >= 85 && numbers?.open === 0,
       )
-      t.equal(after?.connections, 85)
+      t.equal(after?.total, 85)
       t.equal(after?.open, 0, 'all are closed')
       t.ok((after?.bytesIn ?? 0) >= 85 * 5 && (after?.bytesOut ?? 0) >= 85 * 3, 'with their bytes')
       const endpoints = connectionsIn(await page()).filter(
@@ -85,7 +85,7 @@ for (const mode of ['iptables', 'nftables', 'ebpf']) {
 /** The number of connections so far, once the daemon has read the table of the kernel. */
 async function countedBy({ output }: LiveDaemon): Promise<number | undefined> {
   await untilSeen('the first reading of the table', output, /connections to Services are counted/)
-  return (await numbersOf('default/web:http'))?.connections
+  return (await numbersOf('default/web:http'))?.total
 }
 
 t.test(
@@ -247,7 +247,7 @@ t.test('FL01: in ebpf mode a UDP socket has a line for a Service', { skip }, asy
     told.map(({ time: _, ...rest }) => rest),
     [line, line],
   )
-  t.equal(daemonNumbers(await page()).get('default/names:dns/UDP')?.connections, 2)
+  t.equal(daemonNumbers(await page()).get('default/names:dns/UDP')?.total, 2)
   await daemon.end('SIGTERM')
   await kubeProxy('cleanup')
 })

@@ -41,7 +41,7 @@ async function counts(t: Test, connections: number): Promise<void> {
     () => numbers('web'),
     (now) => (now?.bytesOut ?? 0) >= bytesOut,
   )
-  t.match(web, { connections, bytesIn: 5 * connections, bytesOut })
+  t.match(web, { total: connections, bytesIn: 5 * connections, bytesOut })
 }
 
 t.test('numbers go on over a restart, and over a kill once they are saved', { skip }, async (t) => {
