@@ -44,6 +44,16 @@ export function annotationProblem(
   return `annotation ${optionPrefix}${annotation.name}: ${printable(show(text))} has no effect; valid: ${annotation.valid}`
 }
 
+/** A whole number within the bounds, both included. */
+export function numberAnnotation(name: string, from: number, to: number): Annotation<number> {
+  return { name, valid: `${from}-${to}`, parse: (text) => numberOf(text, from, to) }
+}
+
+export function numberOf(text: string, from: number, to: number): number | undefined {
+  const number = /^\d{1,7}$/.test(text) ? Number(text) : NaN
+  return number >= from && number <= to ? number : undefined
+}
+
 /** A time within the bounds, both included, in milliseconds. */
 export function durationAnnotation(name: string, from: number, to: number): Annotation<number> {
   return {

@@ -1,4 +1,4 @@
-import { optionPrefix, wordAnnotation, type Annotation } from './annotations.js'
+import { numberOf, optionPrefix, wordAnnotation, type Annotation } from './annotations.js'
 import { parseIp } from './ip.js'
 import { dnsName } from './parse-object.js'
 
@@ -89,7 +89,7 @@ function parseWeights(text: string): Weights | undefined {
   const prefixes: Weights['prefixes'][number][] = []
   for (const part of text.split(',')) {
     const [name = '', number = '', ...rest] = part.split('=').map((each) => each.trim())
-    const weight = parseWeight(number)
+    const weight = numberOf(number, 0, maxWeight)
     if (weight === undefined || rest.length > 0) return undefined
     const ip = parseIp(name)
     if (ip) exact.set(ip.text, weight)
@@ -98,12 +98,6 @@ function parseWeights(text: string): Weights | undefined {
     else return undefined
   }
   return prefixes.length > mostPrefixes ? undefined : { exact, prefixes }
-}
-
-export function parseWeight(text: string): number | undefined {
-  if (!/^\d{1,5}$/.test(text)) return undefined
-  const weight = Number(text)
-  return weight <= maxWeight ? weight : undefined
 }
 
 /** The weight of an endpoint; undefined when the Service says nothing about it. */

@@ -1,4 +1,10 @@
-import { durationAnnotation, durationOf, wordAnnotation, type Annotation } from './annotations.js'
+import {
+  durationAnnotation,
+  durationOf,
+  numberAnnotation,
+  wordAnnotation,
+  type Annotation,
+} from './annotations.js'
 
 /** What a Service may ask for its connections: limits, their end, and what endpoints see of clients. */
 
@@ -32,14 +38,7 @@ export const keepAliveAnnotation: Annotation<number> = {
 export const firstByteAnnotation = durationAnnotation('first-byte-timeout', 100, 600_000)
 
 /** How many connections one endpoint of a service port may have from this node. */
-export const maxConnectionsAnnotation: Annotation<number> = {
-  name: 'max-connections',
-  valid: '1-1000000',
-  parse: (text) => {
-    const count = /^\d{1,7}$/.test(text) ? Number(text) : 0
-    return count >= 1 && count <= 1_000_000 ? count : undefined
-  },
-}
+export const maxConnectionsAnnotation = numberAnnotation('max-connections', 1, 1_000_000)
 
 /** A header tells the endpoint who the client is. */
 export const proxyProtocolAnnotation = wordAnnotation('proxy-protocol', ['v1', 'v2'])

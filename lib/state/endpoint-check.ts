@@ -1,5 +1,6 @@
 import {
   durationAnnotation,
+  numberAnnotation,
   readAnnotation,
   wordAnnotation,
   type Annotation,
@@ -46,8 +47,8 @@ const longestCheck = 512
 
 const intervalAnnotation = durationAnnotation('health-check-interval', 500, 3_600_000)
 const timeoutAnnotation = durationAnnotation('health-check-timeout', 100, 60_000)
-const riseAnnotation = countAnnotation('health-check-rise')
-const fallAnnotation = countAnnotation('health-check-fall')
+const riseAnnotation = numberAnnotation('health-check-rise', 1, 10)
+const fallAnnotation = numberAnnotation('health-check-fall', 1, 10)
 const lastAnnotation = wordAnnotation('health-check-last', ['keep', 'remove'])
 
 export const checkAnnotations: readonly Annotation<unknown>[] = [
@@ -80,12 +81,4 @@ export function endpointCheckOf(options: Options, protocol: Protocol): EndpointC
 /** For people: `tcp`, or `http:/healthz at port 8081`. */
 export function checkText({ kind, path, port }: EndpointCheck): string {
   return `${kind}${path === '' ? '' : `:${path}`}${port === undefined ? '' : ` at port ${port}`}`
-}
-
-function countAnnotation(name: string): Annotation<number> {
-  return {
-    name,
-    valid: '1-10',
-    parse: (text) => (/^([1-9]|10)$/.test(text) ? Number(text) : undefined),
-  }
 }

@@ -1,7 +1,7 @@
 import { asArray, asBoolean, asInteger, asObject, asString, show, strings } from './json.js'
 import { isLinkLocal, isLoopback, isMulticast, isUnspecified, parseObjectIp } from './ip.js'
-import { annotationProblem, optionPrefix, readAnnotation, type Annotation } from './annotations.js'
-import { maxWeight, parseWeight } from './balance.js'
+import { annotationProblem, numberAnnotation, optionPrefix, readAnnotation } from './annotations.js'
+import { maxWeight } from './balance.js'
 import type { Ip, IpFamily } from './ip.js'
 import { MalformedObject, identityOf, readHead } from './parse-object.js'
 import type {
@@ -16,11 +16,7 @@ import type { Json } from './json.js'
 const serviceNameLabel = 'kubernetes.io/service-name'
 const headlessLabel = 'service.kubernetes.io/headless'
 const triggerTimeAnnotation = 'endpoints.kubernetes.io/last-change-trigger-time'
-const sliceWeight: Annotation<number> = {
-  name: 'weight',
-  valid: `0-${maxWeight}`,
-  parse: parseWeight,
-}
+const sliceWeight = numberAnnotation('weight', 0, maxWeight)
 
 export interface EndpointRules {
   /** For a cluster of programs on 127.0.0.0/8. On a real node it would open private services. */
