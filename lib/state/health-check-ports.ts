@@ -17,35 +17,26 @@ export interface HealthCheck {
 
 type PortsByFamily = readonly (readonly [IpFamily, readonly DesiredService[]])[]
 
-/** The health-check node ports of all Services. */
-export class HealthCheckPorts {
-  #current: ReadonlyMap<string, HealthCheck> = new Map<string, HealthCheck>()
-
-  /** By `namespace/name`. */
-  get current(): ReadonlyMap<string, HealthCheck> {
-    return this.#current
+/**
+ * The health-check node ports by `namespace/name` after these changes; undefined Services are gone.
+ * `portsOf` finds the service ports. Few Services have such a node port and need them.
+ */
+export function withChanges(
+  current: ReadonlyMap<string, HealthCheck>,
+  services: Iterable<readonly [id: string, service: ServiceObject | undefined]>,
+  portsOf: (id: string) => PortsByFamily,
+): ReadonlyMap<string, HealthCheck> {
+  // A new map, because a `StateUpdate` holds the old one. One for all changes: a copy for each made
+  // a start quadratic.
+  let changed: Map<string, HealthCheck> | undefined
+  for (const [id, service] of services) {
+    const next = service && healthCheckOf(service, () => portsOf(id))
+    if (isEqual((changed ?? current).get(id), next)) continue
+    changed ??= new Map(current)
+    if (next) changed.set(id, next)
+    else changed.delete(id)
   }
-
-  /**
-   * Takes over these changed Services; undefined ones are gone. `portsOf` finds the service ports.
-   * Few Services have such a node port and need them.
-   */
-  update(
-    services: Iterable<readonly [id: string, service: ServiceObject | undefined]>,
-    portsOf: (id: string) => PortsByFamily,
-  ): void {
-    // A new map, because a `StateUpdate` holds the old one. One for all changes: a copy for each
-    // made a start quadratic.
-    let changed: Map<string, HealthCheck> | undefined
-    for (const [id, service] of services) {
-      const next = service && healthCheckOf(service, () => portsOf(id))
-      if (isEqual((changed ?? this.#current).get(id), next)) continue
-      changed ??= new Map(this.#current)
-      if (next) changed.set(id, next)
-      else changed.delete(id)
-    }
-    if (changed) this.#current = changed
-  }
+  return changed ?? current
 }
 
 function healthCheckOf(

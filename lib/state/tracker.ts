@@ -3,7 +3,7 @@ import type { EndpointRules } from './parse-endpoint-slice.js'
 import { buildServicePorts, type PortNumber } from './service-ports.js'
 import type { Substitutes } from './balance.js'
 import { FailingEndpoints } from './endpoint-health.js'
-import { HealthCheckPorts, type HealthCheck } from './health-check-ports.js'
+import { withChanges, type HealthCheck } from './health-check-ports.js'
 import { isEqual } from './json.js'
 import { cidrsOf, type IpFamily } from './ip.js'
 import { PersistentMap } from './persistent-map.js'
@@ -67,7 +67,7 @@ export class Tracker {
   /** Whether the node or the ServiceCIDRs may differ from the last states. */
   #nodeChanged = false
   #states: readonly DesiredState[]
-  readonly #healthChecks = new HealthCheckPorts()
+  #healthChecks: ReadonlyMap<string, HealthCheck> = new Map<string, HealthCheck>()
   readonly #withoutLocal = new PolicyCounts()
 
   constructor(settings: TrackerSettings) {
@@ -184,12 +184,12 @@ export class Tracker {
       changes.set(state.family, added.length + changed.length + removed.length)
     }
     const services = Array.from(dirty, (id) => [id, this.#index.service(id)] as const)
-    this.#healthChecks.update(services, (id) => this.#portsOf(id))
+    this.#healthChecks = withChanges(this.#healthChecks, services, (id) => this.#portsOf(id))
     return {
       states: this.#states,
       changed: changes,
       triggerTimes,
-      healthChecks: this.#healthChecks.current,
+      healthChecks: this.#healthChecks,
       withoutLocalEndpoints: this.#withoutLocal.of(this.#settings.families),
       warnings: unique(warnings),
     }
