@@ -39,15 +39,12 @@ export class FailingEndpoints {
   /** `reason` is undefined when the endpoint works. Returns whether anything has changed. */
   set(port: ServicePortName, endpoint: string, reason: string | undefined): boolean {
     const key = keyOf(port)
-    const failing = this.#byPort.get(key)
-    if (failing?.get(endpoint) === reason) return false
-    if (reason !== undefined) {
-      if (failing) failing.set(endpoint, reason)
-      else this.#byPort.set(key, new Map([[endpoint, reason]]))
-      return true
-    }
-    failing?.delete(endpoint)
-    if (failing?.size === 0) this.#byPort.delete(key)
+    const failing = this.#byPort.get(key) ?? new Map<string, string>()
+    if (failing.get(endpoint) === reason) return false
+    if (reason === undefined) failing.delete(endpoint)
+    else failing.set(endpoint, reason)
+    if (failing.size === 0) this.#byPort.delete(key)
+    else this.#byPort.set(key, failing)
     return true
   }
 

@@ -74,11 +74,11 @@ export function categorizeEndpoints(input: TopologyInput): Categorized {
   const { health } = input
   const serving = input.candidates.filter(({ endpoint }) => canServe(endpoint))
   const usable = withoutFailing(serving, health)
-  const clusterEndpoints = input.usesClusterEndpoints ? clusterList(usable, input) : []
+  const clusterEndpoints = input.usesClusterEndpoints ? clusterList(usable, input).map(only) : []
   // Each list keeps its own last endpoints when all of them fail, so the local list is filtered alone.
   const local = serving.filter(({ endpoint }) => endpoint.isLocal)
   const localEndpoints = input.usesLocalEndpoints
-    ? readyElseTerminating(withoutFailing(local, health).map(({ endpoint }) => endpoint))
+    ? readyElseTerminating(withoutFailing(local, health)).map(only)
     : []
   return {
     clusterEndpoints,
@@ -88,11 +88,11 @@ export function categorizeEndpoints(input: TopologyInput): Categorized {
   }
 }
 
-function clusterList(usable: readonly Candidate[], input: TopologyInput): readonly Endpoint[] {
-  const ready = usable.filter(({ endpoint }) => endpoint.ready)
-  // E11: while no endpoint is ready, terminating ones that still serve are used.
-  const chosen = ready.length > 0 ? followHints(ready, input) : usable
-  return chosen.map(({ endpoint }) => endpoint)
+export const only = ({ endpoint }: Pick<Candidate, 'endpoint'>) => endpoint
+
+function clusterList(usable: readonly Candidate[], input: TopologyInput): readonly Candidate[] {
+  const chosen = readyElseTerminating(usable)
+  return chosen[0]?.endpoint.ready ? followHints(chosen, input) : chosen
 }
 
 /** E14, E15: hints count only when every ready endpoint has them and one names this node or zone. */
@@ -120,9 +120,9 @@ function usefulness({
 }
 
 /** E11: while no endpoint is ready, terminating ones that still serve are used. */
-function readyElseTerminating(endpoints: readonly Endpoint[]): readonly Endpoint[] {
-  const ready = endpoints.filter((endpoint) => endpoint.ready)
-  return ready.length > 0 ? ready : endpoints
+function readyElseTerminating(candidates: readonly Candidate[]): readonly Candidate[] {
+  const ready = candidates.filter(({ endpoint }) => endpoint.ready)
+  return ready.length > 0 ? ready : candidates
 }
 
 function canServe({ ready, serving, terminating }: Endpoint): boolean {

@@ -24,10 +24,7 @@ export interface ServiceObject {
   readonly options: Options
 }
 
-export interface ServicePortObject {
-  readonly name: string
-  readonly protocol: Protocol
-  readonly port: number
+export interface ServicePortObject extends SlicePortObject {
   readonly nodePort: number
 }
 

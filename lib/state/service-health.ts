@@ -1,4 +1,4 @@
-import { categorizeEndpoints, type Categorized, type TopologyInput } from './endpoints.js'
+import { categorizeEndpoints, only, type Categorized, type TopologyInput } from './endpoints.js'
 import { withoutFailing } from './endpoint-health.js'
 import type { DesiredService, Endpoint } from './desired-state.js'
 import type { EndpointCheck } from './endpoint-check.js'
@@ -50,8 +50,6 @@ export function checkedEndpoints(
     },
   }
 }
-
-const only = ({ endpoint }: { readonly endpoint: Endpoint }) => endpoint
 
 function servingOf({ candidates }: Pick<TopologyInput, 'candidates'>): readonly Endpoint[] {
   return candidates.map(only).filter(({ serving }) => serving)
