@@ -10,7 +10,7 @@ import type {
   SliceEndpointObject,
   SlicePortObject,
 } from './objects.js'
-import type { Protocol } from './names.js'
+import { protocols } from './names.js'
 import type { Json } from './json.js'
 
 const serviceNameLabel = 'kubernetes.io/service-name'
@@ -90,16 +90,12 @@ function readPorts(body: Json, warnings: string[]): readonly SlicePortObject[] {
     const port = asObject(item)
     const name = port?.name ?? ''
     const number = asInteger(port?.port, 1, 65_535)
-    const protocol = port?.protocol ?? 'TCP'
-    if (number === undefined || typeof name !== 'string' || !isProtocol(protocol)) {
+    const protocol = protocols.find((each) => each === (port?.protocol ?? 'TCP'))
+    if (number === undefined || typeof name !== 'string' || !protocol) {
       warnings.push(`ports[${index}]: ${show(item)} has no usable name, number and protocol`)
     } else found.push({ name, protocol, port: number })
   }
   return found
-}
-
-function isProtocol(value: unknown): value is Protocol {
-  return value === 'TCP' || value === 'UDP' || value === 'SCTP'
 }
 
 interface EndpointsInput {

@@ -1,4 +1,4 @@
-import { asArray, asInteger, asObject, asString, show, strings, type Json } from './json.js'
+import { asArray, asInteger, asObject, show, strings, type Json } from './json.js'
 import { parseObjectCidr, parseObjectIp, type IpFamily } from './ip.js'
 import {
   MalformedObject,
@@ -109,15 +109,8 @@ function readIps(texts: readonly string[], where: string, warnings: string[]): r
 function readIngress(body: Json, spec: Json, warnings: string[]): readonly string[] {
   if (spec.type !== undefined && spec.type !== 'LoadBalancer') return []
   const ingress = asArray(asObject(asObject(body.status)?.loadBalancer)?.ingress) ?? []
-  const texts: string[] = []
-  for (const item of ingress) {
-    const entry = asObject(item)
-    const ip = asString(entry?.ip)
-    const mode = entry?.ipMode
-    if (ip !== undefined && ip !== '' && (mode === undefined || mode === null || mode === 'VIP')) {
-      texts.push(ip)
-    }
-  }
+  const served = ingress.map(asObject).filter((entry) => (entry?.ipMode ?? 'VIP') === 'VIP')
+  const texts = strings(served.map((entry) => entry?.ip)).filter((ip) => ip !== '')
   return readIps(texts, 'status.loadBalancer.ingress', warnings)
 }
 
