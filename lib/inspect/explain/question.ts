@@ -186,28 +186,24 @@ function senderOf(from: string, state: DesiredState): Sender | undefined {
       : pods.by === 'interface-prefix'
         ? `${pods.prefix}0`
         : 'cbr0'
-  if (from === 'node') {
-    const source = node.primaryIp ?? (family === 'IPv4' ? '127.0.0.1' : '::1')
-    return { words: 'this node', source, inInterface: undefined, isHere: true }
-  }
-  if (from === 'outside') {
-    const source = outsiders[family]
-    return { words: 'a client outside', source, inInterface: 'eth0', isHere: false }
-  }
+  const here = sender('this node', undefined, true)
+  const podHere = sender('a pod of this node', podInterface, true)
+  const outside = sender('a client outside', 'eth0', false)
+  if (from === 'node') return here(node.primaryIp ?? (family === 'IPv4' ? '127.0.0.1' : '::1'))
+  if (from === 'outside') return outside(outsiders[family])
+  const ranges = pods.by === 'cidrs' ? pods.cidrs : []
   if (from === 'pod') {
-    const [range] = pods.by === 'cidrs' ? pods.cidrs : []
+    const [range] = ranges
     // An address near the end of the range, because no example has endpoints there.
     const offset = range ? (1n << BigInt(bitsOf(family) - range.prefix)) - 6n : 0n
-    const source = range ? formatIp(family, range.network + offset) : outsiders[family]
-    return { words: 'a pod of this node', source, inInterface: podInterface, isHere: true }
+    return podHere(range ? formatIp(family, range.network + offset) : outsiders[family])
   }
   const ip = parseIp(from)
   if (ip?.family !== family) return undefined
-  if (node.localAddresses.includes(ip.text) || isLoopback(ip)) {
-    return { words: 'this node', source: ip.text, inInterface: undefined, isHere: true }
-  }
-  const isPod = pods.by === 'cidrs' && pods.cidrs.some((range) => cidrContains(range, ip))
-  return isPod
-    ? { words: 'a pod of this node', source: ip.text, inInterface: podInterface, isHere: true }
-    : { words: 'a client outside', source: ip.text, inInterface: 'eth0', isHere: false }
+  if (node.localAddresses.includes(ip.text) || isLoopback(ip)) return here(ip.text)
+  return ranges.some((range) => cidrContains(range, ip)) ? podHere(ip.text) : outside(ip.text)
 }
+
+const sender =
+  (words: string, inInterface: string | undefined, isHere: boolean) =>
+  (source: string): Sender => ({ words, source, inInterface, isHere })

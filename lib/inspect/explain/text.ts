@@ -42,14 +42,9 @@ export function explanationText(question: Question, explanation: Explanation): s
 export function sharedHops(ways: readonly Way[]): readonly Hop[] {
   const [first] = ways
   if (!first) return []
-  let length = 0
-  while (
-    length < first.hops.length &&
-    ways.every(({ hops }) => isSame(hops[length], first.hops[length]))
-  ) {
-    length++
-  }
-  return first.hops.slice(0, length)
+  const isShared = (hop: Hop, index: number) => ways.every(({ hops }) => isSame(hops[index], hop))
+  const end = first.hops.findIndex((hop, index) => !isShared(hop, index))
+  return end < 0 ? first.hops : first.hops.slice(0, end)
 }
 
 function isSame(a: Hop | undefined, b: Hop | undefined): boolean {

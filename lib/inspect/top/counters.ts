@@ -20,42 +20,29 @@ export async function kernelCounters(
   return new Map()
 }
 
-type Sums = Map<string, { total: number; errors: number }>
-
-function add(
-  sums: Sums,
-  key: string,
-  change: { readonly total?: number; readonly errors?: number },
-): void {
-  const sum = sums.get(key) ?? { total: 0, errors: 0 }
-  sum.total += change.total ?? 0
-  sum.errors += change.errors ?? 0
-  sums.set(key, sum)
-}
-
 /** Only the first packet of a connection meets nat rules, so their packets are connections. */
 async function iptablesCounters(
   states: readonly DesiredState[],
   config: Config,
 ): Promise<ReadonlyMap<string, KernelCounters>> {
   const planner = iptablesReader(config)
-  const sums: Sums = new Map()
+  const sums = new Map<string, { total: number; errors: number }>()
   for (const state of states) {
-    const owners = new Map<string, string>()
+    const byRule = new Map<string, { total: number; errors: number }>()
     for (const { key, dispatch } of planner.plan(state).services.values()) {
-      add(sums, key, {})
+      const sum = sums.get(key) ?? { total: 0, errors: 0 }
+      sums.set(key, sum)
       for (const { table, chain, rule } of dispatch) {
-        owners.set(ruleId(table, chain, rule.text), key)
+        byRule.set(ruleId(table, chain, rule.text), sum)
       }
     }
     const iptables = await Iptables.open({ family: state.family })
     for (const table of ['nat', 'filter'] as const) {
       for (const { chain, rule, packets } of await iptables.counters(table)) {
         const isOurs = chain.startsWith('KUBE-')
-        const key = isOurs ? owners.get(ruleId(table, chain, rule)) : undefined
+        const sum = isOurs ? byRule.get(ruleId(table, chain, rule)) : undefined
         // In table filter a Service has only rules that refuse.
-        if (key !== undefined)
-          add(sums, key, table === 'nat' ? { total: packets } : { errors: packets })
+        if (sum) sum[table === 'nat' ? 'total' : 'errors'] += packets
       }
     }
   }
