@@ -10,7 +10,8 @@ import type { IptablesPlan } from '../../modes/iptables/plan.js'
 import type { IpvsPlan } from '../../modes/ipvs/plan.js'
 import type { NftablesPlan } from '../../modes/nftables/plan.js'
 import type { UserspacePlan } from '../../modes/userspace/plan.js'
-import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
+import { hostPort } from '../../state/ip.js'
+import { isAmongPods } from '../../modes/userspace/datapath/source-rule.js'
 import { loopbackOfNodePorts } from '../../state/node-view.js'
 import { walkSockets } from './socket-walk.js'
 import { viaListener, walkListeners, walkUserspace } from './listeners.js'
@@ -111,7 +112,9 @@ function markedAnswers(
   ways: readonly Way[],
   { state, packet }: { readonly state: DesiredState; readonly packet: Packet },
 ): readonly Way[] {
-  if (packet.inInterface === undefined || isFromPod(packet, state)) return ways
+  const { source, inInterface } = packet
+  const pods = state.node.localTraffic
+  if (inInterface === undefined || isAmongPods(pods, source, inInterface)) return ways
   const elsewhere = new Set<string>()
   for (const { servingEndpoints } of state.services.values()) {
     for (const { key, isLocal } of servingEndpoints) if (!isLocal) elsewhere.add(key)
@@ -123,21 +126,6 @@ function markedAnswers(
       ? { ...way, isAnsweredPast: true as const }
       : way
   })
-}
-
-function isFromPod({ source, inInterface = '' }: Packet, { node }: DesiredState): boolean {
-  const pods = node.localTraffic
-  const ip = parseIp(source)
-  switch (pods.by) {
-    case 'cidrs':
-      return ip !== undefined && pods.cidrs.some((cidr) => cidrContains(cidr, ip))
-    case 'interface':
-      return inInterface === pods.name
-    case 'interface-prefix':
-      return inInterface.startsWith(pods.prefix)
-    case 'none':
-      return false
-  }
 }
 
 /**
