@@ -1,7 +1,7 @@
 import { commentOf, type RuleSpec } from '../../kernel/iptables.js'
 import { chainIn, placeId, type Place } from '../../kernel/place.js'
 import { isLocal, walkedRule, type PlannedRule, type WalkedRule } from './iptables-rule.js'
-import { compared, entering, finish, start, through, withHop, type Branch } from './ways.js'
+import { finish, start, through, throughChain, withHop, type Branch, type Passed } from './ways.js'
 import { holds, type NodeSurroundings, type Packet, type Way } from './packet.js'
 import { addressOf } from '../../state/ip.js'
 
@@ -37,12 +37,6 @@ export function walkIptables(
   return finish(branches, local)
 }
 
-/** The result of a chain: the table has decided, or the calling chain continues. */
-interface Passed {
-  readonly branch: Branch
-  readonly isDecided: boolean
-}
-
 /** Walks packets through the chains of a table. The mode decides the order of the tables. */
 export class IptablesWalker {
   readonly #rules: IptablesRuleset
@@ -63,35 +57,23 @@ export class IptablesWalker {
   /** Walks through the last chain of the path. */
   #chain(branch: Branch, path: readonly Place[]): readonly Passed[] {
     const rules = this.#rulesOf(path)
-    let open: readonly Branch[] = [entering(branch, rules)]
-    const decided: Passed[] = []
-    for (const rule of rules) {
-      const next: Branch[] = []
-      for (const current of open.map(compared)) {
-        if (!rule.tests.every((test) => test(current.packet, this.#node))) {
-          next.push(current)
-          continue
-        }
-        if (rule.probability < 1) {
-          next.push({ ...current, probability: current.probability * (1 - rule.probability) })
-        }
-        const share = { ...current, probability: current.probability * rule.probability }
-        for (const passed of this.#act(share, rule, path)) {
-          if (passed === 'return') decided.push({ branch: share, isDecided: false })
-          else if (passed.isDecided || passed.branch.end !== undefined) decided.push(passed)
-          else next.push(passed.branch)
-        }
-      }
-      open = next
-    }
-    return [...decided, ...open.map((rest) => ({ branch: rest, isDecided: false }))]
+    return throughChain(branch, rules, (each, rule) => this.#rule(each, rule, path))
+  }
+
+  #rule(branch: Branch, rule: WalkedRule, path: readonly Place[]): readonly Passed[] {
+    const isMet = rule.tests.every((test) => test(branch.packet, this.#node))
+    if (!isMet) return [{ branch, isDecided: false }]
+    if (rule.probability === 1) return this.#act(branch, rule, path)
+    const part = (share: number) => ({ ...branch, probability: branch.probability * share })
+    const rest = { branch: part(1 - rule.probability), isDecided: false }
+    return [rest, ...this.#act(part(rule.probability), rule, path)]
   }
 
   #act(
     branch: Branch,
     { text, spec, shown, probability }: WalkedRule,
     path: readonly Place[],
-  ): readonly (Passed | 'return')[] {
+  ): readonly Passed[] {
     const { jump: target = '', jumpArgs: targetArgs = [] } = spec
     const { packet } = branch
     const place = path.at(-1) ?? chainIn('', '')
@@ -103,7 +85,7 @@ export class IptablesWalker {
       case '':
         return [{ branch, isDecided: false }]
       case 'RETURN':
-        return ['return']
+        return [{ branch, isDecided: false, returns: true }]
       case 'ACCEPT':
         return done({}, true)
       case 'DROP':

@@ -5,7 +5,7 @@ import { drawn, elementAt, type ChosenTarget } from './drawn.js'
 import { cidrContains, parseIp } from '../../state/ip.js'
 import { isLocal } from './iptables-rule.js'
 import type { Item, Place } from '../../kernel/place.js'
-import { compared, entering, finish, start, through, withHop, type Branch } from './ways.js'
+import { finish, start, through, throughChain, withHop, type Branch, type Passed } from './ways.js'
 import type {
   Chain,
   Element,
@@ -45,12 +45,6 @@ export function walkNftables(
   return finish(branches, local)
 }
 
-/** The result of a chain: the base chain has decided, or the calling chain continues. */
-interface Passed {
-  readonly branch: Branch
-  readonly isDecided: boolean
-}
-
 class Walker {
   readonly #rules: NftablesRuleset
   readonly #node: NodeSurroundings
@@ -80,19 +74,7 @@ class Walker {
     const rules = (this.#rules.chains.get(place.name)?.rules ?? []).filter((rule) =>
       holds(this.#node, { place, text: ruleText(this.#rules.family, rule) }),
     )
-    let open: readonly Branch[] = [entering(branch, rules)]
-    const decided: Passed[] = []
-    for (const rule of rules) {
-      const next: Branch[] = []
-      for (const current of open.map(compared)) {
-        for (const passed of this.#rule(current, rule, path)) {
-          if (passed.isDecided || passed.branch.end !== undefined) decided.push(passed)
-          else next.push(passed.branch)
-        }
-      }
-      open = next
-    }
-    return [...decided, ...open.map((rest) => ({ branch: rest, isDecided: false }))]
+    return throughChain(branch, rules, (each, rule) => this.#rule(each, rule, path))
   }
 
   /** Applies the statements of a rule from left to right, until one does not match. */

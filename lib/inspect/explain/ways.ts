@@ -25,14 +25,36 @@ export function through(
   return branches.flatMap((branch) => (branch.end === undefined ? part(branch) : [branch]))
 }
 
-/** The packet enters a chain. A chain without rules is not counted. */
-export function entering(branch: Branch, rules: readonly unknown[]): Branch {
-  return rules.length === 0 ? branch : { ...branch, chains: branch.chains + 1 }
+/** The result of a rule or a chain. */
+export interface Passed {
+  readonly branch: Branch
+  /** The base chain has decided; otherwise the next rule or the calling chain continues. */
+  readonly isDecided: boolean
+  /** The rule returns to the calling chain. */
+  readonly returns?: true
 }
 
-/** Counts one more rule that the packet is compared with. */
-export function compared(branch: Branch): Branch {
-  return { ...branch, rules: branch.rules + 1 }
+/** Moves a packet through the rules of a chain, and counts them. A chain without rules is not counted. */
+export function throughChain<Rule>(
+  entered: Branch,
+  rules: readonly Rule[],
+  apply: (branch: Branch, rule: Rule) => readonly Passed[],
+): readonly Passed[] {
+  if (rules.length === 0) return [{ branch: entered, isDecided: false }]
+  let open: readonly Branch[] = [{ ...entered, chains: entered.chains + 1 }]
+  const left: Passed[] = []
+  for (const rule of rules) {
+    const next: Branch[] = []
+    for (const each of open) {
+      for (const passed of apply({ ...each, rules: each.rules + 1 }, rule)) {
+        const { branch, isDecided, returns } = passed
+        if (isDecided || returns || branch.end !== undefined) left.push({ branch, isDecided })
+        else next.push(branch)
+      }
+    }
+    open = next
+  }
+  return [...left, ...open.map((branch) => ({ branch, isDecided: false }))]
 }
 
 export function withHop(branch: Branch, hop: Hop, change: Partial<Branch> = {}): Branch {
