@@ -27,11 +27,11 @@ export function newWarnings(
       ...{ service, event: 'EndpointLeadsBack' as const },
       warning: `endpoint ${key} of port ${port}/${protocol} is not used: it is the ClusterIP of Service ${owner}, and the kernel translates a connection only once; use the endpoints of that Service instead`,
     })),
-    ...balanceWarnings(before, next).map((warning) => ({
+    // All ports and families of a Service give the same texts, so that each is said once.
+    ...fresh(balanceTexts(next), before && balanceTexts(before)).map((warning) => ({
       ...{ service, event: 'BalancedOtherwise' as const },
       warning,
     })),
-    // All ports and families of a Service give the same text, so that it is said once.
     ...fresh(next.unsupported ?? [], before?.unsupported).map((warning) => ({
       ...{ service, event: 'NotInThisMode' as const },
       warning,
@@ -39,14 +39,8 @@ export function newWarnings(
   ]
 }
 
-/** All ports and families of a Service give the same text, so that it is said once. */
-function balanceWarnings(
-  before: DesiredService | undefined,
-  { balance }: DesiredService,
-): readonly string[] {
-  if (balance?.why === undefined || isEqual(balance, before?.balance)) return []
-  return [`${balanceText(balance)} (docs/balancing.md)`]
-}
+const balanceTexts = ({ balance }: DesiredService) =>
+  balance?.why === undefined ? [] : [`${balanceText(balance)} (docs/balancing.md)`]
 
 function fresh<T>(all: readonly T[], known: readonly T[] | undefined): readonly T[] {
   return all.filter((each) => !known?.some((other) => isEqual(other, each)))
