@@ -154,17 +154,17 @@ const longFlags = ({ short, long }: Option) =>
 
 /** Adds the flags of the run command from the table of configuration keys, under its headings. */
 function addFlags(program: Command, given: [string, string][]): void {
+  const optionOf = (flag: string, names: string, description?: string) =>
+    new Option(`${names} <value>`, description).argParser((text: string) => {
+      given.push([flag, text])
+      return text
+    })
   const seen = new Set<string>()
   const add = (flag: string, description: string, group: string) => {
     if (seen.has(flag)) return
     seen.add(flag)
     const short = flag === 'v' ? '-v, ' : ''
-    const option = new Option(`${short}--${flag} <value>`, description)
-    option.helpGroup(`${group}:`).argParser((text: string) => {
-      given.push([flag, text])
-      return text
-    })
-    program.addOption(option)
+    program.addOption(optionOf(flag, `${short}--${flag}`, description).helpGroup(`${group}:`))
   }
   for (const { flag, doc } of actionFlags) add(flag, doc, 'Configuration')
   program.optionsGroup('Configuration:')
@@ -177,11 +177,7 @@ function addFlags(program: Command, given: [string, string][]): void {
     }
   }
   for (const flag of Object.keys(retiredFlags)) {
-    const option = new Option(`--${flag} <value>`).hideHelp().argParser((text: string) => {
-      given.push([flag, text])
-      return text
-    })
-    program.addOption(option)
+    program.addOption(optionOf(flag, `--${flag}`).hideHelp())
   }
 }
 
