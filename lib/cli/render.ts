@@ -84,16 +84,10 @@ const families: Readonly<Record<string, readonly IpFamily[]>> = {
   both: ['IPv4', 'IPv6'],
 }
 
-interface Rendered {
-  readonly text: string
-  readonly families: readonly { readonly family: IpFamily; readonly rules: string }[]
-  readonly warnings: readonly string[]
-}
-
 /**
  * Reads the manifests, builds the state and renders the plan. Throws ConfigError without manifests.
  */
-export async function render(request: ManifestStatesRequest): Promise<Rendered> {
+export async function render(request: ManifestStatesRequest) {
   const { mode, config } = request
   const { states, warnings } = await readManifestStates(request)
   const families = states.map((state) => ({

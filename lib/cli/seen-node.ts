@@ -113,11 +113,6 @@ function givenFlags(flags: NodeFlags): GivenFlags {
 /** A proxy that is there answers at once, unless its node is very busy. */
 const answerMs = 10_000
 
-interface DaemonAnswer {
-  readonly config: Config
-  readonly mode: string
-}
-
 /** A way to the metrics server of a proxy, on this machine or through an API server. */
 export interface WayToDaemon {
   /** The name of the proxy in messages. */
@@ -126,7 +121,7 @@ export interface WayToDaemon {
 }
 
 /** Asks the running proxy for its configuration and mode, on its metrics port. */
-export async function askDaemon(way: WayToDaemon): Promise<DaemonAnswer> {
+export async function askDaemon(way: WayToDaemon) {
   const [configz, mode] = [await way.get('/configz'), await way.get('/proxyMode')]
   const document = documentIn(configz)
   if (!document)

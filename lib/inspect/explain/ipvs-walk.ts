@@ -117,13 +117,8 @@ function balance(
   })
 }
 
-interface Share {
-  readonly real: RealServer
-  readonly share: number
-}
-
 /** The share of new connections of each real server in the long run. Weight 0 gets none. */
-function sharesOf(scheduler: string, reals: readonly RealServer[]): readonly Share[] {
+function sharesOf(scheduler: string, reals: readonly RealServer[]) {
   const open = reals.filter(({ weight }) => weight > 0)
   // These schedulers fill the server with the highest weight first.
   if (scheduler === 'fo' || scheduler === 'ovf') {
