@@ -48,60 +48,41 @@ export function explainPacket(
 export function explainPlan(mode: ModeName, plan: FamilyPlan, asked: AskedPacket): readonly Way[] {
   const { state, lacks } = asked
   const node = { localAddresses: new Set(state.node.localAddresses), lacks }
-  return walks[mode].ways(plan, { ...asked, node })
-}
-
-interface Walk<Plan extends FamilyPlan = FamilyPlan> {
-  ways(plan: Plan, asked: WalkedPacket): readonly Way[]
+  return walks[mode](plan, { ...asked, node })
 }
 
 interface WalkedPacket extends AskedPacket {
   readonly node: NodeSurroundings
 }
 
-const iptables: Walk<IptablesPlan> = {
-  ways: (plan, { packet, node }) => walkIptables(iptablesRuleset(plan), packet, node),
-}
+/** The type of a method, which may ask for the plan of its own mode. */
+type Walk = { walk(plan: FamilyPlan, asked: WalkedPacket): readonly Way[] }['walk']
 
-const nftables: Walk<NftablesPlan> = {
-  ways: (plan, { state, config, packet, node }) => {
+const walks: Readonly<Record<ModeName, Walk>> = {
+  iptables: (plan: IptablesPlan, { packet, node }) =>
+    walkIptables(iptablesRuleset(plan), packet, node),
+  nftables: (plan: NftablesPlan, { state, config, packet, node }) => {
     const ways = walkNftables(nftablesRuleset(plan), packet, node)
     return nftablesSettings(config).localhostNodePorts
       ? ways.flatMap((way) => throughLocalhost(way, state))
       : ways
   },
-}
-
-const ebpf: Walk<EbpfPlan> = {
-  ways: ({ sockets, packets }, asked) => {
+  ebpf: ({ sockets, packets }: EbpfPlan, asked) => {
     const { config, packet, node } = asked
     const isOfPod = packet.inInterface !== undefined
     const isLeft = isOfPod && ebpfSettings(config).sockets === 'node'
     const atSocket = isLeft ? undefined : walkSockets(sockets, packet, node)
-    return atSocket ?? walks.nftables.ways(packets, asked)
+    return atSocket ?? walks.nftables(packets, asked)
   },
-}
-
-const ipvs: Walk<IpvsPlan> = {
-  ways: (plan, { state, packet, node }) =>
+  ipvs: (plan: IpvsPlan, { state, packet, node }) =>
     markedAnswers(walkIpvs(ipvsRuleset(plan), packet, node), { state, packet }),
-}
-
-const userspace: Walk<UserspacePlan> = {
-  ways: (plan, { state, config, packet, node }) => {
+  userspace: (plan: UserspacePlan, { state, config, packet, node }) =>
     // With this setting there are no rules: the listeners listen at the addresses of Services.
-    if (config.userspace.portals === 'addresses') return walkListeners(plan, state, packet, node)
-    return walkUserspace(userspaceRuleset(plan), state, packet, node)
-  },
-}
-
-const winuserspace: Walk<UserspacePlan> = {
-  ways: (plan, { state, packet, node }) => walkListeners(plan, state, packet, node),
-}
-
-const walks: Readonly<Record<ModeName, Walk>> = {
-  ...{ iptables, nftables, ebpf, ipvs },
-  ...{ userspace, winuserspace },
+    config.userspace.portals === 'addresses'
+      ? walkListeners(plan, state, packet, node)
+      : walkUserspace(userspaceRuleset(plan), state, packet, node),
+  winuserspace: (plan: UserspacePlan, { state, packet, node }) =>
+    walkListeners(plan, state, packet, node),
 }
 
 /**
