@@ -10,16 +10,13 @@ export const settleMs = 300
 export class TraceCollector {
   readonly #count: number
   readonly #done = new AbortController()
+  readonly signal: AbortSignal = this.#done.signal
   readonly #events = new Map<string, TraceEvent[]>()
   readonly #whole: TraceStory[] = []
   #timer: NodeJS.Timeout | undefined
 
   constructor(count: number) {
     this.#count = count
-  }
-
-  get signal(): AbortSignal {
-    return this.#done.signal
   }
 
   get size(): number {

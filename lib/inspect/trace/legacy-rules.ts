@@ -23,13 +23,9 @@ export class LegacyRules {
   readonly #waiting = new Map<string, TraceEvent[]>()
   readonly #opening = new Set<string>()
 
-  private constructor(tables: readonly SavedTable[], family: IpFamily) {
+  constructor(tables: readonly SavedTable[], family: IpFamily) {
     this.#tables = tables
     this.#family = family === 'IPv4' ? 'ip' : 'ip6'
-  }
-
-  static async read(iptables: Iptables, family: IpFamily): Promise<LegacyRules> {
-    return new LegacyRules(await iptables.save(), family)
   }
 
   /** New events of packets that open a connection; only those reach table nat. */

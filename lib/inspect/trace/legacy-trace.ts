@@ -45,7 +45,7 @@ export async function followLegacyTraces(
         { cause },
       )
     })
-    const rules = await LegacyRules.read(iptables, target.family)
+    const rules = new LegacyRules(await iptables.save(), target.family)
     on.ready()
     while (!signal.aborted) {
       for (const packet of log.read()) rules.events(packet, marks.comment).forEach(on.event)

@@ -50,7 +50,7 @@ COMMIT
 t.test('rules are found by their number, for packets that open a connection', async (t) => {
   let text = saved
   const iptables = { save: async () => parseSaved(text) } as unknown as Iptables
-  const rules = await LegacyRules.read(iptables, 'IPv4')
+  const rules = new LegacyRules(await iptables.save(), 'IPv4')
   const tell = (prefix: string, number = 7) =>
     rules.events(
       {
