@@ -1,6 +1,6 @@
 import { Option, type Command } from 'commander'
 import { ConfigError } from '../errors.js'
-import { addOutputOptions, printedOfMany, type OutputFlags } from './shared-options.js'
+import { addOutputOptions, given, printedOfMany, type OutputFlags } from './shared-options.js'
 import { defaultDaemon, get } from './seen-node.js'
 import { flowHead, flowText, howToFollow } from '../observe/flows/text.js'
 import { rangeOf } from '../observe/flows/flow-log.js'
@@ -61,12 +61,7 @@ export function flowsQuery({ service, from, verdict, limit }: WantedFlows): URLS
       `--from: ${JSON.stringify(from)} is no address, no CIDR, and no pod, such as web-1 or default/web-1`,
     )
   }
-  return new URLSearchParams({
-    ...(service === undefined ? {} : { service }),
-    ...(from === undefined ? {} : { from }),
-    ...(verdict === undefined ? {} : { verdict }),
-    limit,
-  })
+  return new URLSearchParams(given({ service, from, verdict, limit }))
 }
 
 /** Names of namespaces have no dots, so a CIDR with a wrong length is not taken for a pod. */

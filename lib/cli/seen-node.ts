@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { get as httpGet, type IncomingMessage } from 'node:http'
 import { text as textOf } from 'node:stream/consumers'
 import { Option, type Command } from 'commander'
-import { modeOption, nodeNameOption } from './shared-options.js'
+import { given, modeOption, nodeNameOption } from './shared-options.js'
 import { ConfigError, messageOf } from '../errors.js'
 import { ipFamilies, nodeNameOf } from '../daemon/node-facts.js'
 import { loadConfig } from '../config/load.js'
@@ -98,16 +98,13 @@ export async function seeNode(flags: NodeFlags): Promise<SeenNode> {
 }
 
 function givenFlags(flags: NodeFlags): GivenFlags {
-  const named = {
+  return given({
     config: flags.config,
     manifests: flags.manifests,
     kubeconfig: flags.kubeconfig,
     master: flags.master,
     'cluster-cidr': flags.clusterCidr,
-  }
-  return Object.entries(named).flatMap(([flag, text]) =>
-    text === undefined ? [] : [[flag, text] as const],
-  )
+  })
 }
 
 /** A proxy that is there answers at once, unless its node is very busy. */

@@ -11,6 +11,11 @@ export const modeOption = (description: string) =>
 export const nodeNameOption = (description: string) =>
   new Option('--node, --hostname-override <name>', description)
 
+/** The flags that have a value. */
+export function given(flags: Readonly<Record<string, string | undefined>>): [string, string][] {
+  return Object.entries(flags).filter((entry): entry is [string, string] => entry[1] !== undefined)
+}
+
 const formats = ['json', 'yaml', 'wide'] as const
 type OutputFormat = (typeof formats)[number]
 

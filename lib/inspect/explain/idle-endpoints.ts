@@ -48,18 +48,12 @@ function reasonsIn(
   }
 }
 
-interface Drawing {
-  /** Weight 0 gets nothing. */
-  readonly weights: readonly number[]
-  /** The largest weight gets everything. */
-  readonly isFirstAlone: boolean
-}
-
+/** Weight 0 gets nothing. Where the first is alone, the largest weight gets everything. */
 function drawing(
   endpoints: readonly Endpoint[],
   service: DesiredService,
   { mode, config }: Balancer,
-): Drawing {
+) {
   if (mode === 'ipvs') {
     const { scheduler } = schedulerOf(service, ipvsSettings(config))
     return { weights: weightsOf(service, endpoints), isFirstAlone: scheduler === 'fo' }
