@@ -60,19 +60,8 @@ function numbersIn({ name, labels, value }: Sample): SomeNumbers {
   }
 }
 
-/** Connections so far to one endpoint of a service port. */
-interface EndpointConnections {
-  /** Empty where the number is that of the whole service port. */
-  readonly endpoint: string
-  readonly service: string
-  readonly protocol: string
-  readonly count: number
-}
-
-export function connectionsIn(
-  page: string,
-  metric = 'service_connections_total',
-): readonly EndpointConnections[] {
+/** Connections so far by endpoint, which is empty where the number is that of the whole service port. */
+export function connectionsIn(page: string, metric = 'service_connections_total') {
   return [...samples(page)]
     .filter(({ name }) => name === `${prefix}${metric}`)
     .map(({ labels, value }) => ({

@@ -19,12 +19,7 @@ export interface ServiceNumbers {
 }
 
 /** The counters of a mode for a service port, by `DesiredService.key`. */
-export interface KernelCounters {
-  readonly total?: number
-  readonly bytesIn?: number
-  readonly bytesOut?: number
-  readonly errors?: number
-}
+export type KernelCounters = Partial<Omit<DaemonNumbers, 'open'>>
 
 /** Exact numbers of a proxy that carries the connections itself; zeros where it counted nothing. */
 export function rowsOfDaemon(
