@@ -11,7 +11,9 @@ import { OpenCounts } from '../../lib/modes/ebpf/open-counts.js'
 import { Places, quarantineMs } from '../../lib/modes/ebpf/places.js'
 import { frontendId, socketPlanner, type SocketPlan } from '../../lib/modes/ebpf/plan.js'
 import { renderSocketChanges, renderSockets } from '../../lib/modes/ebpf/render.js'
+import { lookUntil } from '../../lib/modes/ebpf/sockets.js'
 import { sizesFor } from '../../lib/modes/ebpf/tables.js'
+import { contextOf } from '../support/mode-context.js'
 import { service, state, states } from '../support/states.js'
 import { walkOf } from '../support/walks.js'
 
@@ -379,6 +381,11 @@ t.test('counts of endpoints that are gone are forgotten when nothing is open the
   current = planner(cluster.put(web(['10.180.0.1'])).take())
   open.look()
   t.equal(counts.size, 3, 'a program may be on its way')
+  const ending = new AbortController()
+  const looking = lookUntil(ending.signal, open, contextOf().context.log)
+  ending.abort()
+  await looking
+  t.equal(counts.size, 3, 'also if the mode ends soon after')
   open.look()
   t.same([...counts.keys()], ['0ab40001', '0ab40002'], 'nothing is open at the third')
   counts.set('0ab40002', 0n)

@@ -22,6 +22,8 @@ interface OpenCountsDeps {
 export class OpenCounts {
   readonly subject = 'counts of connections'
   readonly everyMs = periodMs
+  /** Between two looks every program that was running has ended. */
+  readonly looksAtEnd = false
   readonly #deps: OpenCountsDeps
   #gone = new Set<string>()
 

@@ -18,6 +18,7 @@ interface RefusedCallsDeps {
 export class RefusedCalls {
   readonly subject = 'refused calls'
   readonly everyMs = 250
+  readonly looksAtEnd = true
   readonly #deps: RefusedCallsDeps
   /** How many calls were reported. Those that were refused before the start count as reported. */
   #told: number

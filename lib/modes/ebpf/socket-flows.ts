@@ -20,6 +20,7 @@ interface SocketFlowsDeps {
 export class SocketFlows {
   readonly subject = 'connections of sockets'
   readonly everyMs = 250
+  readonly looksAtEnd = true
   readonly #deps: SocketFlowsDeps
   #lostBefore = 0
 

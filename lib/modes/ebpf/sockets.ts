@@ -86,6 +86,8 @@ interface Looker {
   /** What it looks at, for the log. */
   readonly subject: string
   readonly everyMs: number
+  /** Whether it looks once more when the mode ends, however short ago it has looked. */
+  readonly looksAtEnd: boolean
   look(): void
 }
 
@@ -102,10 +104,12 @@ function lookersOf(
   ]
 }
 
-/** It looks at intervals until the signal, and once after the signal. */
-async function lookUntil(signal: AbortSignal, looker: Looker, log: Log): Promise<void> {
-  while (!signal.aborted) {
+/** It looks at intervals until the signal, and some once after the signal. */
+export async function lookUntil(signal: AbortSignal, looker: Looker, log: Log): Promise<void> {
+  for (let isOver = signal.aborted; !isOver;) {
     await pause(looker.everyMs, signal)
+    isOver = signal.aborted
+    if (isOver && !looker.looksAtEnd) return
     try {
       looker.look()
     } catch (error) {
