@@ -172,7 +172,7 @@ export class TableReader implements RulesetReader {
     return lists.flat()
   }
 
-  /** The attributes of all chains or sets of the table, by name. */
+  /** The attributes of the table itself, or of all its chains or sets, by name. */
   async #objects(
     table: TableRef,
     { what, message, name, of }: ObjectKind,
