@@ -34,7 +34,10 @@ export interface Passed {
   readonly returns?: true
 }
 
-/** Moves a packet through the rules of a chain, and counts them. A chain without rules is not counted. */
+/**
+ * Moves a packet through the rules of a chain, and counts them. A chain without rules is not
+ * counted.
+ */
 export function throughChain<Rule>(
   entered: Branch,
   rules: readonly Rule[],

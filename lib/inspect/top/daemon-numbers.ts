@@ -60,7 +60,10 @@ function numbersIn({ name, labels, value }: Sample): SomeNumbers {
   }
 }
 
-/** Connections so far by endpoint, which is empty where the number is that of the whole service port. */
+/**
+ * Connections so far by endpoint, which is empty where the number is that of the whole service
+ * port.
+ */
 export function connectionsIn(page: string, metric = 'service_connections_total') {
   return [...samples(page)]
     .filter(({ name }) => name === `${prefix}${metric}`)

@@ -175,7 +175,10 @@ export interface Transaction {
   readonly commands: readonly Command[]
 }
 
-/** The commands in their order. Those that stand side by side and change elements of one set are one. */
+/**
+ * The commands in their order. Those that stand side by side and change elements of one set are
+ * one.
+ */
 export function runsOf(
   commands: readonly Command[],
   most = Infinity,

@@ -30,7 +30,10 @@ const usual: readonly PageCommand[] = [
 /** Pods of other Deployments are the user's own. */
 const ours = (pods: readonly PodView[]) => pods.filter(({ name }) => /^(?:web|worker)-/.test(name))
 
-/** Whether so many pods are here, each in one of these states, and no other one, such as one that terminates. */
+/**
+ * Whether so many pods are here, each in one of these states, and no other one, such as one that
+ * terminates.
+ */
 export function areHere(
   pods: readonly PodView[],
   count: number,

@@ -214,7 +214,10 @@ export class WebApp {
     }))
   }
 
-  /** Changes the selected Service. Null removes a field, as in a patch; the server itself removes `also`. */
+  /**
+   * Changes the selected Service. Null removes a field, as in a patch; the server itself removes
+   * `also`.
+   */
   #changed(spec: JsonObject, also: JsonObject = {}): string {
     let object = this.#find(this.#selected)
     if (!object) throw new ConfigError(`change Service ${this.#selected}: it was deleted`)

@@ -15,9 +15,10 @@ export interface ReservedNodePort {
 }
 
 /**
- * Sockets on the node ports of Services of one family, so that no other program opens one of these ports and
- * waits in vain for clients (US13). The rules redirect connections before they get to these
- * sockets. A connection to an address where node ports do not answer gets here and is reset (US14).
+ * Sockets on the node ports of Services of one family, so that no other program opens one of these
+ * ports and waits in vain for clients (US13). The rules redirect connections before they get to
+ * these sockets. A connection to an address where node ports do not answer gets here and is reset
+ * (US14).
  */
 export class ReservedNodePorts {
   readonly #descriptors: DescriptorBudget

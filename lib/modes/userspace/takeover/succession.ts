@@ -7,9 +7,10 @@ const exclusiveNonBlocking = 2 | 4
 
 /**
  * Takes a lock that one process holds from its start until other processes can ask for its
- * listeners, and returns what releases it. Without it a process that takes over while another one starts would find nobody
- * to ask and start like the first process on a node, and both would stay. Throws a KernelError
- * `busy` when another process has the lock. The kernel frees the lock of a process that dies.
+ * listeners, and returns what releases it. Without it a process that takes over while another one
+ * starts would find nobody to ask and start like the first process on a node, and both would stay.
+ * Throws a KernelError `busy` when another process has the lock. The kernel frees the lock of a
+ * process that dies.
  */
 export function claimSuccession(libc: Libc, folder: string): () => void {
   mkdirSync(folder, { recursive: true, mode: 0o700 })
