@@ -66,7 +66,7 @@ export class Sysctls {
     } catch (error) {
       return outcome(
         'failed',
-        `set ${name} from ${before} to ${wanted}: ${messageOf(error)}; set it on the host, or leave it out of the configuration`,
+        `set ${name} from ${before} to ${wanted}: ${messageOf(error)}; set it on the host, or switch off in the configuration what sets it`,
       )
     }
   }
