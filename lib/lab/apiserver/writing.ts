@@ -19,7 +19,15 @@ export async function serveCreate(asked: Asked): Promise<void> {
 
 export async function serveUpdate(asked: Asked): Promise<void> {
   const body = await asked.call.readBody()
-  change(asked, () => body)
+  if (asked.target.subresource === 'scale') change(asked, () => body)
+  else update(asked, body)
+}
+
+/** A wrong body is refused as such, even where the object does not exist. */
+function update(asked: Asked, body: Json): void {
+  const { call, target, registry } = asked
+  const input = inputOf(asked, body)
+  sendObject(asked, registry.update(target.kind, input, optionsOf(call, target.subresource)))
 }
 
 /** Writes what `changed` makes of the object, or of its scale. */
@@ -30,10 +38,7 @@ function change(asked: Asked, changed: (shown: KubeObject) => Json): void {
   if (subresource === 'scale') {
     const scaled = withScale(current, changed(scaleOf(current)))
     call.send(200, scaleOf(registry.update(kind, scaled, optionsOf(call))))
-  } else {
-    const input = inputOf(asked, changed(shownAs(kind, current)))
-    sendObject(asked, registry.update(kind, input, optionsOf(call, subresource)))
-  }
+  } else update(asked, changed(shownAs(kind, current)))
 }
 
 const strategicMergeType = 'application/strategic-merge-patch+json'

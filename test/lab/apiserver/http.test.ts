@@ -278,6 +278,9 @@ void t.test('writes: conflicts and wrong writes are refused; dry runs store noth
   t.match((await get('/api/v1/nodes/n')).body, node('192.0.2.1'), 'a node comes with its addresses')
 
   t.match(await call('PUT', path, { ...body, metadata: { name: 'b' } }), { status: 400 })
+  const nobody = `${services}/nobody`
+  t.match(await call('PUT', nobody, body), { status: 400 }, 'the body is wrong, whatever exists')
+  t.match(await call('PUT', nobody, '[]'), { status: 400 })
   t.match(await call('POST', services, { kind: 'Pod' }), { status: 400 })
   t.match(await call('POST', services, '{'), { status: 400 })
   t.match(await call('POST', services, '[]'), { status: 400 })
