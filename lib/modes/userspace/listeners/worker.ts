@@ -87,7 +87,7 @@ async function open(path: DataPath, specs: readonly ListenerSpec[]): Promise<Out
       try {
         opened.push({ key, port: await path.open(spec) })
       } catch (error) {
-        failed.push({ key, code: codeOf(error), message: messageOf(error) })
+        failed.push({ key, code: codeOf(error) || 'EFAILED', message: messageOf(error) })
       }
     }),
   )
