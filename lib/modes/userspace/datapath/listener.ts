@@ -11,6 +11,9 @@ import type {
 import { encodeProxyHeader } from './proxy-header.js'
 import { ListenerTraffic, type ListenerCounts } from './traffic.js'
 
+/** What a client of UDP asked: Node does not tell it, and `splice` needs it for replies alone. */
+const unknown = (): SocketAddress | undefined => undefined
+
 /** One open listener: what both data paths and both protocols have in common. */
 export abstract class Listener {
   readonly balancer: Balancer
@@ -56,7 +59,7 @@ export abstract class Listener {
   }
 
   /** Whether the endpoint is to see the client's own address. */
-  keeps(client: SocketAddress, target: Target, asked: () => SocketAddress | undefined): boolean {
+  keeps(client: SocketAddress, target: Target, asked = unknown): boolean {
     const { source } = this.choice
     const { sourceKeeper } = this.deps
     if (!source || !sourceKeeper) return false
@@ -64,11 +67,7 @@ export abstract class Listener {
   }
 
   /** The PROXY header for the endpoint, if it gets one. `own` is the address of our socket. */
-  header(
-    client: SocketAddress,
-    asked: () => SocketAddress | undefined,
-    own: () => SocketAddress,
-  ): Uint8Array | undefined {
+  header(client: SocketAddress, own: () => SocketAddress, asked = unknown): Uint8Array | undefined {
     const { proxyHeader } = this.choice
     if (!proxyHeader) return undefined
     const to = asked() ?? proxyHeader.asked ?? own()

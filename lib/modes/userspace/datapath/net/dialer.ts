@@ -42,8 +42,8 @@ export class Dialer {
     const from = { ip: withoutScope(remoteAddress), port: remotePort }
     return this.#owner.header(
       from,
-      () => this.#originalDestination(client, from.ip),
       () => ({ ip: withoutScope(localAddress), port: localPort }),
+      () => this.#originalDestination(client, from.ip),
     )
   }
 

@@ -82,7 +82,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> {
       peer: { ip: address, port },
       target,
       startedAt: this.deps.now(),
-      header: this.header(from, noAddress, () => this.#ownAddress),
+      header: this.header(from, () => this.#ownAddress),
       descriptor: this.#openAs(from, target),
       reply: (to, reply) => {
         if (!to.isEnded) this.table.answered(to)
@@ -104,7 +104,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> {
 
   /** A socket with the address of the client, if the endpoint is to see it. */
   #openAs(client: SocketAddress, target: Target): number | undefined {
-    if (!this.keeps(client, target, noAddress)) return undefined
+    if (!this.keeps(client, target)) return undefined
     const descriptor = this.#sockets?.openAs(client, 'datagram')
     if (descriptor === undefined || descriptor >= 0) return descriptor
     this.deps.warn(notKept(this.service, errnoName(descriptor)))
@@ -116,6 +116,3 @@ export class UdpListener extends UdpListenerBase<UdpClient> {
     return { ip: withoutScope(address), port }
   }
 }
-
-/** The kernel does not tell the address that a datagram was sent to. */
-const noAddress = () => undefined

@@ -80,7 +80,7 @@ export class TcpListener extends TcpListenerBase<TcpConnection> implements Watch
 
   headerOf(client: number, peer: SocketAddress | undefined): Uint8Array | undefined {
     const own = () => this.#context.sockets.localAddress(client)
-    return peer && this.header(peer, () => this.#asked(client, peer), own)
+    return peer && this.header(peer, own, () => this.#asked(client, peer))
   }
 
   #asked(client: number, { ip }: SocketAddress): SocketAddress | undefined {

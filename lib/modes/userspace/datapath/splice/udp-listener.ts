@@ -154,7 +154,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> implements Watcher {
       asked: inbox.destination(index),
       target,
       startedAt: this.deps.now(),
-      header: sender && this.header(sender, noAddress, () => sockets.localAddress(this.#fd)),
+      header: sender && this.header(sender, () => sockets.localAddress(this.#fd)),
     })
     this.began(client)
     loop.add(fd, interest.readable, client)
@@ -165,7 +165,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> implements Watcher {
     const { sockets, addressOf } = this.#context
     const { deps } = this
     const address = addressOf(target)
-    const isKept = client !== undefined && this.keeps(client, target, noAddress)
+    const isKept = client !== undefined && this.keeps(client, target)
     let result = isKept ? sockets.connected('datagram', address, client) : 0
     if (result < 0) deps.warn(notKept(this.service, errnoName(result)))
     if (result <= 0) result = sockets.connected('datagram', address)
@@ -184,8 +184,6 @@ export class UdpListener extends UdpListenerBase<UdpClient> implements Watcher {
 
 const isUnreachable = (result: number) => result < 0 && unreachable.has(errnoName(result))
 
-/** Replies come from the address that was asked, but nothing else needs to know it. */
-const noAddress = () => undefined
 /** A connected socket needs no address. */
 const connected = new Uint8Array(0)
 /** Room for a burst; the kernel caps it at net.core.rmem_max and wmem_max. */
