@@ -373,10 +373,15 @@ t.test('at every width there is room for the words, also for long ones', { skip 
   await withSite(async ({ url }) => {
     await withOpenedSite(url, async ({ page, see, press }) => {
       await page.waitForFunction(`document.querySelectorAll('#pods .ready').length === 3`)
+      const becomeWide = async (width: number) => {
+        await page.setViewportSize({ width, height: 900 })
+        // The page hears of it before the next frame, and draws another picture.
+        await page.evaluate('new Promise(requestAnimationFrame)')
+      }
       const over = () =>
         page.evaluate('document.documentElement.scrollWidth - document.documentElement.clientWidth')
       for (const width of [1440, 1241, 1240, 1024, 981, 980, 761, 760, 390]) {
-        await page.setViewportSize({ width, height: 900 })
+        await becomeWide(width)
         const tall = await page.evaluate<string[]>(
           `[...document.querySelectorAll('.where-is, .state, h2, button')]
             .filter((each) => each.checkVisibility() && each.clientHeight > 70)
@@ -402,7 +407,7 @@ t.test('at every width there is room for the words, also for long ones', { skip 
       await page.locator('#ranges').waitFor()
       // A screen of 1280 px at a zoom of 400 %.
       for (const width of [1440, 760, 320]) {
-        await page.setViewportSize({ width, height: 900 })
+        await becomeWide(width)
         t.equal(await over(), 0, `${width}: no long name sticks out`)
         const wide = await page.evaluate<string[]>(
           `[...document.querySelectorAll('#picture .box ~ text')].filter((text) => {
