@@ -12,10 +12,7 @@ const named = process.env['UML_KERNEL'] ?? ''
 export const ownKernel = named === '' ? undefined : resolve(named)
 
 /** Debian's kernel ends at once on processors with AMX, unless a library helps it. */
-const needsLibrary =
-  ownKernel === undefined &&
-  process.platform === 'linux' &&
-  /^flags\s*:.* amx_tile\b/m.test(readFileSync('/proc/cpuinfo', 'utf8'))
+const needsLibrary = () => /^flags\s*:.* amx_tile\b/m.test(readFileSync('/proc/cpuinfo', 'utf8'))
 /** The source lies beside the other sources, not the compiled files. */
 const source = fileURLToPath(new URL('../../../test/support/uml-registers.c', import.meta.url))
 const library = fileURLToPath(new URL('../../uml-registers.so', import.meta.url))
@@ -26,7 +23,7 @@ function compileLibrary(): string | false {
   const file = `${library}.${process.pid}`
   const args = ['-O2', '-shared', '-fPIC', '-nostdlib', '-o', file, source]
   const { error, stderr, status } = spawnSync('cc', args, { encoding: 'utf8' })
-  if (error) return 'on processors with AMX User Mode Linux needs cc (Debian package gcc)'
+  if (error) return 'User Mode Linux needs cc (Debian package gcc) on this processor'
   if (status !== 0) return `cc could not compile ${source}: ${stderr}`
   // Other tests may do the same at this moment.
   renameSync(file, library)
@@ -40,7 +37,8 @@ export const umlSkip: string | false = (() => {
   if (found.error) return 'linux.uml is not installed (Debian package user-mode-linux)'
   if (!existsSync('/usr/lib/uml/modules')) return 'the modules of User Mode Linux are missing'
   if (!existsSync('/sbin/modprobe')) return 'modprobe is not installed (Debian package kmod)'
-  return needsLibrary && compileLibrary()
+  const failed = ownKernel === undefined && compileLibrary()
+  return needsLibrary() && failed
 })()
 
 /** The programs of the older backend of iptables, which this kernel supports better. */
@@ -100,7 +98,7 @@ const machineOf = ({ memory = '1G', network }: UmlOptions): Machine => ({
     env: {
       TMPDIR: existsSync('/dev/shm') ? '/dev/shm' : scratch,
       HOME: scratch,
-      ...(needsLibrary ? { LD_PRELOAD: library } : {}),
+      ...(ownKernel === undefined && existsSync(library) ? { LD_PRELOAD: library } : {}),
     },
   }),
 })
