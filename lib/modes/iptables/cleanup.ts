@@ -4,7 +4,7 @@ import { isEmptyMarkDrop, isOfInterest } from './full-sync.js'
 import { kernelError } from '../../kernel/command.js'
 import { messageOf } from '../../errors.js'
 import type { Backend, Family, Run, SavedTable } from '../../kernel/iptables.js'
-import { removeChains } from '../remove-chains.js'
+import { chainsIn, removeChains } from '../remove-chains.js'
 import { ipFamilies } from '../../state/ip.js'
 import type { Log } from '../mode.js'
 import type { OpenDeps } from './open.js'
@@ -16,10 +16,9 @@ import type { PacketAccounts } from '../../kernel/nfacct.js'
  */
 export function cleanupBatch(saved: readonly SavedTable[]): Batch {
   const batch = new Batch()
-  const ours = saved.flatMap(({ table, chains }) =>
-    [...chains.keys()]
-      .filter((name) => isOwnChain(name) || isEmptyMarkDrop(table, chains, name))
-      .map((name) => [table, name] as const),
+  const ours = chainsIn(
+    saved,
+    (table, name, chains) => isOwnChain(name) || isEmptyMarkDrop(table, chains, name),
   )
   removeChains(batch, saved, ours)
   return batch

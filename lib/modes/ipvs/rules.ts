@@ -13,7 +13,7 @@ import { chainNames } from '../chain-names.js'
 import { canLog } from '../refusal-log.js'
 import type { ChainDifference } from '../reported-differences.js'
 import { chains, setNameOf } from './names.js'
-import { removeChains, type ChainPlaces } from '../remove-chains.js'
+import { chainsIn, removeChains } from '../remove-chains.js'
 import { rulesIn } from '../difference.js'
 
 type Tool = Pick<Iptables, 'save' | 'restore' | 'hasAny' | 'supports'>
@@ -40,7 +40,7 @@ export class Rules {
       const saved = await tool.save()
       const batch = chainBatch(rules, wrongJumps(saved))
       // The same restore removes chains of iptables mode, so packets meet all old or all new rules.
-      removeChains(batch, saved, chainsOfIptablesMode(saved))
+      removeChains(batch, saved, chainsIn(saved, isOfIptablesMode))
       const text = batch.toString()
       await tool.restore(text)
       return text.length
@@ -127,20 +127,13 @@ const sharedChains: readonly string[] = [
 const onlyOurs = declared.filter(([, chain]) => !sharedChains.includes(chain))
 
 /**
- * The chains that only iptables mode has, ours or upstream's. An earlier run may have left them.
- */
-function chainsOfIptablesMode(saved: readonly SavedTable[]): ChainPlaces {
-  return saved.flatMap(({ table, chains: present }) =>
-    Array.from(present.keys())
-      .filter((name) => iptablesModeChain.test(name) || isRejectChain(table, name))
-      .map((name) => [table, name] as const),
-  )
-}
-
-/**
  * Only iptables mode has KUBE-SERVICES in filter: it refuses packets to Services without endpoints.
  */
 const isRejectChain = (table: Table, name: string) => table === 'filter' && name === chains.services
+
+/** Whether only iptables mode has the chain, ours or upstream's. An earlier run may have left it. */
+const isOfIptablesMode = (table: Table, name: string) =>
+  iptablesModeChain.test(name) || isRejectChain(table, name)
 
 const iptablesModeChain =
   /^KUBE-((SVC|SVL|EXT|FW|SEP)-[A-Z2-7]{16}|NODEPORTS|EXTERNAL-SERVICES|PROXY-CANARY)$/

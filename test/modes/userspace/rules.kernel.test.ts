@@ -313,6 +313,46 @@ t.test('the drain chain of a killed process is removed', { skip }, async (t) => 
   t.notMatch(rules(), /KUBE-/, 'by cleanup')
 })
 
+for (const end of ['the process', 'cleanup'] as const) {
+  t.test(
+    `a foreign jump to chains of this mode does not keep ${end} from removing rules`,
+    { skip },
+    async (t) => {
+      const jumps = [
+        ['nat', 'KUBE-PORTALS-CONTAINER'],
+        ['nat', 'KUBE-PORTALS-HOST-3F'],
+        ['filter', 'KUBE-PORTALS-REFUSED'],
+        ['filter', 'KUBE-PORTALS-DRAIN'],
+        ['mangle', 'KUBE-PORTALS-SOURCE'],
+      ] as const
+      const iptables = (...args: string[]) => execFileSync('iptables', args, { stdio: 'pipe' })
+      const tables = new Set(jumps.map(([table]) => table))
+      for (const table of tables) iptables('-t', table, '-N', 'FOREIGN')
+      for (const [table, chain] of jumps) {
+        iptables('-t', table, '-N', chain)
+        iptables('-t', table, '-A', 'FOREIGN', '-j', chain)
+      }
+      t.teardown(() => {
+        for (const table of tables) iptables('-t', table, '-F', 'FOREIGN')
+        for (const place of jumps) iptables('-t', place[0], '-X', place[1])
+        for (const table of tables) iptables('-t', table, '-X', 'FOREIGN')
+      })
+      const mode = await openMode(t, runProgram, { sourceAddress: 'auto' })
+      mode.cluster.put(service({ clusterIp, endpoints: [await openEndpoint(t, 'web')] }))
+      await mode.sync()
+      t.equal(await ask(clusterIp), 'web', 'nor from writing them')
+      if (end === 'the process') await mode.close()
+      else await definition.cleanup({ log: quietLog, meter: quietMeter, resync: () => undefined })
+      const left = rules().match(/^(-A|:\S+ -).*/gm) ?? []
+      const foreign = [
+        ...Array.from(tables, () => ':FOREIGN -'),
+        ...jumps.flatMap(([, chain]) => [`:${chain} -`, `-A FOREIGN -j ${chain}`]),
+      ]
+      t.same(left.map((line) => line.trim()).sort(), foreign.sort())
+    },
+  )
+}
+
 for (const datapath of ['net', 'splice'] as const) {
   t.test(
     `endpoints that lead back to the proxy are refused and reported, data path ${datapath}`,

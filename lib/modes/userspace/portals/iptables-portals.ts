@@ -10,17 +10,10 @@ import {
 } from './sub-chains.js'
 import { messageOf } from '../../../errors.js'
 import { ForeignCommits } from '../../foreign-commits.js'
+import { chainsIn, removeChains, removeJumps } from '../../remove-chains.js'
 import { Reported } from '../../reported-differences.js'
 import { writeAll, writeDifference } from '../render.js'
-import {
-  isDrain,
-  isOurs,
-  keepTracking,
-  ourChains,
-  removeChains,
-  removeJumps,
-  udpPortsOf,
-} from './removal.js'
+import { isDrain, isOurs, keepTracking, ourChains, udpPortsOf } from './removal.js'
 import { PortalsVerification } from './verify.js'
 import type { Log } from '../../mode.js'
 import type { Portals, WriteOutcome } from './portals.js'
@@ -78,11 +71,11 @@ export class IptablesPortals implements Portals {
     const batch = new Batch()
     for (const [table, chain] of this.#chains()) batch.chain(table, chain)
     const saved = await readPortals(this.iptables)
-    removeJumps(batch, saved)
+    removeJumps(batch, saved, ourChains)
     const placed = [...rules.values()].flat().map((one) => this.#placed(one))
     writeAll(batch, [...this.#standing(), ...placed])
-    if (!this.#hasSubChains) removeChains(batch, saved, isSubChain)
-    removeChains(batch, saved, isDrain)
+    if (!this.#hasSubChains) removeChains(batch, saved, chainsIn(saved, isSubChain))
+    removeChains(batch, saved, chainsIn(saved, isDrain))
     const changed = [...rules.keys(), ...this.#written.keys()]
     const written = await this.#restore(batch)
     this.#written = new Map(rules)
@@ -175,7 +168,8 @@ export class IptablesPortals implements Portals {
   drained(): Promise<void> {
     return this.#writes.take(async () => {
       const batch = new Batch()
-      removeChains(batch, await readPortals(this.iptables), isDrain)
+      const saved = await readPortals(this.iptables)
+      removeChains(batch, saved, chainsIn(saved, isDrain))
       await this.#restore(batch)
     })
   }
@@ -186,8 +180,7 @@ export class IptablesPortals implements Portals {
     const tables = await readPortals(this.iptables)
     const ports = new Set(tables.flatMap(udpPortsOf))
     const batch = new Batch()
-    removeJumps(batch, tables)
-    removeChains(batch, tables, isOurs)
+    removeChains(batch, tables, chainsIn(tables, isOurs))
     if (batch.size > 0) {
       await this.#restore(keepTracking())
       await this.#restore(batch)

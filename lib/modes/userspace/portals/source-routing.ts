@@ -15,6 +15,7 @@ import { Sockets } from '../../../kernel/sockets/sockets.js'
 import { SystemCallError } from '../../../kernel/sockets/errno.js'
 import type { IpFamily } from '../../../state/ip.js'
 import { ForeignCommits } from '../../foreign-commits.js'
+import { removeChains } from '../../remove-chains.js'
 import { sourceChains, sourceComment, sourceDiversion } from '../names.js'
 
 /** No machine has these addresses. A socket gets one only with the right to take any address. */
@@ -121,13 +122,10 @@ export class SourceRouting {
   }
 
   async #removeRules(iptables: Iptables): Promise<void> {
-    if (!(await iptables.hasAny(hooks.map(({ chain }) => ['mangle', chain])))) return
-    const present = await readChains(iptables)
+    const ours = hooks.map(({ chain }) => ['mangle', chain] as const)
+    if (!(await iptables.hasAny(ours))) return
     const batch = new Batch()
-    removeJumps(batch, present)
-    for (const { chain } of hooks) {
-      if (present.has(chain)) batch.chain('mangle', chain).deleteChain('mangle', chain)
-    }
+    removeChains(batch, await iptables.save('mangle'), ours)
     await iptables.restore(batch)
   }
 
@@ -168,8 +166,10 @@ async function readChains(iptables: Iptables): Promise<Chains> {
 function rulesOver(present: Chains): Batch {
   const batch = new Batch()
   for (const { chain } of hooks) batch.chain('mangle', chain)
-  removeJumps(batch, present)
   for (const { from, chain, rules } of hooks) {
+    for (const text of present.get(from) ?? []) {
+      if (targetOf(text) === chain) batch.deleteSaved('mangle', from, text)
+    }
     batch.prepend('mangle', from, rule({ comment: sourceComment, jump: chain }))
     for (const one of rules) batch.append('mangle', chain, one)
   }
@@ -189,14 +189,6 @@ function isWritten(present: Chains): boolean {
     const isSame = rules.every(({ text }, index) => isSameRule(written[index] ?? '', text))
     return jumps?.length === 1 && written.length === rules.length && isSame
   })
-}
-
-function removeJumps(batch: Batch, present: Chains): void {
-  for (const { from, chain } of hooks) {
-    for (const text of present.get(from) ?? []) {
-      if (targetOf(text) === chain) batch.deleteSaved('mangle', from, text)
-    }
-  }
 }
 
 /**
