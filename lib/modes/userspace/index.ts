@@ -1,8 +1,10 @@
 import { messageOf } from '../../errors.js'
 import type { Config } from '../../config/config.js'
 import type { LinkAddresses } from '../../kernel/link-addresses.js'
+import { Iptables } from '../../kernel/iptables.js'
 import { listeningSockets } from '../../kernel/sockets/listening.js'
 import { ipFamilies } from '../../state/ip.js'
+import { chainNames } from '../chain-names.js'
 import type { Log, ModeDefinition } from '../mode.js'
 import { userspaceDifferences } from './differences.js'
 import { userspacePlanner } from './plan.js'
@@ -63,10 +65,13 @@ export const definition: ModeDefinition = {
   async cleanup(context, config) {
     const flows = new UdpFlowCleaner(context)
     for (const family of ipFamilies) {
-      const opening = openIptables(family)
-      await removeRules(family, flows, opening)
-      const routing = new SourceRouting(family, () => opening)
-      await removeSourceRouting(family, { routing, log: context.log })
+      // The node may use another backend now, and iptables before 1.8 does not name its backend.
+      for (const backend of ['auto', 'nft', 'legacy'] as const) {
+        const opening = Iptables.open({ family, backend, chainNames })
+        await removeRules(family, flows, opening)
+        const routing = new SourceRouting(family, () => opening)
+        await removeSourceRouting(family, { routing, log: context.log })
+      }
     }
     try {
       await removeAddressesOf(ipFamilies, context.log)

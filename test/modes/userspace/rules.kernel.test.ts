@@ -313,6 +313,23 @@ t.test('the drain chain of a killed process is removed', { skip }, async (t) => 
   t.notMatch(rules(), /KUBE-/, 'by cleanup')
 })
 
+t.test('cleanup finds rules in the backend that the node used before', { skip }, async (t) => {
+  const canary = (backend: string, verb: '-N' | '-X') =>
+    execFileSync(`iptables-${backend}`, ['-t', 'mangle', verb, 'KUBE-KUBELET-CANARY'])
+  canary('legacy', '-N')
+  const mode = await openMode(t, runProgram, { sourceAddress: 'auto' })
+  mode.cluster.put(service({ clusterIp, endpoints: [await openEndpoint(t, 'web')] }))
+  await mode.sync()
+  t.equal(await ask(clusterIp), 'web')
+  canary('legacy', '-X')
+  canary('nft', '-N')
+  t.teardown(() => canary('nft', '-X'))
+  const saved = () => execFileSync('iptables-legacy-save', { encoding: 'utf8' })
+  t.match(saved(), /KUBE-PORTALS/)
+  await definition.cleanup({ log: quietLog, meter: quietMeter, resync: () => undefined })
+  t.notMatch(saved(), /KUBE-/)
+})
+
 for (const end of ['the process', 'cleanup'] as const) {
   t.test(
     `a foreign jump to chains of this mode does not keep ${end} from removing rules`,

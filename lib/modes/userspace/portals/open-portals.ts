@@ -111,7 +111,7 @@ export async function removeRules(
     await flows.forget(family, await portals.remove())
     await portals.drained()
   } catch (error) {
-    if (!isMissing(error)) throw error
+    if (!isMissing(kernelError(error))) throw error
   }
 }
 
