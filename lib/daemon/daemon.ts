@@ -22,7 +22,7 @@ import { parseHostPort } from '../state/ip.js'
 import { runLeftoverCleanup } from '../modes/leftovers.js'
 import { fallbackText, setUp, type DaemonDeps, type Setup } from './setup.js'
 import { SyncObserver } from '../observe/sync-observer.js'
-import { together } from '../async.js'
+import { aborted, together } from '../async.js'
 import { TrafficReading } from './traffic-reading.js'
 import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
@@ -38,19 +38,32 @@ import type { DashboardOptions } from '../page/dashboard/run.js'
  * Rejects when it cannot run at all.
  */
 export async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal) {
+  // The start may wait a minute for a lock of another program, and has nothing to drain yet.
+  const started = await Promise.race([start(config, deps), aborted(signal)])
+  if (started) await run(started, signal)
+  else deps.log.info({}, 'stopping')
+}
+
+async function start(config: Config, deps: DaemonDeps) {
   const { log } = deps
   const setup = await setUp(config, deps)
-  const { families, objects, chosen } = setup
-
   const metrics = metricsOf(setup)
   const counting = await flowCountingOf(setup, metrics)
   const observation = await observe(setup, { metrics, counting })
   const loop = await syncLoop(setup)
   const requests = daemonRequests({ log, loop, observation }, metrics, counting)
 
+  const { families, chosen } = setup
   const mode = config.dryRun
     ? dryMode(chosen.definition, config, deps.print)
     : await chosen.definition.create(config, families, requests.modeContext)
+  return { setup, metrics, counting, observation, loop, requests, mode }
+}
+
+async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSignal) {
+  const { setup, metrics, counting, observation, loop, requests, mode } = started
+  const { config, objects } = setup
+  const { log } = setup.deps
   const traffic = readBeforePages(metrics, mode, counting)
   const dashboard = await dashboardOf(setup, metrics, counting)
 

@@ -19,8 +19,13 @@ if (skip === false) execFileSync('ip', ['link', 'set', 'lo', 'up'])
 const whole = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 
 function start(t: Test, ...args: readonly string[]) {
+  return startIn(t, process.env, ...args)
+}
+
+function startIn(t: Test, env: NodeJS.ProcessEnv, ...args: readonly string[]) {
   const child = spawn(process.execPath, [args[0] === 'apiserver' ? whole : program, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
+    env,
   })
   let output = ''
   for (const stream of [child.stdout, child.stderr]) {
@@ -160,6 +165,30 @@ t.test('L22: a port in use ends the process if the configuration says so', { ski
   t.equal(last.level, 'error', 'it is a line of the log like the others')
   t.equal(await first.stop(), 0)
 })
+
+for (const mode of ['userspace', 'iptables'] as const) {
+  t.test(
+    `a ${mode} proxy that waits for the xtables lock ends with the signal`,
+    { skip },
+    async (t) => {
+      const folder = t.testdir({ lock: '', manifests: {} })
+      const lock = join(folder, 'lock')
+      const hint = (verb: '-N' | '-X') =>
+        execFileSync('iptables-legacy', ['-w', '-t', 'mangle', verb, 'KUBE-KUBELET-CANARY'])
+      hint('-N')
+      t.teardown(() => hint('-X'))
+      const env = { ...process.env, XTABLES_LOCKFILE: lock }
+      const holder = spawn('flock', ['-o', lock, 'cat'], { stdio: ['pipe', 'pipe', 'ignore'] })
+      t.teardown(() => holder.kill())
+      holder.stdin.write('held')
+      await once(holder.stdout, 'data')
+      const proxy = startIn(t, env, `--proxy-mode=${mode}`, `--manifests=${folder}/manifests`)
+      await untilSeen('the wait', proxy.output, /lock is held, waiting/)
+      t.equal(await proxy.stop(), 0)
+      t.notMatch(proxy.output(), /giving up/, 'which ends after a minute')
+    },
+  )
+}
 
 t.test('L01: a wrong configuration ends the process before any change', { skip }, async (t) => {
   const folder = t.testdir({ 'web.yaml': '', 'kp.yaml': 'mode: magic\n' })
