@@ -7,6 +7,8 @@ export interface ChainDifference {
   readonly what: string
   /** The content that differs. A difference that comes back has the same fingerprint. */
   readonly fingerprint: string
+  /** As many rules are missing as are too many, so each may be one that is printed in other words. */
+  readonly mayBeWording: boolean
 }
 
 /** How often everything was written, and the mark of other programs, see ForeignCommits. */
@@ -46,10 +48,12 @@ export class Reported {
   fresh(differences: readonly ChainDifference[], moment: Moment): ChainDifference[] {
     const before = this.#chains
     this.#chains = new Map()
-    return differences.filter(({ chain, what, fingerprint }) => {
+    return differences.filter(({ chain, what, fingerprint, mayBeWording }) => {
       const last = before.get(chain)
       const known = last?.fingerprint === fingerprint ? last : undefined
-      const isBack = known !== undefined && isIgnored(known, moment)
+      // Words never explain a rule that is missing. Where nothing counts commits, somebody took it again.
+      const isAgain = moment.mark === undefined && !mayBeWording
+      const isBack = known !== undefined && !isAgain && isIgnored(known, moment)
       const isTold = isBack || known?.isTold === true
       const ignored = isBack ? known.ignored + 1 : 0
       this.#chains.set(chain, { fingerprint, ...moment, ignored, isTold })

@@ -186,10 +186,15 @@ t.test(
   },
 )
 
+const difference = ({ mayBeWording }: { readonly mayBeWording: boolean }) => ({
+  ...{ chain: 'nat KUBE-SVC-A', what: 'has no rule', fingerprint: 'none' },
+  mayBeWording,
+})
+
 t.test('a change that another program repeats is repaired each time', (t) => {
   const nothing = () => undefined
   const log = { debug: nothing, info: nothing, warn: nothing, error: nothing }
-  const changed = [{ chain: 'nat KUBE-SVC-A', what: 'has no rule', fingerprint: 'none' }]
+  const changed = [difference({ mayBeWording: true })]
   const others = new Reported(log)
   for (let mark = 1, fullSyncs = 1; fullSyncs < 4; mark++, fullSyncs++) {
     t.same(others.fresh(changed, { fullSyncs, mark }), changed)
@@ -204,7 +209,7 @@ t.test('without a count of commits, what is ignored is written anew now and then
   const nothing = () => undefined
   const warn = (_: object, message: string) => void warnings.push(message)
   const uncounted = new Reported({ debug: nothing, info: nothing, warn, error: nothing })
-  const changed = [{ chain: 'nat KUBE-SVC-A', what: 'has no rule', fingerprint: 'none' }]
+  const changed = [difference({ mayBeWording: true })]
   let fullSyncs = 1
   const repaired: number[] = []
   for (let reading = 0; reading < 45; reading++) {
@@ -216,5 +221,18 @@ t.test('without a count of commits, what is ignored is written anew now and then
   t.same(warnings, ['a chain still differs after it was written anew; ignored'], 'told once')
   t.same(uncounted.fresh([], { fullSyncs, mark: undefined }), [])
   t.same(uncounted.fresh(changed, { fullSyncs, mark: undefined }), changed, 'it was repaired')
+  t.end()
+})
+
+t.test('without a count of commits, a rule that is missing again is no matter of words', (t) => {
+  const warnings: string[] = []
+  const nothing = () => undefined
+  const warn = (_: object, message: string) => void warnings.push(message)
+  const uncounted = new Reported({ debug: nothing, info: nothing, warn, error: nothing })
+  const changed = [difference({ mayBeWording: false })]
+  for (let fullSyncs = 1; fullSyncs < 6; fullSyncs++) {
+    t.same(uncounted.fresh(changed, { fullSyncs, mark: undefined }), changed)
+  }
+  t.same(warnings, [])
   t.end()
 })

@@ -611,12 +611,14 @@ function ownedBy(line: string, services: ReadonlySet<ServiceRules>): boolean {
 t.test('IT46: every edit of our rules is found, but other wording is no edit', async (t) => {
   const plan = planOf([web({ nodePort: 30080 }), service({ name: 'w', clusterIp: '10.96.0.11' })])
   const text = withBuiltins(renderPlan(plan))
-  const check = async (kernel: string, after: Content = plan) => {
+  const differences = async (kernel: string, after: Content = plan) => {
     const verification = new Verification(plan, plan.usesLocalnet)
     await verification.prepare()
     new SavedReader(verification).push(kernel)
-    return verification.differences(after).map(({ chain, what }) => `${chain} ${what}`)
+    return verification.differences(after)
   }
+  const check = async (...read: Parameters<typeof differences>) =>
+    (await differences(...read)).map(({ chain, what }) => `${chain} ${what}`)
   t.same(await check(text), [])
   const asSaved = text
     .replaceAll('--or-mark 0x4000', '--set-xmark 0x4000/0x4000')
@@ -666,6 +668,19 @@ t.test('IT46: every edit of our rules is found, but other wording is no edit', a
   const tail = /-A KUBE-SERVICES -m .*\n/.exec(text)?.[0] ?? ''
   const moved = text.replace(tail, '').replace('-A KUBE-SERVICES', `${tail}-A KUBE-SERVICES`)
   t.match((await check(moved))[0], /^nat KUBE-SERVICES does not end with/, 'IT33')
+  const inOtherWords: [string, boolean][] = [
+    [text.replace(/10\.180\.0\.2:8080\n/, '6.6.6.6:1\n'), true],
+    [text.replace(/(-A KUBE-SERVICES) -d 10.96.0.10\/32/, '$1 -d 10.96.0.66/32'), true],
+    [text.replace(/(-A PREROUTING) (.*\n)/, '$1 -s 192.0.2.1/32 $2'), true],
+    [text.replace(/-A KUBE-SVC-.*-j DNAT.*\n/, ''), false],
+    [text.replace(/-A KUBE-SERVICES -d.*\n/, ''), false],
+    [text.replace(/-A PREROUTING.*\n/, ''), false],
+    [text.replace(/:KUBE-FORWARD.*\n/, ''), false],
+    [moved, false],
+  ]
+  for (const [kernel, expected] of inOtherWords) {
+    t.equal((await differences(kernel))[0]?.mayBeWording, expected)
+  }
 })
 
 t.test('IT33: each jump to the node ports is found if it comes too early', async (t) => {

@@ -108,7 +108,8 @@ export class Verification implements SavedVisitor {
     const out: ChainDifference[] = []
     for (const [id, own] of this.#own.entries()) {
       const what = this.#isSettled(own, after) ? differenceOf(own) : undefined
-      if (what !== undefined) out.push({ chain: id, what, fingerprint: what })
+      const mayBeWording = own.isThere && own.read === own.one.rules.length
+      if (what !== undefined) out.push({ chain: id, what, fingerprint: what, mayBeWording })
     }
     const { gone, come } = sharedChanges(this.#content, after)
     for (const [id, shared] of this.#shared.entries()) {
@@ -120,13 +121,16 @@ export class Verification implements SavedVisitor {
       const seen = { missing: lacks, surplus: isMore, tail: this.#tailOf(id, after) }
       const what = sharedDifference(shared, seen)
       const fingerprint = [...lacks.sort(), '', ...isMore.sort()].join('\n')
-      if (what !== undefined) out.push({ chain: id, what, fingerprint })
+      const mayBeWording = lacks.length > 0 && lacks.length === isMore.length
+      if (what !== undefined) out.push({ chain: id, what, fingerprint, mayBeWording })
     }
     for (const [id, { missing, surplus }] of this.#elsewhere.entries()) {
       const lacks = missing.map(({ text }) => `lacks ${text}`)
       const all = [...lacks, ...surplus.map((text) => `has one more: ${text}`)]
       const [what] = all
-      if (what !== undefined) out.push({ chain: id, what, fingerprint: all.join('\n') })
+      const mayBeWording = missing.length === surplus.length
+      const fingerprint = all.join('\n')
+      if (what !== undefined) out.push({ chain: id, what, fingerprint, mayBeWording })
     }
     return out
   }

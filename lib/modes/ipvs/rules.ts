@@ -65,10 +65,12 @@ export class Rules {
       const changed: ChainDifference[] = []
       for (const [table, chain] of declared) {
         const present = rulesIn(saved, table, chain)
+        const wish = wishFor(rules, table, chain)
         if (!present) lost.push(chain)
-        else if (compareChain(wishFor(rules, table, chain), present).length > 0) {
-          const fingerprint = present.join('\n')
-          changed.push({ chain: `${table} ${chain}`, what: 'has other rules', fingerprint })
+        else if (compareChain(wish, present).length > 0) {
+          const difference = { chain: `${table} ${chain}`, what: 'has other rules' }
+          const mayBeWording = present.length === wish.rules.length
+          changed.push({ ...difference, fingerprint: present.join('\n'), mayBeWording })
         }
       }
       return { lost, changed }

@@ -107,7 +107,9 @@ export class PortalsVerification implements SavedVisitor {
       const what = inWords(chain, { missing, surplus, displaced })
       if (what === undefined) continue
       const parts = [missing, surplus, displaced].map((texts) => texts.sort().join('\n'))
-      out.push({ chain: id, what, fingerprint: parts.join('\n\n') })
+      const isBalanced = missing.length === surplus.length
+      const mayBeWording = chain.isThere && isBalanced && displaced.length === 0
+      out.push({ chain: id, what, fingerprint: parts.join('\n\n'), mayBeWording })
     }
     return out
   }
