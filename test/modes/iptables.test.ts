@@ -668,6 +668,10 @@ t.test('IT46: every edit of our rules is found, but other wording is no edit', a
   const tail = /-A KUBE-SERVICES -m .*\n/.exec(text)?.[0] ?? ''
   const moved = text.replace(tail, '').replace('-A KUBE-SERVICES', `${tail}-A KUBE-SERVICES`)
   t.match((await check(moved))[0], /^nat KUBE-SERVICES does not end with/, 'IT33')
+  const added = text.replace(/:KUBE-FORWARD.*\n/, '$&:KUBE-SVC-OLD - [0:0]\n:CNI-A - [0:0]\n')
+  t.same(await check(added), ['filter KUBE-SVC-OLD belongs to no Service'])
+  const usedRule = '$&-A CNI-A -j KUBE-SVC-OLD\n'
+  t.same(await check(added.replace(/-A FORWARD .*\n/, usedRule)), [], 'nobody can delete it')
   const inOtherWords: [string, boolean][] = [
     [text.replace(/10\.180\.0\.2:8080\n/, '6.6.6.6:1\n'), true],
     [text.replace(/(-A KUBE-SERVICES) -d 10.96.0.10\/32/, '$1 -d 10.96.0.66/32'), true],

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 import { canonicalRule, isSameRule, targetOf } from '../../kernel/iptables.js'
 import { absentRule } from '../difference.js'
-import { chains, isOwnChain } from './names.js'
+import { chains, isOwnChain, isServiceChain } from './names.js'
 import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
 import { ownTables } from './full-sync.js'
 import type { ChainDifference } from '../reported-differences.js'
@@ -35,10 +35,11 @@ interface ForeignChain {
   readonly surplus: string[]
 }
 
-/** The rules that syncs wrote to and deleted from shared chains while the kernel was read. */
+/** What syncs wrote while the kernel was read, and the rules that they deleted from shared chains. */
 interface SharedChanges {
   readonly gone: ReadonlySet<string>
   readonly come: ReadonlySet<string>
+  readonly newChains: ReadonlySet<string>
 }
 
 /** After this many Services others get their turn: a millisecond or two. */
@@ -53,6 +54,8 @@ export class Verification implements SavedVisitor {
   readonly #own = new ChainMap<OwnChain>()
   readonly #shared = new ChainMap<SharedChain>()
   readonly #elsewhere = new ChainMap<ForeignChain>()
+  /** Chains of no Service. A full sync deletes those to which no rule of others jumps. */
+  readonly #stale = new Set<string>()
 
   constructor(content: Content, usesLocalnet: boolean) {
     this.#content = content
@@ -82,8 +85,10 @@ export class Verification implements SavedVisitor {
   chain(table: Table, chain: string, policy: string): void {
     const known = this.#own.get(table, chain) ?? this.#shared.get(table, chain)
     if (known) known.isThere = true
+    const isOfOurTables = ownTables.includes(table)
+    if (!known && isOfOurTables && isServiceChain(chain)) this.#stale.add(idOf({ table, chain }))
     // A built-in chain may have a jump that we never write there.
-    const isForeign = policy !== '-' && ownTables.includes(table)
+    const isForeign = policy !== '-' && isOfOurTables
     if (isForeign && !this.#elsewhere.get(table, chain)) {
       this.#elsewhere.set({ table, chain }, { missing: [], surplus: [] })
     }
@@ -97,6 +102,8 @@ export class Verification implements SavedVisitor {
     else {
       const foreign = this.#elsewhere.get(table, chain)
       if (foreign) readForeign(foreign, saved)
+      if (this.#stale.size === 0 || this.#stale.has(idOf({ table, chain }))) return
+      this.#stale.delete(idOf({ table, chain: targetOf(saved) ?? '' }))
     }
   }
 
@@ -111,7 +118,7 @@ export class Verification implements SavedVisitor {
       const mayBeWording = own.isThere && own.read === own.one.rules.length
       if (what !== undefined) out.push({ chain: id, what, fingerprint: what, mayBeWording })
     }
-    const { gone, come } = sharedChanges(this.#content, after)
+    const { gone, come, newChains } = sharedChanges(this.#content, after)
     for (const [id, shared] of this.#shared.entries()) {
       const { missing, surplus } = inOtherWords(shared)
       const hasCome = ([key]: readonly [string, string]) => come.has(formOf(id, key))
@@ -131,6 +138,10 @@ export class Verification implements SavedVisitor {
       const mayBeWording = missing.length === surplus.length
       const fingerprint = all.join('\n')
       if (what !== undefined) out.push({ chain: id, what, fingerprint, mayBeWording })
+    }
+    for (const id of this.#stale) {
+      const what = 'belongs to no Service'
+      if (!newChains.has(id)) out.push({ chain: id, what, fingerprint: what, mayBeWording: false })
     }
     return out
   }
@@ -236,6 +247,7 @@ function sharedChanges(before: Content, after: Content): SharedChanges {
   return {
     gone: formsOf(gone, isSameTail ? [] : tailOf(before)),
     come: formsOf(come, isSameTail ? [] : tailOf(after)),
+    newChains: new Set([after.fixed, ...come].flatMap(({ chains: own }) => own.map(idOf))),
   }
 }
 
