@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { once } from 'node:events'
 import { spawn, spawnSync } from 'node:child_process'
 import { tmpdir } from 'node:os'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
 import { Sysctls } from '../../lib/kernel/sysctl.js'
@@ -298,6 +298,24 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
       node.calls.length = 0
       await untilTrue(() => node.calls.filter(({ args }) => args.includes('mangle')).length > 8)
       t.same(node.resyncs.length, 1, 'and left alone nothing is reported')
+      stop.abort()
+      await running
+    })
+
+    await onNode('IT46: a flush is noticed although syncs run all the time', async (t, node) => {
+      const mode = await node.create({ 'iptables.syncPeriod': 200 })
+      const cluster = states().put(web(2))
+      const sync = new Sync(mode, cluster)
+      await sync.once()
+      const stop = new AbortController()
+      const running = mode.run(stop.signal)
+      node.netns.exec(`iptables-${backend}`, '-t', 'nat', '-F', 'KUBE-POSTROUTING')
+      for (let count = 0; count < 200 && node.resyncs.length === 0; count++) {
+        cluster.put(web(2 + (count % 2)))
+        await sync.once()
+        await setImmediate()
+      }
+      t.match(node.resyncs[0], 'table nat was flushed: chain KUBE-POSTROUTING is empty')
       stop.abort()
       await running
     })

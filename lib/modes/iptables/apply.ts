@@ -85,10 +85,6 @@ export class FamilyRules {
     return this.#known.settled()
   }
 
-  get isKnown(): boolean {
-    return this.#known.value !== undefined
-  }
-
   forget(): void {
     this.#known.forget()
   }

@@ -48,7 +48,8 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
     // Looks come a little early, so that the repair also happens within the period.
     await pauses.pause((options.periodMs() * 0.9) / looksPerReading, signal)
     if (signal.aborted) return
-    if (!rules.isKnown) continue
+    // A look waits for the sync that runs. Else none would find a time where syncs take long.
+    if (!(await rules.settled())) continue
     try {
       const mark = foreign.mark
       const present = mark === undefined ? undefined : `${mark} ${rules.fullSyncs}`
