@@ -275,10 +275,14 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   }
 
   async #check(): Promise<boolean> {
+    let wereIntact = true
     for (const [family, { portals, complaints, sources }] of this.#families) {
       try {
         if (!this.#hasGivenUp()) await this.#turns.take(() => sources.look())
-        const isIntact = this.#hasGivenUp() || (await portals.isIntact())
+        // What is about to be written anew would only be reported once more.
+        const isKnown = (await this.#known[family].settled()) !== undefined
+        wereIntact &&= isKnown
+        const isIntact = !isKnown || this.#hasGivenUp() || (await portals.isIntact())
         complaints.settled()
         if (isIntact || this.#hasGivenUp()) continue
         const reason = `another program changed rules or addresses that lead to ${family} listeners`
@@ -289,6 +293,6 @@ export class UserspaceMode implements Mode<UserspacePlan> {
         complaints.warn(fields, 'could not look after the rules of userspace mode, will retry')
       }
     }
-    return true
+    return wereIntact
   }
 }

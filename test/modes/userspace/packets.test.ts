@@ -32,9 +32,13 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
   const log: string[] = []
   const note = (fields: object, message: string) => log.push(`${message} ${JSON.stringify(fields)}`)
   let resyncs = 0
+  let afterResync = () => {}
   const context: ModeContext = {
     log: { debug: note, info: note, warn: note, error: note },
-    resync: () => resyncs++,
+    resync: () => {
+      resyncs++
+      afterResync()
+    },
     meter: { count() {}, gauge() {}, observe() {}, forget() {} },
   }
   // Endpoints see an address of this node, as in the original design.
@@ -200,8 +204,12 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
     await sleep(500)
     t.equal(resyncs, 0, 'no false alarm')
     const chain = 'KUBE-PORTALS-CONTAINER'
+    afterResync = () => mode.forget()
     await runCommand('iptables', ['-t', 'nat', '-F', chain])
     while (resyncs === 0) await sleep(50)
+    await sleep(1000)
+    t.equal(resyncs, 1, 'it is told once until everything is written anew')
+    afterResync = () => {}
     t.match(await flow('client-pod', virtual.cluster.IPv4, 80, inVain), [{ outcome: 'dropped' }])
     await sync(true)
     t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'reply' }])
