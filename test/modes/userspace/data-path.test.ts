@@ -152,6 +152,13 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(await errorOf(client), 'ECONNRESET')
     t.equal(client.bytesRead, 'half'.length)
     await bench.settled()
+
+    // A client that has ended its sending may wait for an answer that goes on until the end.
+    const waiting = dial(bench.port)
+    waiting.resume()
+    waiting.end('x')
+    await untilTrue(() => bench.entries.length === 2)
+    t.match(bench.entries[1], { end: 'ECONNRESET', bytesToClient: 'half'.length })
   })
 
   t.test('a client that sends nothing receives what the endpoint sends first', async (t) => {

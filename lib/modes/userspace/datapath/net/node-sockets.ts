@@ -1,5 +1,7 @@
 import { createSocket, type Socket } from 'node:dgram'
 import type { Server, Socket as TcpSocket } from 'node:net'
+import { errnoName } from '../../../../kernel/sockets/errno.js'
+import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 
 /** A UDP socket without a resolver, which node:dgram otherwise asks for each datagram. */
 export function createLiteralSocket(ip: string): Socket {
@@ -34,6 +36,18 @@ export function stopReceiving(socket: Socket): boolean {
   if (typeof stop !== 'function') return false
   Reflect.apply(stop, handle, [])
   return true
+}
+
+/** The error behind the last bytes of a socket, which libuv does not report: often a reset. */
+export function errorBehind(
+  socket: TcpSocket,
+  sockets: Sockets,
+): NodeJS.ErrnoException | undefined {
+  const fd = descriptorOf(socket)
+  const error = fd === undefined ? 0 : sockets.takeError(fd)
+  if (error === 0) return undefined
+  const code = errnoName(error)
+  return Object.assign(new Error(code), { code })
 }
 
 function handleOf(socket: Server | Socket | TcpSocket): unknown {

@@ -174,7 +174,7 @@ export class TcpListener extends TcpListenerBase<TcpConnection> {
       this.#failed(connection, 'endpoint', error)
     })
     backend.once('close', () => this.#closed(connection))
-    connection.join(backend, this.#dialer.header(connection.client))
+    connection.join(backend, this.#dialer.header(connection.client), this.#sockets)
     if (keepAliveMs === undefined) this.#awaitingKeepAlive.add(connection)
     else if (keepAliveMs > 0) connection.askAfter(keepAliveMs, this.#sockets)
   }
