@@ -57,6 +57,7 @@ export class Sockets {
   readonly #address: NativeMemory
   readonly #length: NativeMemory
   readonly #value: NativeMemory
+  #bytes: NativeMemory | undefined
 
   constructor(libc: Libc) {
     this.#libc = libc
@@ -215,6 +216,12 @@ export class Sockets {
   /** Bytes received, 0 at the end of the stream, or the negative error. */
   receive(fd: number, address: number, length: number): number {
     return this.#libc.recv(fd, address, length, 0)
+  }
+
+  /** A copy of what has come, at most 64 KiB; empty at the end of the stream, and after an error. */
+  receiveCopy(fd: number): Buffer {
+    const { address, bytes } = (this.#bytes ??= allocateNative(this.#libc, 1 << 16))
+    return Buffer.from(bytes.subarray(0, Math.max(0, this.receive(fd, address, bytes.length))))
   }
 
   /** Bytes that the kernel took, or the negative error. */

@@ -161,6 +161,33 @@ function tcpTests(t: Test, create: Create): void {
     t.match(bench.entries[1], { end: 'ECONNRESET', bytesToClient: 'half'.length })
   })
 
+  t.test('the last words of a side that is still sent to arrive before its reset', async (t) => {
+    const sockets: Socket[] = []
+    const bench = await openBench(t, create, { serve: (socket) => sockets.push(socket) })
+    const pairs = []
+    for (const index of [0, 1]) {
+      const client = dial(bench.port)
+      client.write('x')
+      await untilTrue(() => sockets[index]?.bytesRead === 1)
+      pairs.push({ client, server: sockets[index]! })
+    }
+    const [asked, left] = pairs
+    const resets = pairs.map(({ client, server }, index) => errorOf(index ? server : client))
+    // The proxy passes the bytes on before it hears of the answer behind them, and of the reset.
+    asked!.client.write('more')
+    asked!.server.write('too large')
+    asked!.server.resetAndDestroy()
+    t.equal(await resets[0], 'ECONNRESET')
+    t.equal(asked!.client.bytesRead, 'too large'.length)
+
+    left!.server.write('more')
+    left!.client.write('quit')
+    left!.client.resetAndDestroy()
+    t.equal(await resets[1], 'ECONNRESET')
+    t.equal(left!.server.bytesRead, 'xquit'.length)
+    await bench.settled()
+  })
+
   t.test('a client that sends nothing receives what the endpoint sends first', async (t) => {
     const bench = await openBench(t, create, {
       serve: (socket) => {

@@ -50,6 +50,21 @@ export function errorBehind(
   return Object.assign(new Error(code), { code })
 }
 
+/** Node destroys a socket when it cannot send. With this it first emits what its peer has sent. */
+export function readBeforeDestroy(socket: TcpSocket, sockets: Sockets): void {
+  const destroy = socket.destroy.bind(socket)
+  socket.destroy = (error) => {
+    const fd = error && socket.readableFlowing ? descriptorOf(socket) : undefined
+    socket.destroy = destroy
+    while (fd !== undefined) {
+      const bytes = sockets.receiveCopy(fd)
+      if (bytes.length === 0) break
+      socket.emit('data', bytes)
+    }
+    return destroy(error)
+  }
+}
+
 function handleOf(socket: Server | Socket | TcpSocket): unknown {
   const state = Object.getOwnPropertySymbols(socket).find(
     ({ description }) => description === 'state symbol',

@@ -75,6 +75,13 @@ export class Flow {
     return flowState.paused
   }
 
+  /** Moves what the source has sent before it reset the connection, as far as the sink takes it. */
+  pumpLast(): void {
+    if (this.isFinished) return
+    this.#from.mayRead = this.#from.isOver = true
+    while (this.pump() === flowState.paused);
+  }
+
   /** Gives its pipe back, at the end of the connection. */
   drop(): void {
     this.#rest = undefined

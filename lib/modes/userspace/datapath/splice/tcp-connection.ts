@@ -108,8 +108,10 @@ export class TcpConnection extends Dialing implements Task {
     const before = flow.bytes
     const state = flow.pump()
     this.#count(flow, flow.bytes - before)
-    if (state < 0) this.#fail(state)
-    else if (state === flowState.finished) {
+    if (state < 0) {
+      this.#deliverLast(flow === this.#toClient ? this.#toEndpoint : this.#toClient)
+      this.#fail(state)
+    } else if (state === flowState.finished) {
       if (flow === this.#toClient) {
         this.#noteRefusedHeader()
         this.#watch?.ended('in order')
@@ -121,6 +123,14 @@ export class TcpConnection extends Dialing implements Task {
       this.#isPaused = true
       this.context.loop.later(this)
     }
+  }
+
+  /** A side may answer and reset while it is still sent to. The other side gets the answer first. */
+  #deliverLast(flow: Flow | undefined): void {
+    if (!flow) return
+    const before = flow.bytes
+    flow.pumpLast()
+    this.#count(flow, flow.bytes - before)
   }
 
   #count(flow: Flow, bytes: number): void {
