@@ -6,13 +6,14 @@ import type { FlowRecord } from './answer.js'
 /** Advice for a proxy that has no stream of connections. */
 export const howToFollow = 'start it with --flows, or set flows.enabled in its configuration'
 
+/** Names, with their width and their width in the wide form, which longer cells exceed. */
 const columns = [
-  ['TIME', 12],
-  ['CLIENT', 24],
-  ['SERVICE', 24],
-  ['ENDPOINT', 24],
-  ['VERDICT', 12],
-  ['DETAILS', 0],
+  ['TIME', 12, 24],
+  ['CLIENT', 24, 40],
+  ['SERVICE', 24, 32],
+  ['ENDPOINT', 24, 40],
+  ['VERDICT', 12, 12],
+  ['DETAILS', 0, 0],
 ] as const
 
 export function flowHead(isWide: boolean): string {
@@ -75,7 +76,7 @@ type Details = Omit<FlowRecord, 'time'>
 function rowOf(cells: readonly string[], isWide: boolean, colour?: string): string {
   return cells
     .map((cell, index) => {
-      const width = columns[index]?.[1] ?? 0
+      const width = columns[index]?.[isWide ? 2 : 1] ?? 0
       const text = printable(cell)
       if (width === 0) return text
       const cut = isWide || text.length <= width ? text : `${text.slice(0, width - 1)}…`

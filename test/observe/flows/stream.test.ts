@@ -2,7 +2,7 @@ import t from 'tap'
 import { FlowLog } from '../../../lib/observe/flows/flow-log.js'
 import { flowsAnswer } from '../../../lib/observe/flows/answer.js'
 import { RecentIds } from '../../../lib/observe/flows/recent-ids.js'
-import { flowText } from '../../../lib/observe/flows/text.js'
+import { flowHead, flowText } from '../../../lib/observe/flows/text.js'
 import { type FlowLine, Sampler } from '../../../lib/observe/flows/line.js'
 
 const line = (more: Partial<FlowLine> = {}): FlowLine => ({
@@ -53,6 +53,9 @@ t.test('the stream goes on after a number, and forgets what is old', (t) => {
   )
   t.equal(more.leftOut, 5)
   t.equal(flowsAnswer(log, 'limit=2').flows.length, 2)
+  const long = logOf(4096, ...Array.from({ length: 2000 }, () => line()))
+  t.equal(flowsAnswer(long, 'limit=1500').flows.length, 1500, 'as many as were asked for')
+  t.equal(flowsAnswer(long, 'after=100').flows.length, 1900, 'none is left out in silence')
   t.end()
 })
 
@@ -115,5 +118,8 @@ t.test('a verdict has a colour where colours are shown', (t) => {
   t.match(bad, /  \u001b\[31mdropped {5}\u001b\[0m {2}opened$/)
   const plain = flows.map((flow) => flowText(flow, { isWide: false, isColoured: false }))
   t.notMatch(plain.join('\n'), /\u001b/)
+  const [wide] = flows.map((flow) => flowText(flow, { isWide: true, isColoured: false }))
+  const columns = (row: string) => [...row.matchAll(/(?<=  )\S/g)].map(({ index }) => index)
+  t.same(columns(wide ?? ''), columns(flowHead(true)), 'each cell stands below its head')
   t.end()
 })
