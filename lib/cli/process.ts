@@ -5,9 +5,16 @@ import { ConfigError, KernelError, SourceError } from '../errors.js'
 import { systemHere } from '../platform.js'
 import { printable } from '../state/names.js'
 
-/** Colours are for terminals, and there only without https://no-color.org. */
-export function showsColours({ isTTY }: Pick<NodeJS.WriteStream, 'isTTY'>): boolean {
-  return isTTY && process.env['NO_COLOR'] === undefined
+type Terminal = Pick<NodeJS.WriteStream, 'isTTY'>
+
+/** A dumb terminal, such as the shell in an editor, prints control sequences as text. */
+export function takesControl({ isTTY }: Terminal): boolean {
+  return isTTY && process.env['TERM'] !== 'dumb'
+}
+
+/** Colours are for such terminals, and there only without https://no-color.org. */
+export function showsColours(stream: Terminal): boolean {
+  return takesControl(stream) && process.env['NO_COLOR'] === undefined
 }
 
 /**

@@ -13,7 +13,7 @@ import {
   withSockets,
   type ServiceNumbers,
 } from '../inspect/top/rows.js'
-import { stopSignal } from './process.js'
+import { stopSignal, takesControl } from './process.js'
 import { topText, withRates, type Look } from '../inspect/top/table.js'
 
 interface TopFlags extends NodeFlags, OutputFlags {
@@ -47,7 +47,7 @@ async function top(flags: TopFlags): Promise<void> {
     const given = JSON.stringify(flags.interval)
     throw new ConfigError(`--interval: ${given} is not 100ms or more, such as 500ms or 2s`)
   }
-  const isOnce = flags.once === true || flags.output !== undefined || !process.stdout.isTTY
+  const isOnce = flags.once === true || flags.output !== undefined || !takesControl(process.stdout)
   const first = await look(flags)
   if (isOnce) {
     const rows = withRates(first, undefined)

@@ -176,7 +176,7 @@ t.test(
       [`exec ${top}`, ''],
     ] as const) {
       const terminal = spawn('script', ['-qec', command, '/dev/null'], {
-        env: { ...process.env, SHELL: '/bin/sh' },
+        env: { ...process.env, SHELL: '/bin/sh', TERM: 'xterm' },
         stdio: ['pipe', 'pipe', 'inherit'],
       })
       // A program that is stopped ends with its terminal.
@@ -196,6 +196,10 @@ t.test(
       t.match(shown, new RegExp(`${leave}\\s*$`))
       t.equal(terminal.exitCode, 0)
     }
+    const printing = ['timeout', '60', 'script', '-qec', top, '/dev/null']
+    const dumb = await runCommand('env', ['SHELL=/bin/sh', 'TERM=dumb', ...printing])
+    t.match(dumb.stdout, /default\/web:b/, 'a dumb terminal gets the numbers once')
+    t.notMatch(dumb.stdout, '\u001b')
   },
 )
 
