@@ -70,7 +70,7 @@ export function topText(rows: readonly TopRow[], options: TableOptions): string 
   const per = hasRates ? '/s' : ''
   const titles = heads.map((head) => (head === 'IN' || head === 'OUT' ? head + per : head))
   const head = 'SERVICE'.padEnd(nameWidth) + titles.map((text) => text.padStart(width)).join('')
-  const titleLines = title.split('\n').map((line) => cut(line, columns))
+  const titleLines = title.split('\n').flatMap((line) => wrapped(line, columns))
   const room = lines === undefined ? rows.length : Math.max(1, lines - titleLines.length - 1)
   // The last line of a full screen says what does not fit.
   const shown = rows.length <= room ? rows : rows.slice(0, room - 1)
@@ -118,6 +118,17 @@ export function bytes(value: number | undefined): string {
     unit++
   }
   return `${unit === 0 || left >= 100 ? left.toFixed(0) : left.toFixed(1)}${units[unit] ?? ''}`
+}
+
+/** The advice in a title is of no use if its end is cut off. */
+function wrapped(text: string, columns: number): readonly string[] {
+  const lines: string[] = []
+  for (const word of printable(text).split(' ')) {
+    const longer = lines.length === 0 ? word : `${lines.at(-1)} ${word}`
+    if (lines.length > 0 && longer.length <= columns) lines[lines.length - 1] = longer
+    else lines.push(word)
+  }
+  return lines.map((line) => cut(line, columns))
 }
 
 function cut(text: string, columns: number): string {

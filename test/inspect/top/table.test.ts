@@ -40,6 +40,10 @@ t.test('every line of top fits the terminal, and a missing number is a dash', (t
   const narrow = topText(rows, { ...options, columns: 40, lines: 4 }).split('\n')
   t.same([narrow.length, Math.max(...narrow.map(({ length }) => length))], [4, 40])
   t.match(narrow[1], /^SERVICE +OPEN +TOTAL +NEW\/…$/)
+  const advice =
+    'Bytes are not counted; sysctl -w net.netfilter.nf_conntrack_acct=1 makes the kernel'
+  const titled = topText([], { ...options, title: `top\n${advice}` }).split('\n')
+  t.same([titled.length, titled[1]?.length, titled[2]], [4, 76, 'kernel'], 'advice is not cut')
   t.same([0, 1023, 1024, 150_000, 3 * 2 ** 30].map(bytes), ['0', '1023', '1.0K', '146K', '3.0G'])
   t.end()
 })
