@@ -1,4 +1,5 @@
 import t from 'tap'
+import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { runCommand } from '../../lib/kernel/command.js'
 import { withoutPrograms, withoutProgramsSkip } from '../support/without-programs.js'
@@ -208,6 +209,15 @@ t.test('a port that does not exist is no target', async (t) => {
     t.equal(code, 2)
     t.match(stderr, `10.96.0.10:${port}: the port is not a number from 1 to 65535`)
   }
+  for (const [target, example] of [
+    ['10.96.0.10', '10.96.0.10:80'],
+    ['fd00::10:80', '[fd00::10:80]:80'],
+    ['[fd00::10]', '[fd00::10]:80'],
+  ]) {
+    const { code, stderr } = await runCommand(process.execPath, [...argv, `${target}`])
+    t.equal(code, 2)
+    t.match(stderr, `${target} is an address without a port; write both, such as ${example}\n`)
+  }
 })
 
 t.test('a missing folder is an error at once', async (t) => {
@@ -257,6 +267,23 @@ t.test('explain says how endpoints are chosen, and what a mode uses instead', as
   const own = await asked('userspace')
   t.match(own.stdout, /Chosen by annotation kube-proxy-ts\/balance: least-connections\.\n/)
   t.notMatch(own.stderr, /least-connections/)
+})
+
+t.test('explain does not say "one of 1"', async (t) => {
+  const targets = { nftables: 'the only endpoint here: 10.244.1.11 port 53', ipvs: 'the only one' }
+  const sockets = {
+    ebpf: 'the only endpoint here, and its',
+    userspace: 'in its turn, the only one',
+  }
+  const slices = readFileSync('examples/services/dns.yaml', 'utf8')
+  const one = slices.split('\n').filter((line) => !line.includes('10.244.2.21'))
+  const folder = t.testdir({ 'dns.yaml': one.join('\n') })
+  for (const [mode, words] of Object.entries({ ...targets, ...sockets })) {
+    const of = ['--manifests', folder, '--mode', mode]
+    const argv = [program, 'explain', 'kube-system/kube-dns', ...of]
+    const { stdout } = await runCommand(process.execPath, argv)
+    t.ok(stdout.includes(words), `${mode}: ${stdout}`)
+  }
 })
 
 t.test('explain names what the mode cannot do, and what the proxy does', async (t) => {

@@ -21,15 +21,16 @@ export function chancesOf<T extends Choosable>(
   client: string,
 ): readonly Chance<T>[] {
   const count = endpoints.length
+  const among = count === 1 ? 'the only one' : `one of ${count}`
   const only = (endpoint: T | undefined, why: string) =>
     endpoint ? [{ endpoint, probability: 1, why }] : []
   const equal = (why: string) =>
     endpoints.map((endpoint) => ({ endpoint, probability: 1 / count, why }))
   switch (word) {
     case 'round-robin':
-      return equal(`in its turn, one of ${count}`)
+      return equal(`in its turn, ${among}`)
     case 'random':
-      return equal(`by chance, one of ${count}`)
+      return equal(`by chance, ${among}`)
     case 'least-connections':
       return equal(`when it has the fewest connections of ${count}`)
     case 'weighted': {

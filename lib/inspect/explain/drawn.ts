@@ -34,12 +34,16 @@ export function drawn<T extends object>(
     else times.set(text, { of, count: 1 })
   }
   const isEven = times.size === all.length
-  const chosen = `one of ${times.size} endpoints ${by === 'turn' ? 'in turn' : 'by chance'}`
+  const chosen = amongEndpoints(times.size, by === 'turn' ? 'in turn' : 'by chance')
   return Array.from(times.values(), ({ of, count }) => ({
     of,
     share: count / all.length,
     how: isEven ? chosen : `${chosen}, ${count} of ${all.length} times`,
   }))
+}
+
+export function amongEndpoints(count: number, way: string): string {
+  return count === 1 ? 'the only endpoint here' : `one of ${count} endpoints ${way}`
 }
 
 /** A target, and the rule or element that names it. */

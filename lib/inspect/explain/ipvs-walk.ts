@@ -106,7 +106,8 @@ function balance(
     const key = hostPort(real.ip, real.port)
     const text = realItem(key, real.weight)
     const rule = `-a ${at} ${text}`
-    const why = `the virtual server (scheduler ${scheduler}) takes ${key}, one of ${shares.length}${persistence}`
+    const among = shares.length === 1 ? 'the only one' : `one of ${shares.length}`
+    const why = `the virtual server (scheduler ${scheduler}) takes ${key}, ${among}${persistence}`
     const to = { ...packet, destination: real.ip, port: real.port, isDnated: true }
     const probability = branch.probability * share
     return withHop(

@@ -1,7 +1,7 @@
 import { ruleText, targetText } from '../../kernel/nftables/text-statements.js'
 import { chainPlace } from '../../modes/nftables/differences.js'
 import { sourceBucket } from '../../kernel/jenkins-hash.js'
-import { drawn, elementAt, type ChosenTarget } from './drawn.js'
+import { amongEndpoints, drawn, elementAt, type ChosenTarget } from './drawn.js'
 import { cidrContains, parseIp } from '../../state/ip.js'
 import { isLocal } from './iptables-rule.js'
 import type { Item, Place } from '../../kernel/place.js'
@@ -191,7 +191,7 @@ class Walker {
       if (!found.has(text)) found.set(text, { target: element.target, ...elementAt(element) })
     }
     const share = 1 / found.size
-    const how = `one of ${found.size} endpoints by chance`
+    const how = amongEndpoints(found.size, 'by chance')
     return [...found.values()].map((each) => ({ ...each, share, how }))
   }
 

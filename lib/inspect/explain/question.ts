@@ -1,4 +1,4 @@
-import { bitsOf, cidrContains, formatIp, isLoopback, parseIp } from '../../state/ip.js'
+import { bitsOf, cidrContains, formatIp, hostPort, isLoopback, parseIp } from '../../state/ip.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { Packet } from './packet.js'
 import { protocols, type Protocol } from '../../state/names.js'
@@ -62,6 +62,10 @@ function findTarget(asked: Asked, states: readonly DesiredState[]): Target | str
     if (!state) return `${asked.target}: ${ip.family} is not selected; see --family`
     const service = serviceAt(state, ip.text, port, asked.protocol)
     return { state, service, destination: ip.text, port }
+  }
+  const alone = parseIp(asked.target.replace(/^\[(.*)\]$/, '$1'))
+  if (alone) {
+    return `${asked.target} is an address without a port; write both, such as ${hostPort(alone.text, 80)}`
   }
   for (const state of fromSender(states, asked.from)) {
     const wanted = asked.target.includes('/') ? asked.target : `default/${asked.target}`
