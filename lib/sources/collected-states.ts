@@ -30,7 +30,8 @@ interface Warning {
   readonly text: string
 }
 
-const textsOf = (warnings: readonly Warning[]) => warnings.map(({ text }) => text)
+/** A source tries again until it is stopped, and tells of each try. */
+const textsOf = (warnings: readonly Warning[]) => [...new Set(warnings.map(({ text }) => text))]
 
 /** Collects objects for commands that look once and do not follow changes. */
 export function collect(
