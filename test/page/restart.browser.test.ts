@@ -50,6 +50,27 @@ t.test('an open page shows what a restarted proxy has seen, and no more', { skip
   t.equal(await page.locator('#error').isVisible(), false, 'nothing says any more that it is gone')
 })
 
+t.test('before the first view the page of a node shows no playground', { skip }, async (t) => {
+  const server = await PageServer.listen(proxyThatSaw('10.0.0.1'), 0)
+  t.teardown(() => server.close())
+  const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
+  t.teardown(() => browser.close())
+  const page = await browser.newPage()
+  let answer = (): void => undefined
+  const answered = new Promise<void>((resolve) => (answer = resolve))
+  await page.route('**/events', async (route) => {
+    await answered
+    await route.continue()
+  })
+  await page.goto(server.url)
+  await page.locator('#status', { hasText: 'connecting' }).waitFor()
+  t.equal(await page.getByRole('button', { name: 'Send request' }).isVisible(), false)
+  t.equal(await page.locator('#title').isVisible(), false)
+  answer()
+  await page.getByRole('heading', { name: 'kube-proxy', exact: true }).waitFor()
+  t.equal(await page.locator('#flows').isVisible(), true)
+})
+
 t.test(
   'a hidden page follows nothing, and sees everything when it is shown again',
   { skip },
