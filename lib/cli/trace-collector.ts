@@ -1,4 +1,4 @@
-import type { TraceEvent } from '../inspect/trace/events.js'
+import type { TracedPacket, TraceEvent } from '../inspect/trace/events.js'
 import type { TraceStory } from '../inspect/trace/story.js'
 
 /** A packet without an event for this time has no more events. */
@@ -20,15 +20,32 @@ export class TraceCollector {
   }
 
   get size(): number {
-    return this.#events.size + this.#whole.length
+    return this.finished().length + this.#whole.length
   }
 
   add(event: TraceEvent): void {
-    const known = this.#events.get(event.id)
+    const known = this.#events.get(event.id) ?? this.#goesOn(event)
     if (known) known.push(event)
     else if (this.size < this.#count) this.#events.set(event.id, [event])
     else return
     this.#endSoonIfFull()
+  }
+
+  /**
+   * The events of a packet that has a new id: the kernel may give it one after the destination
+   * became an address of this node. A packet that is sent again has the old destination.
+   */
+  #goesOn(event: TraceEvent): TraceEvent[] | undefined {
+    if (event.kind !== 'packet') return undefined
+    const of = ({ source, sourcePort }: TracedPacket) => `${source} ${sourcePort}`
+    const to = ({ destination, destinationPort }: TracedPacket) =>
+      `${destination} ${destinationPort}`
+    const before = [...this.#events.values()].find(([first]) => {
+      if (first?.kind !== 'packet') return false
+      return of(first.packet) === of(event.packet) && to(first.packet) !== to(event.packet)
+    })
+    if (before) this.#events.set(event.id, before)
+    return before
   }
 
   /** A connection that has no packet to trace. */
@@ -44,7 +61,7 @@ export class TraceCollector {
   }
 
   finished(): readonly (readonly TraceEvent[])[] {
-    return [...this.#events.values()]
+    return [...new Set(this.#events.values())]
   }
 
   whole(): readonly TraceStory[] {

@@ -72,13 +72,12 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   await unlessStopped(interrupted, follow())
   await atSockets
   const owners = seen ? chainOwners(seen.mode, seen.states, seen.config) : ownerInName
-  const print = (story: TraceStory, afterwards: readonly string[]) =>
-    process.stdout.write(
-      printedOfMany(flags, {
-        data: { ...story, afterwards },
-        text: storyText(story, afterwards),
-      }),
-    )
+  let gap = ''
+  const print = (story: TraceStory, afterwards: readonly string[]) => {
+    const text = `${gap}${storyText(story, afterwards)}`
+    process.stdout.write(printedOfMany(flags, { data: { ...story, afterwards }, text }))
+    gap = '\n'
+  }
   for (const story of stories.whole()) print(story, [])
   for (const events of stories.finished()) {
     const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: service })

@@ -60,7 +60,7 @@ export function storyOf(
   }))
   const isDropped = events.some((event) => event.kind !== 'packet' && event.verdict === 'drop')
   const isRejected = rules.some(({ rule }) => /\breject\b/i.test(rule))
-  const rewritten = rules.findLast(({ rule }) => /\bdnat\b/i.test(rule))
+  const rewritten = rules.findLast(({ rule }) => rewrites.test(rule))
   const target =
     /(?:\bdnat (?:ip6? )?to|--to-destination) (\[[^\]]+\]:\d+|[\d.]+:\d+)\b(?! map)/.exec(
       rewritten?.rule ?? '',
@@ -108,6 +108,9 @@ function targetOf(verdict: string): string | undefined {
   return /^(?:jump|goto) (\S+)$/.exec(verdict)?.[1]
 }
 
+/** A rule that only asks for the state DNAT changes nothing. */
+const rewrites = /\bdnat (?:ip6? )?to\b|(?:-j |target ")DNAT\b/
+
 /** What a rule did, in plain words. */
 function whyOf(rule: string, verdict: string): string {
   const target = targetOf(verdict)
@@ -120,7 +123,7 @@ function whyOf(rule: string, verdict: string): string {
   const redirect = /(?:\bredirect to :|-j REDIRECT --to-ports )(\d+)/.exec(rule)?.[1]
   if (redirect !== undefined) return `handed to a listener of this node, port ${redirect}`
   if (verdict === 'return') return 'back to the chain before'
-  if (/\bdnat\b/i.test(rule)) return 'the destination becomes that of an endpoint'
+  if (rewrites.test(rule)) return 'the destination becomes that of an endpoint'
   if (/\bmark (?:xor|\^) |-j MARK (?:--xor-mark |--set-xmark \S+\/0x0$)/.test(rule))
     return 'the mark is removed'
   if (/\bmark set\b|-j MARK\b/.test(rule)) return 'marked for a later rule'

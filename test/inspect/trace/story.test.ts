@@ -1,4 +1,5 @@
 import t from 'tap'
+import { TraceCollector } from '../../../lib/cli/trace-collector.js'
 import { parseTraceLine, type TraceEvent } from '../../../lib/inspect/trace/events.js'
 import { socketStories } from '../../../lib/inspect/trace/socket-stories.js'
 import { storyOf, storyText, ownerInName } from '../../../lib/inspect/trace/story.js'
@@ -54,6 +55,35 @@ t.test('trace does not describe the removal of a mark as marking', (t) => {
   )
   t.same(new Set(made), new Set(['marked for a later rule']))
   t.equal(made.length, 4)
+  const asked = whys(
+    'tcp dport 46581 ct status dnat',
+    '-A KUBE-NODEPORT-NON-LOCAL -m conntrack --ctstate DNAT -j ACCEPT',
+  )
+  t.same(asked, ['matched, without a verdict', 'matched, without a verdict'], 'a state is no DNAT')
+  t.end()
+})
+
+t.test('a packet that is given a new id on its way is one connection', (t) => {
+  const redirected = read(
+    `ip nat PREROUTING ${packet('10.96.0.10', 80)}`,
+    'ip nat PREROUTING rule tcp dport 80 redirect to :46581 (verdict accept)',
+  )
+  const inside = [
+    `ip filter INPUT ${packet('10.244.1.1', 46581)}`,
+    'ip filter INPUT rule ct status dnat accept (verdict accept)',
+  ]
+  const again = `ip nat PREROUTING ${packet('10.96.0.10', 80)}`
+  const renamed = (id: string, ...lines: string[]) =>
+    read(...lines).map((event) => ({ ...event, id }))
+  const collector = new TraceCollector(2)
+  t.teardown(() => collector.end())
+  for (const event of [...redirected, ...renamed('2', ...inside)]) collector.add(event)
+  t.equal(collector.size, 1)
+  const [story] = collector.finished().map((events) => storyOf(events, context))
+  t.match(story, { to: '10.96.0.10:80', destination: '10.244.1.1:46581' })
+  t.equal(story?.hops.length, 2)
+  for (const event of renamed('3', again)) collector.add(event)
+  t.equal(collector.size, 2, 'one that is sent again is another packet')
   t.end()
 })
 
