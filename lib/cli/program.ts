@@ -131,6 +131,7 @@ function hintAbout(
   if (command && /missing required argument|too many arguments/.test(message)) {
     return `usage: ${name} ${command.usage()}`
   }
+  if (message.includes('too many arguments')) return hintAboutWord(program)
   const [, chosen, value = ''] = /--([^ ]+) <[^>]*>' argument '(.*)' is invalid/.exec(message) ?? []
   const choice = keyEntries.find(([, { flags }]) => flags.some((each) => each === chosen))?.[1]
   if (choice) return adviceAbout(value, choice.kind)
@@ -147,6 +148,15 @@ function hintAbout(
   }
   const near = nearest(flag, known)
   return near === undefined ? `${name} --help lists the flags` : `did you mean --${near}?`
+}
+
+/** Advice about a word between the flags of the daemon. */
+function hintAboutWord(program: Command): string {
+  const [word = ''] = program.args
+  const isCommand = Object.values(commandGroups).some((group) => group.includes(word))
+  return isCommand
+    ? `the command comes before its flags: ${program.name()} ${word} …`
+    : `${JSON.stringify(word)} belongs to no flag; a flag that is on or off takes true or false behind =, as in --flows=true`
 }
 
 const longFlags = ({ short, long }: Option) =>

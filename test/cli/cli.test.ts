@@ -263,7 +263,12 @@ t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) =
     [['top', '-x'], /unknown option '-x'\nkube-proxy: kube-proxy top --help lists the flags\n$/],
     [['--zzzzzzzz'], /unknown option .*\nkube-proxy: kube-proxy --help lists the flags\n$/],
     [['diff', '--daemon', '127.0.0.1:1'], /no proxy answers .*--kubeconfig or --manifests\n$/],
-    [['--cleanup', 'extra'], /too many arguments/],
+    [['--cleanup', 'extra'], /too many arguments.*"extra" belongs to no flag/s],
+    [['--flows', 'true', '-v', '2'], /"true" belongs to no flag; .*, as in --flows=true\n$/],
+    [
+      ['--dry-run', 'explain', 'web'],
+      /the command comes before its flags: kube-proxy explain …\n$/,
+    ],
     [['render', '--mode', 'bogus', '--manifests', 'x'], /--proxy-mode <mode>.*invalid/],
     [['render'], /^kube-proxy: --manifests: say which file or folder has the objects\n$/],
     [['render', '--manifests', 'x', '--cluster-cidr', 'y'], /--cluster-cidr: "y" is not a CIDR/],
