@@ -89,6 +89,10 @@ function entry(path: string, root: Json | undefined, part: string, wanted: unkno
   const items = (asArray(root?.[`${part}s`]) ?? []).map(asObject)
   const found = asObject(items.find((item) => item?.['name'] === name)?.[part])
   if (found !== undefined) return found
+  if (part === 'context' && name === '') {
+    const how = 'kubectl config use-context NAME writes it; is this the whole file?'
+    throw new ConfigError(`read kubeconfig ${path}: current-context is not set; ${how}`)
+  }
   throw new ConfigError(
     `read kubeconfig ${path}: ${part}s has no entry ${show(name)}; ` +
       'check current-context and the names in that context',

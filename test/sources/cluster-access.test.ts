@@ -264,7 +264,7 @@ void t.test('an error about a kubeconfig names the file and the entry', async (t
   }
   await t.rejects(openCluster({ kubeconfig: join(directory, 'none'), master: '' }), /ENOENT/)
   await fails('{', /broken/)
-  await fails('', /contexts has no entry ""/)
+  await fails('', /current-context is not set; kubectl config use-context NAME/)
   await fails('current-context: a', /contexts has no entry "a"/)
   await fails(
     '{current-context: a, contexts: [{name: a, context: {cluster: b}}]}',
