@@ -5,7 +5,7 @@ import { modeLoaders } from '../../lib/modes/registry.js'
 import { pathView } from '../../lib/page/path-view.js'
 import { PodNames } from '../../lib/sources/pod-names.js'
 import { understand } from '../../lib/inspect/explain/question.js'
-import { service, states, testConfig } from '../support/states.js'
+import { service, state, states, testConfig } from '../support/states.js'
 import type { Derivation } from '../../lib/state/persistent-map.js'
 import type { DesiredService, DesiredState } from '../../lib/state/desired-state.js'
 import type { ModeName } from '../../lib/config/config.js'
@@ -220,4 +220,44 @@ t.test('a sync under way goes before a view, but not for ever', async (t) => {
   await source.idle()
   clearInterval(alive)
   t.equal(source.view().services.size, 1)
+})
+
+t.test('connections are counted by pod, over both IP families', async (t) => {
+  const podNames = new PodNames()
+  const ips = { IPv4: '10.244.1.1', IPv6: 'fd00::1' }
+  for (const [addressType, ip] of Object.entries(ips)) {
+    podNames.upsert('EndpointSlice', {
+      addressType,
+      metadata: {
+        ...{ namespace: 'default', name: `web-${addressType}` },
+        labels: { 'kubernetes.io/service-name': 'web' },
+      },
+      endpoints: [{ addresses: [ip], targetRef: { kind: 'Pod', name: 'web-1' } }],
+    })
+  }
+  const endpoints = [{ ip: ips.IPv4 }, { ip: '10.244.1.2' }]
+  const shown = state([service({ name: 'web', clusterIp: '10.96.0.10', endpoints })])
+  const planner = (await modeLoaders.nftables()).planner(testConfig)
+  const counts = { '10.244.1.1:8080': 5, '10.244.1.2:8080': 4, '[fd00::1]:8080': 3 }
+  const source = new DashboardSource({
+    ...{ mode: 'nftables', nodeName: 'node-1', podNames, log: silent, flows: undefined },
+    current: () => ({ config: testConfig, planner }),
+    count: () => Promise.resolve(Object.entries(counts).map(([name, count]) => ({ name, count }))),
+  })
+  source.started([shown])
+  const cost = { planMs: 0, applyMs: 0, bytes: 0, objects: 0, full: false }
+  const done = {
+    family: 'IPv4',
+    outcome: 'applied',
+    failed: [],
+    plan: planner.plan(shown),
+  } as const
+  source.synced({ ...done, ...cost })
+  t.teardown(source.subscribe(() => undefined))
+  source.view()
+  await source.count()
+  t.same(source.view().answers, [
+    { name: 'web-1', count: 8 },
+    { name: '10.244.1.2:8080', count: 4 },
+  ])
 })

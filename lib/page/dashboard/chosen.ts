@@ -1,6 +1,6 @@
 import { answersAt, understand } from '../../inspect/explain/question.js'
 import { explainPlan } from '../../inspect/explain/explain.js'
-import { hostPort, type IpFamily } from '../../state/ip.js'
+import { addressOf, hostPort, type IpFamily } from '../../state/ip.js'
 import { ownLines, RuleLines } from '../rule-lines.js'
 import { noPath, pathView } from '../path-view.js'
 import { typeOf } from './service-lines.js'
@@ -184,20 +184,25 @@ function isSame(a: readonly unknown[], b: readonly unknown[]): boolean {
   return a.length === b.length && a.every((value, index) => value === b[index])
 }
 
-/** By endpoint key: the name of the pod if it is known and unique, else `ip:port`. */
+/**
+ * By endpoint key: the name of the pod if it is known and unique, else `ip:port`. Connections are
+ * counted over both IP families, so there are keys that are no endpoints of this one.
+ */
 function endpointNames(
   service: DesiredService,
   podNames: ReadonlyMap<string, string>,
 ): (key: string) => string {
   const names = new Map<string, string>()
   const taken = new Set<string>()
+  const own = new Set<string>()
   for (const { key, ip } of endpointsOf(service)) {
+    own.add(key)
     const name = podNames.get(ip)
     if (name === undefined || names.has(key) || taken.has(name)) continue
     taken.add(name)
     names.set(key, name)
   }
-  return (key) => names.get(key) ?? key
+  return (key) => names.get(key) ?? (own.has(key) ? undefined : podNames.get(addressOf(key))) ?? key
 }
 
 /** The endpoints that the kernel has, and those that it should have. */

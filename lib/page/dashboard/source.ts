@@ -115,7 +115,7 @@ export class DashboardSource implements PageSource {
       senders: ['client-pod', 'node', 'outside', 'backend'],
       counters: noCounters,
       continuous: false,
-      answers: this.#answers.map(({ name: key, count }) => ({ name: nameOf(key), count })),
+      answers: byName(this.#answers, nameOf),
       asked: this.#answers.reduce((sum, { count }) => sum + count, 0),
       log: [],
       ...this.#stream.view(),
@@ -224,4 +224,17 @@ export class DashboardSource implements PageSource {
   #tell(): void {
     for (const listener of this.#listeners) listener()
   }
+}
+
+/** A pod answers at an address of each IP family. */
+function byName(
+  counts: readonly AnswerCount[],
+  nameOf: (endpoint: string) => string,
+): readonly AnswerCount[] {
+  const sums = new Map<string, number>()
+  for (const { name: key, count } of counts) {
+    const name = nameOf(key)
+    sums.set(name, (sums.get(name) ?? 0) + count)
+  }
+  return Array.from(sums, ([name, count]) => ({ name, count }))
 }
