@@ -79,3 +79,19 @@ t.test(
     t.end()
   },
 )
+
+t.test(
+  'cleanup without rights says of no mode with iptables that it is cleaned up',
+  { skip: skipUnprivileged || (!existsSync('/usr/sbin/iptables') && 'no /usr/sbin/iptables') },
+  (t) => {
+    const asNobody = ['--reuid=65534', '--regid=65534', '--clear-groups']
+    const words = [...asNobody, process.execPath, command, 'cleanup']
+    const { status, stderr, stdout } = spawnSync('setpriv', words, { encoding: 'utf8' })
+    t.equal(status, 1)
+    for (const mode of ['iptables', 'userspace', 'ipvs']) {
+      t.match(stderr, new RegExp(`${mode}: .*Permission denied`))
+      t.notMatch(stdout + stderr, new RegExp(`"mode":"${mode}","msg":"Cleaned up"`))
+    }
+    t.end()
+  },
+)

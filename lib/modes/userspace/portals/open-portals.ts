@@ -111,7 +111,7 @@ export async function removeRules(
     await flows.forget(family, await portals.remove())
     await portals.drained()
   } catch (error) {
-    if (!isMissing(kernelError(error))) throw error
+    if (!isAbsent(kernelError(error))) throw error
   }
 }
 
@@ -227,8 +227,7 @@ export async function settledPortals(
     await openIptables(family)
     return 'iptables'
   } catch (error) {
-    const isDenied = error instanceof KernelError && error.kind === 'denied'
-    return isMissing(error) && !isDenied ? 'addresses' : 'iptables'
+    return isAbsent(error) ? 'addresses' : 'iptables'
   }
 }
 
@@ -242,9 +241,12 @@ export function notKeepable(cause: unknown): KernelError {
 }
 
 /** Whether iptables will never work here. A lock that is held, or a time-out, is soon over. */
-export function isMissing(error: unknown): boolean {
+export function isMissing(error: unknown): error is KernelError {
   return error instanceof KernelError && missing.has(error.kind)
 }
+
+/** Whether nobody can have rules in it. A process that lacks rights cannot know. */
+const isAbsent = (error: unknown) => isMissing(error) && error.kind !== 'denied'
 
 const missing: ReadonlySet<KernelErrorKind> = new Set([
   'not-found',
