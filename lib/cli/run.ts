@@ -5,6 +5,7 @@ import { loadConfig, type LoadedConfig } from '../config/load.js'
 import { placeOf } from '../config/settings.js'
 import { configYaml } from '../config/write.js'
 import { readConfiguration, type CommandConfiguration } from './configuration.js'
+import { endWithoutThreads } from '../kernel/this-process.js'
 import { logWarnings, processLogger } from './logging.js'
 import { failureOf, stopSignal, versionText } from './process.js'
 import type { Logger } from '../observe/logger.js'
@@ -44,6 +45,8 @@ async function runUntilStopped(
   log: Logger,
 ): Promise<void> {
   const { runDaemon } = await import('../daemon/daemon.js')
+  // After the log has said that it writes its last lines at the exit.
+  await endWithoutThreads()
   log.info({ version: versionText(), pid: process.pid, node: process.version }, 'Starting')
   const print = (text: string) => process.stdout.write(text)
   const file = actions.config

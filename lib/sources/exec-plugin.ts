@@ -66,11 +66,16 @@ function run(spec: ExecSpec, timeout: number): Promise<string> {
   const about = { apiVersion, kind: 'ExecCredential', spec: { interactive: false, cluster } }
   const info = { KUBERNETES_EXEC_INFO: JSON.stringify(about) }
   return new Promise((resolve, reject) => {
+    // One that hangs would outlive this process, and each restart would add another. A listener of
+    // the daemon ends the process without a return, so this one comes before.
+    const end = () => program.kill('SIGKILL')
+    process.prependListener('exit', end)
     const program = execFile(
       command,
       args,
       { env: { ...process.env, ...info, ...env }, timeout, killSignal: 'SIGKILL' },
       (error, printed, complaint) => {
+        process.off('exit', end)
         if (error === null) resolve(printed)
         else if (error.killed) reject(new Error(`it did not end within ${timeout / 1000} s`))
         else reject(new Error(whyFailed(error, complaint), { cause: error }))

@@ -2,15 +2,17 @@ import { modeNames } from '../../lib/modes/registry.js'
 import t, { type Test } from 'tap'
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { open } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { examples } from '../support/live-daemon.js'
 import { program } from '../support/program.js'
 import { createApiServer } from '../../lib/lab/apiserver/server.js'
-import { untilSeen } from '../support/until.js'
+import { until, untilSeen, untilThere } from '../support/until.js'
 
 /** The command as an operator runs it, in a network namespace of this process. */
 
@@ -188,6 +190,56 @@ for (const mode of ['userspace', 'iptables'] as const) {
       t.notMatch(proxy.output(), /giving up/, 'which ends after a minute')
     },
   )
+}
+
+/** A kubeconfig for a server that nobody asks, because the credentials of the user never come. */
+const withUser = (user: object) =>
+  JSON.stringify({
+    clusters: [{ name: 'c', cluster: { server: 'http://127.0.0.1:8001' } }],
+    users: [{ name: 'u', user }],
+    contexts: [{ name: 'x', context: { cluster: 'c', user: 'u' } }],
+    'current-context': 'x',
+  })
+
+t.test('a proxy ends with the signal while a file or a plugin hangs', { skip }, async (t) => {
+  await t.test('a file', async (t) => {
+    const folder = t.testdir({ kubeconfig: withUser({ tokenFile: 'token' }) })
+    const token = join(folder, 'token')
+    execFileSync('mkfifo', [token])
+    const proxy = start(t, '--proxy-mode=nftables', `--kubeconfig=${folder}/kubeconfig`)
+    await untilSeen('the mode', proxy.output, /nftables mode writes rules/)
+    // No log tells that the thread waits. A signal that comes before finds less, and no failure.
+    await delay(1000)
+    const hangs = delay(60_000, 'it waits for the file', { ref: false })
+    const ended = await Promise.race([proxy.stop(), hangs])
+    // Whoever opens a pipe for both ends waits for nobody, and lets a reader that still waits go on.
+    const both = await open(token, 'r+')
+    await both.close()
+    t.equal(ended, 0)
+    t.match(proxy.output(), /stopping/)
+  })
+
+  await t.test('a plugin, which ends, too', async (t) => {
+    const plugin = join(t.testdir(), 'plugin')
+    const args = ['-c', `echo $$ >${plugin}.new; mv ${plugin}.new ${plugin}; exec sleep 600`]
+    const exec = { command: 'sh', args }
+    const kubeconfig = `${plugin}.kubeconfig`
+    writeFileSync(kubeconfig, withUser({ exec }))
+    const proxy = start(t, '--proxy-mode=nftables', `--kubeconfig=${kubeconfig}`)
+    const pid = await untilThere(
+      'the plugin',
+      () => existsSync(plugin) && readFileSync(plugin, 'utf8'),
+    )
+    t.teardown(() => isAlive(Number(pid)) && process.kill(Number(pid)))
+    t.equal(await proxy.stop(), 0)
+    await until('the end of the plugin', () => !isAlive(Number(pid)))
+  })
+})
+
+/** A process that has ended may still have its number, as a zombie, where nobody asks for its end. */
+function isAlive(pid: number): boolean {
+  const status = `/proc/${pid}/status`
+  return existsSync(status) && !/^State:\s+Z/m.test(readFileSync(status, 'utf8'))
 }
 
 t.test('L01: a wrong configuration ends the process before any change', { skip }, async (t) => {
