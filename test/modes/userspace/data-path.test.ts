@@ -296,7 +296,9 @@ function tcpTests(t: Test, create: Create): void {
   })
 
   t.test('passive health: an endpoint that failed is tried after the others', async (t) => {
-    const bench = await openBench(t, create, { tcp: ['a', 'b'], dead: 1, passiveHealth: true })
+    // Its penalty would end while a busy machine makes these connections.
+    const now = () => 0
+    const bench = await openBench(t, create, { tcp: ['a', 'b'], dead: 1, passiveHealth: true, now })
     for (let round = 0; round < 12; round++) await ask(bench.port)
     await bench.settled()
     t.equal(bench.entries.filter(({ attempts }) => attempts > 1).length, 1)
@@ -828,6 +830,7 @@ interface BenchOptions {
   /** How many answers a UDP endpoint sends to a request, at once. */
   readonly udpAnswers?: number
   readonly passiveHealth?: boolean
+  readonly now?: () => number
 }
 
 /** A data path with one listener and its endpoints, and a record of what it reports. */
@@ -836,7 +839,7 @@ async function openBench(t: Test, create: Create, options: BenchOptions) {
   const entries: AccessEntry[] = []
   const warnings: string[] = []
   const path = create({
-    now: () => performance.now(),
+    now: options.now ?? (() => performance.now()),
     random: Math.random,
     descriptors,
     passiveHealth: options.passiveHealth ?? false,
