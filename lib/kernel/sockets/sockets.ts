@@ -218,6 +218,14 @@ export class Sockets {
     return this.#libc.recv(fd, address, length, 0)
   }
 
+  /**
+   * What a read says behind the last byte: 0 for an orderly end, even if a reset came after it, or
+   * the negative error.
+   */
+  endOf(fd: number): number {
+    return Math.min(0, this.receive(fd, this.#value.address, 1))
+  }
+
   /** A copy of what has come, at most 64 KiB; empty at the end of the stream, and after an error. */
   receiveCopy(fd: number): Buffer {
     const { address, bytes } = (this.#bytes ??= allocateNative(this.#libc, 1 << 16))

@@ -5,11 +5,14 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
+import { loadLibc } from '../../../lib/kernel/sockets/libc.js'
+import { Sockets } from '../../../lib/kernel/sockets/sockets.js'
 import { NativeSocket } from '../../../lib/lab/world/native-socket.js'
 import {
   dataPathLoaders,
   type DataPath,
 } from '../../../lib/modes/userspace/datapath/create-data-path.js'
+import { descriptorOf } from '../../../lib/modes/userspace/datapath/net/node-sockets.js'
 import { dialTcp } from '../../../lib/modes/userspace/datapath/net/dialer.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import type { Test } from 'tap'
@@ -185,6 +188,35 @@ function tcpTests(t: Test, create: Create): void {
     left!.client.resetAndDestroy()
     t.equal(await resets[1], 'ECONNRESET')
     t.equal(left!.server.bytesRead, 'xquit'.length)
+    await bench.settled()
+  })
+
+  t.test('an orderly end arrives as an end although a reset comes behind it', async (t) => {
+    const native = new Sockets(await loadLibc())
+    const sockets: Socket[] = []
+    const bench = await openBench(t, create, { serve: (socket) => sockets.push(socket) })
+    const goings = [
+      () => undefined,
+      (client: Socket) => client.write('more'),
+      (client: Socket) => client.end(),
+    ]
+    for (const [index, goOn] of goings.entries()) {
+      const client = dial(bench.port)
+      client.write('x')
+      await untilTrue(() => sockets[index]?.bytesRead === 1)
+      const server = sockets[index]!
+      let end: number | undefined
+      client.once('end', () => (end = native.endOf(descriptorOf(client)!)))
+      const answer = readAll(client)
+      // The proxy hears of all this at once, and of the client first.
+      goOn(client)
+      server.write('answer')
+      native.finishSending(descriptorOf(server)!)
+      server.resetAndDestroy()
+      t.equal((await answer).toString(), 'answer')
+      t.equal(end, 0, 'the client reads an end')
+      client.destroy()
+    }
     await bench.settled()
   })
 

@@ -38,20 +38,23 @@ export function stopReceiving(socket: Socket): boolean {
   return true
 }
 
-/** The error behind the last bytes of a socket, which libuv does not report: often a reset. */
+/** The error in place of an end, which libuv does not report behind the last bytes: often a reset. */
 export function errorBehind(
   socket: TcpSocket,
   sockets: Sockets,
 ): NodeJS.ErrnoException | undefined {
   const fd = descriptorOf(socket)
-  const error = fd === undefined ? 0 : sockets.takeError(fd)
+  const error = fd === undefined ? 0 : sockets.endOf(fd)
   if (error === 0) return undefined
   const code = errnoName(error)
   return Object.assign(new Error(code), { code })
 }
 
-/** Node destroys a socket when it cannot send. With this it first emits what its peer has sent. */
-export function readBeforeDestroy(socket: TcpSocket, sockets: Sockets): void {
+/**
+ * Node destroys a socket when it cannot send. With this it first emits what its peer has sent, and
+ * tells of an orderly end before the reset.
+ */
+export function readBeforeDestroy(socket: TcpSocket, sockets: Sockets, ended: () => void): void {
   const destroy = socket.destroy.bind(socket)
   socket.destroy = (error) => {
     const fd = error && socket.readableFlowing ? descriptorOf(socket) : undefined
@@ -61,6 +64,7 @@ export function readBeforeDestroy(socket: TcpSocket, sockets: Sockets): void {
       if (bytes.length === 0) break
       socket.emit('data', bytes)
     }
+    if (fd !== undefined && field(error, 'code') === 'EPIPE') ended()
     return destroy(error)
   }
 }

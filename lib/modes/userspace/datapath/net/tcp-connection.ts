@@ -95,7 +95,7 @@ export class TcpConnection {
 
 /** Copies bytes from one side to the other. Reads no more while the other side is slow. */
 function lead(from: Socket, to: Socket, sockets: Sockets | undefined): void {
-  if (sockets) readBeforeDestroy(from, sockets)
+  if (sockets) readBeforeDestroy(from, sockets, () => to.end())
   // `pipe` does the same, but costs a short connection 5 % more time.
   from.on('data', (bytes) => {
     if (to.write(bytes)) return

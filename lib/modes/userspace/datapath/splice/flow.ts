@@ -76,10 +76,12 @@ export class Flow {
   }
 
   /** Moves what the source has sent before it reset the connection, as far as the sink takes it. */
-  pumpLast(): void {
-    if (this.isFinished) return
+  pumpLast(): number {
     this.#from.mayRead = this.#from.isOver = true
-    while (this.pump() === flowState.paused);
+    for (;;) {
+      const state = this.pump()
+      if (state !== flowState.paused) return state
+    }
   }
 
   /** Gives its pipe back, at the end of the connection. */

@@ -1,4 +1,4 @@
-import { errnoName } from '../../../../kernel/sockets/errno.js'
+import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
 import { keepAliveDelayMs, type Target, limitSilence } from '../data-path.js'
 import { type EndpointTraffic, countSilence, isSilence } from '../traffic.js'
 import { Dialing } from './dialing.js'
@@ -99,38 +99,44 @@ export class TcpConnection extends Dialing implements Task {
   }
 
   #pump(): void {
-    if (this.#toEndpoint) this.#move(this.#toEndpoint, this.backend)
-    if (this.#toClient && !this.#isOver) this.#move(this.#toClient, this.client)
+    if (this.#toEndpoint) this.#move(this.#toEndpoint)
+    if (this.#toClient && !this.#isOver) this.#move(this.#toClient)
   }
 
-  #move(flow: Flow, sink: SocketEnd | undefined): void {
+  #move(flow: Flow): void {
     if (!flow.isReady) return
     const before = flow.bytes
     const state = flow.pump()
     this.#count(flow, flow.bytes - before)
     if (state < 0) {
-      this.#deliverLast(flow === this.#toClient ? this.#toEndpoint : this.#toClient)
+      this.#deliverLast(flow === this.#toClient ? this.#toEndpoint : this.#toClient, state)
       this.#fail(state)
-    } else if (state === flowState.finished) {
-      if (flow === this.#toClient) {
-        this.#noteRefusedHeader()
-        this.#watch?.ended('in order')
-      }
-      if (this.#toEndpoint?.isFinished && this.#toClient?.isFinished) this.close(false)
-      // Only this direction has ended; the other one goes on (US44).
-      else if (sink) this.context.sockets.finishSending(sink.fd)
-    } else if (state === flowState.paused && !this.#isPaused) {
+    } else if (state === flowState.finished) this.#ended(flow)
+    else if (state === flowState.paused && !this.#isPaused) {
       this.#isPaused = true
       this.context.loop.later(this)
     }
   }
 
+  #ended(flow: Flow): void {
+    if (flow === this.#toClient) {
+      this.#noteRefusedHeader()
+      this.#watch?.ended('in order')
+    }
+    const sink = flow === this.#toClient ? this.client : this.backend
+    if (this.#toEndpoint?.isFinished && this.#toClient?.isFinished) this.close(false)
+    // Only this direction has ended; the other one goes on (US44).
+    else if (sink) this.context.sockets.finishSending(sink.fd)
+  }
+
   /** A side may answer and reset while it is still sent to. The other side gets the answer first. */
-  #deliverLast(flow: Flow | undefined): void {
-    if (!flow) return
+  #deliverLast(flow: Flow | undefined, error: number): void {
+    if (!flow || flow.isFinished) return
     const before = flow.bytes
-    flow.pumpLast()
+    const state = flow.pumpLast()
     this.#count(flow, flow.bytes - before)
+    // The reset came behind an orderly end, which the other side gets, too.
+    if (state === flowState.finished && error === -errno.EPIPE) this.#ended(flow)
   }
 
   #count(flow: Flow, bytes: number): void {
