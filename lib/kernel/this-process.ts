@@ -62,7 +62,7 @@ export async function openProcessorClock(): Promise<() => number | undefined> {
 
 /**
  * Lets this process end at once. By itself Node waits for its threads, also for one that looks up a
- * name or reads a file. That takes half a minute where no DNS server answers.
+ * name or reads a file. That takes seconds where no DNS server answers.
  */
 export async function endWithoutThreads(): Promise<void> {
   if (systemHere() !== 'linux') return
