@@ -4,6 +4,7 @@ import { createAccounts, ensureAccounts } from './packet-counters.js'
 import { FamilyRules } from './apply.js'
 import { ForeignCommits } from '../foreign-commits.js'
 import { canLog } from '../refusal-log.js'
+import { warnOfOtherBackend } from '../other-backend.js'
 import { waitForLock } from '../xtables-lock.js'
 import { kernelError } from '../../kernel/command.js'
 import { messageOf } from '../../errors.js'
@@ -62,7 +63,7 @@ export async function openFamilies(
       const options = { iptables, log, foreign, prepare, retryMs: () => syncPeriodMs() * 0.9 }
       opened.set(family, new FamilyRules(options))
       log.info({ family, ...iptables.capabilities }, 'using iptables')
-      await warnOfOtherBackend(family, backend, { log, run: deps.run })
+      await warnOfOtherBackend({ family, backend, chain: chains.services }, { log, run: deps.run })
     } catch (error) {
       failures.push(error)
       // IT49: the other family may still work.
@@ -100,29 +101,4 @@ export function supportsBpf(iptables: Iptables): Promise<boolean> {
 function supportsAccounting(iptables: Iptables): Promise<boolean> {
   const matches = [accounted(accounts.invalidDropped)]
   return iptables.supports('filter', rule({ matches, jump: 'RETURN' }))
-}
-
-/**
- * Warns of Service rules that an earlier run left in the other backend of iptables. The kernel uses
- * the rules of both backends, so old rules would send packets to endpoints that no longer exist.
- */
-async function warnOfOtherBackend(
-  family: IpFamily,
-  backend: Backend,
-  { log, run }: { readonly log: Log; readonly run?: Run | undefined },
-): Promise<void> {
-  const other = backend === 'nft' ? 'legacy' : 'nft'
-  try {
-    const iptables = await Iptables.open({ family, backend: other, run })
-    // The names of the existing tables are enough; asking for one by name could create it.
-    const saved = await iptables.save(undefined, () => false)
-    if (!saved.some(({ chains: present }) => present.has(chains.services))) return
-    const fields = { family, using: backend, alsoIn: other }
-    log.warn(
-      fields,
-      'the other iptables backend has Service rules, too: remove them with `kube-proxy cleanup`',
-    )
-  } catch {
-    // A backend that is not installed, or not in this kernel, has no rules.
-  }
 }

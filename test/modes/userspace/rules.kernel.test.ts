@@ -70,8 +70,9 @@ const quietMeter = { count: quiet, gauge: quiet, observe: quiet, forget: quiet }
 /** The mode, with its restores, metrics and logs for the test to see. */
 async function openMode(t: Test, run: Run = runProgram, own: Partial<UserspaceSettings> = {}) {
   const gauges = new Map<string, number>()
+  const warnings: string[] = []
   const context: ModeContext = {
-    log: quietLog,
+    log: { ...quietLog, warn: (_fields, text) => void warnings.push(text) },
     resync: quiet,
     meter: { ...quietMeter, gauge: (name, _labels, value) => void gauges.set(name, value) },
   }
@@ -96,6 +97,7 @@ async function openMode(t: Test, run: Run = runProgram, own: Partial<UserspaceSe
     mode,
     cluster,
     restores,
+    warnings,
     close,
     listeners: () => gauges.get('userspace_listeners'),
     async sync() {
@@ -326,6 +328,9 @@ t.test('cleanup finds rules in the backend that the node used before', { skip },
   t.teardown(() => canary('nft', '-X'))
   const saved = () => execFileSync('iptables-legacy-save', { encoding: 'utf8' })
   t.match(saved(), /KUBE-PORTALS/)
+  t.strictSame(mode.warnings, [])
+  const next = await openMode(t)
+  t.match(next.warnings, [/other iptables backend .* `kube-proxy cleanup`/])
   await definition.cleanup({ log: quietLog, meter: quietMeter, resync: () => undefined })
   t.notMatch(saved(), /KUBE-/)
 })

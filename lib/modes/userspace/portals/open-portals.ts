@@ -13,11 +13,12 @@ import { ForeignCommits, openGeneration } from '../../foreign-commits.js'
 import type { Log } from '../../mode.js'
 import type { UserspaceSettings } from '../settings.js'
 import type { LinkAddresses } from '../../../kernel/link-addresses.js'
-import { addressMark, deviceName, drainChain } from '../names.js'
+import { addressMark, deviceName, drainChain, natChains } from '../names.js'
 import { AddressPortals, removeAddresses } from './address-portals.js'
 import { IptablesPortals } from './iptables-portals.js'
 import { ourChains } from './removal.js'
 import { chainNames } from '../../chain-names.js'
+import { warnOfOtherBackend } from '../../other-backend.js'
 import { canLog, withoutLog } from '../../refusal-log.js'
 import { waitForLock } from '../../xtables-lock.js'
 import { fixedRules } from '../render.js'
@@ -74,12 +75,13 @@ async function openFamily(
     try {
       const { iptables, logsRefused } = await openPatiently(family, settings, { log, run })
       if (logsRefused !== settings.logsRefused) log.warn({ family }, withoutLog)
-      const countsCommits = iptables.capabilities.backend === 'nft'
+      const { backend } = iptables.capabilities
+      await warnOfOtherBackend({ family, backend, chain: natChains.portalsContainer }, { log, run })
       return new IptablesPortals(iptables, {
         fixed: fixedRules({ ...settings, logsRefused }),
         guardsEachPort: settings.portRange === undefined,
         log,
-        ...(countsCommits ? { foreign } : {}),
+        ...(backend === 'nft' ? { foreign } : {}),
       })
     } catch (error) {
       // With listeners on addresses, endpoints never see the address of a client.
