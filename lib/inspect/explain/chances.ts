@@ -14,6 +14,8 @@ interface Chance<T> {
   readonly why: string
 }
 
+export const oneOf = (count: number) => (count === 1 ? 'the only one' : `one of ${count}`)
+
 /** The endpoints that may get the next connection; they are in the order of their keys. */
 export function chancesOf<T extends Choosable>(
   endpoints: readonly T[],
@@ -21,16 +23,15 @@ export function chancesOf<T extends Choosable>(
   client: string,
 ): readonly Chance<T>[] {
   const count = endpoints.length
-  const among = count === 1 ? 'the only one' : `one of ${count}`
   const only = (endpoint: T | undefined, why: string) =>
     endpoint ? [{ endpoint, probability: 1, why }] : []
   const equal = (why: string) =>
     endpoints.map((endpoint) => ({ endpoint, probability: 1 / count, why }))
   switch (word) {
     case 'round-robin':
-      return equal(`in its turn, ${among}`)
+      return equal(`in its turn, ${oneOf(count)}`)
     case 'random':
-      return equal(`by chance, ${among}`)
+      return equal(`by chance, ${oneOf(count)}`)
     case 'least-connections':
       return equal(`when it has the fewest connections of ${count}`)
     case 'weighted': {

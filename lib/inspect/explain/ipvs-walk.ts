@@ -2,6 +2,7 @@ import { hostPort } from '../../state/ip.js'
 import { finish, start, through, withHop, type Branch } from './ways.js'
 import { IptablesWalker, type IptablesRuleset } from './iptables-walk.js'
 import { isLocal } from './iptables-rule.js'
+import { oneOf } from './chances.js'
 import {
   devicePlace,
   realItem,
@@ -106,8 +107,7 @@ function balance(
     const key = hostPort(real.ip, real.port)
     const text = realItem(key, real.weight)
     const rule = `-a ${at} ${text}`
-    const among = shares.length === 1 ? 'the only one' : `one of ${shares.length}`
-    const why = `the virtual server (scheduler ${scheduler}) takes ${key}, ${among}${persistence}`
+    const why = `the virtual server (scheduler ${scheduler}) takes ${key}, ${oneOf(shares.length)}${persistence}`
     const to = { ...packet, destination: real.ip, port: real.port, isDnated: true }
     const probability = branch.probability * share
     return withHop(
