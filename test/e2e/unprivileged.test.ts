@@ -56,14 +56,22 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
   )
 }
 
+const skipWithoutIptables =
+  skipUnprivileged || (!existsSync('/usr/sbin/iptables') && 'no /usr/sbin/iptables')
+
+/** Runs a command as a user without any rights. */
+function runAsNobody(words: readonly string[], env = process.env) {
+  const asNobody = ['--reuid=65534', '--regid=65534', '--clear-groups']
+  const args = [...asNobody, process.execPath, command, ...words]
+  return spawnSync('/usr/bin/setpriv', args, { env, encoding: 'utf8' })
+}
+
 t.test(
   'check tells a user without rights that rights are missing, not programs in /usr/sbin',
-  { skip: skipUnprivileged || (!existsSync('/usr/sbin/iptables') && 'no /usr/sbin/iptables') },
+  { skip: skipWithoutIptables },
   (t) => {
-    const asNobody = ['--reuid=65534', '--regid=65534', '--clear-groups']
     const env = { ...process.env, PATH: '/usr/bin:/bin' }
-    const args = [...asNobody, process.execPath, command, 'check', '--json']
-    const { stdout } = spawnSync('/usr/bin/setpriv', args, { env, encoding: 'utf8' })
+    const { stdout } = runAsNobody(['check', '--json'], env)
     const checks = JSON.parse(stdout) as {
       findings: { what: string; seen: string; fix: string }[]
     }[]
@@ -82,11 +90,9 @@ t.test(
 
 t.test(
   'cleanup without rights says of no mode with iptables that it is cleaned up',
-  { skip: skipUnprivileged || (!existsSync('/usr/sbin/iptables') && 'no /usr/sbin/iptables') },
+  { skip: skipWithoutIptables },
   (t) => {
-    const asNobody = ['--reuid=65534', '--regid=65534', '--clear-groups']
-    const words = [...asNobody, process.execPath, command, 'cleanup']
-    const { status, stderr, stdout } = spawnSync('setpriv', words, { encoding: 'utf8' })
+    const { status, stderr, stdout } = runAsNobody(['cleanup'])
     t.equal(status, 1)
     for (const mode of ['iptables', 'userspace', 'ipvs']) {
       t.match(stderr, new RegExp(`${mode}: .*Permission denied`))

@@ -191,6 +191,15 @@ const difference = ({ mayBeWording }: { readonly mayBeWording: boolean }) => ({
   mayBeWording,
 })
 
+/** What is reported where nothing counts commits, and what is warned of. */
+function withoutCount() {
+  const warnings: string[] = []
+  const nothing = () => undefined
+  const warn = (_: object, message: string) => void warnings.push(message)
+  const uncounted = new Reported({ debug: nothing, info: nothing, warn, error: nothing })
+  return { uncounted, warnings }
+}
+
 t.test('a change that another program repeats is repaired each time', (t) => {
   const nothing = () => undefined
   const log = { debug: nothing, info: nothing, warn: nothing, error: nothing }
@@ -205,10 +214,7 @@ t.test('a change that another program repeats is repaired each time', (t) => {
 })
 
 t.test('without a count of commits, what is ignored is written anew now and then', (t) => {
-  const warnings: string[] = []
-  const nothing = () => undefined
-  const warn = (_: object, message: string) => void warnings.push(message)
-  const uncounted = new Reported({ debug: nothing, info: nothing, warn, error: nothing })
+  const { uncounted, warnings } = withoutCount()
   const changed = [difference({ mayBeWording: true })]
   let fullSyncs = 1
   const repaired: number[] = []
@@ -225,10 +231,7 @@ t.test('without a count of commits, what is ignored is written anew now and then
 })
 
 t.test('without a count of commits, a rule that is missing again is no matter of words', (t) => {
-  const warnings: string[] = []
-  const nothing = () => undefined
-  const warn = (_: object, message: string) => void warnings.push(message)
-  const uncounted = new Reported({ debug: nothing, info: nothing, warn, error: nothing })
+  const { uncounted, warnings } = withoutCount()
   const changed = [difference({ mayBeWording: false })]
   for (let fullSyncs = 1; fullSyncs < 6; fullSyncs++) {
     t.same(uncounted.fresh(changed, { fullSyncs, mark: undefined }), changed)
