@@ -37,13 +37,18 @@ export class HiddenCounts {
 
   /**
    * The numbers without our own connections. No such connection may be open while they are read.
+   * Numbers that are reported may come after the connections that they count.
    */
-  without(counts: Readonly<Record<string, number>>): Record<string, number> {
+  without(
+    counts: Readonly<Record<string, number>>,
+    { areReported = false } = {},
+  ): Record<string, number> {
     const shown = Object.entries(counts).map(([key, count]) => {
       const fresh = this.#fresh.get(key) ?? 0
-      const isNew = count < (this.#last[key] ?? 0) + fresh
+      const isNew = count < (this.#last[key] ?? 0) + (areReported ? 0 : fresh)
+      const passed = fresh + (isNew ? 0 : (this.#hidden.get(key) ?? 0))
       // What passed before the rule was written anew is not in its number.
-      const hidden = Math.min(count, fresh + (isNew ? 0 : (this.#hidden.get(key) ?? 0)))
+      const hidden = areReported ? passed : Math.min(count, passed)
       this.#hidden.set(key, hidden)
       this.#fresh.delete(key)
       return [key, Math.max(0, count - hidden)] as const
@@ -79,7 +84,11 @@ export function countersOf(
     endpoints:
       mode === 'iptables'
         ? dnatCounts(service, raw.iptables ?? '', packets)
-        : sum(hidden.without({ ...byProxy, ...byServer }), tracked),
+        : [
+            hidden.without(byProxy, { areReported: true }),
+            hidden.without(byServer),
+            tracked,
+          ].reduce(sum),
     note:
       mode === 'userspace' && raw.iptables !== undefined
         ? `${notes['userspace']} Rules: as iptables counts them.`

@@ -106,6 +106,8 @@ export class Selection {
     // it.
     const isOwnNetwork = layout.config['userspace.portals'] !== 'addresses'
     const from = isOwnNetwork ? { fromPort: this.#port } : {}
+    // Userspace mode tries another endpoint meanwhile, and only an answer tells which.
+    const timeoutMs = mode === 'userspace' ? 1500 : 200
     const room = { addresses: layout.addresses['client-pod'] }
     const at = { sender: 'client-pod', room, protocol, destination, port } as const
     const podAt = (ip: string) => pods().find((each) => each.ip === ip)?.name
@@ -118,7 +120,7 @@ export class Selection {
         : undefined
     const silent = (ways: readonly Way[]) => ways.filter((way) => answering(way) === undefined)
     return {
-      request: { protocol, host: destination, port, timeoutMs: 200, isProbe: true, ...from },
+      request: { protocol, host: destination, port, timeoutMs, isProbe: true, ...from },
       mayReach: (pod) => waysIn(wanted()).some((way) => answering(way) === pod),
       isClear: () => {
         const [before, after] = [has, wanted()].map((state) =>

@@ -100,3 +100,15 @@ t.test('own connections are taken out of counters, also of rules that are new', 
   t.equal(hidden.without({ third: 0 })['third'], 0)
   t.equal(hidden.without({ third: 9 })['third'], 9, 'it was written anew after they had passed')
 })
+
+t.test('own connections that are reported late are taken out when they are', async (t) => {
+  const hidden = new HiddenCounts()
+  const shown = (first: number) => hidden.without({ first }, { areReported: true })['first']
+  hidden.passed(['first'])
+  t.equal(shown(1), 0)
+  hidden.passed(['first'])
+  t.equal(shown(1), 0, 'the second is not reported yet')
+  t.equal(shown(102), 100)
+  hidden.passed(['first'])
+  t.equal(shown(3), 2, 'the proxy counts from zero again')
+})
