@@ -283,15 +283,19 @@ function start(program, args, { onLine, timeoutSeconds }) {
     let processor = 0
     child.on('exit', () => (processor = spentSinceLast()))
     // tap ends a slow test before this and says which. This is for a program that hangs as a whole.
-    const patienceMs = timeoutSeconds === undefined ? 900_000 : (timeoutSeconds + 20) * 1000
-    const timer = setTimeout(() => child.kill('SIGKILL'), patienceMs)
+    const patience = timeoutSeconds === undefined ? 900 : timeoutSeconds + 20
+    let late = ''
+    const timer = setTimeout(() => {
+      late = `, because it ran for ${patience} s`
+      child.kill('SIGKILL')
+    }, patience * 1000)
     for (const stream of [child.stdout, child.stderr]) {
       createInterface({ input: stream }).on('line', onLine)
     }
     child.on('error', (error) => onLine(`${program}: ${error.message}`))
-    child.on('close', (code) => {
+    child.on('close', (code, signal) => {
       clearTimeout(timer)
-      resolve({ code: code ?? 1, processor })
+      resolve({ code: code ?? `${signal}${late}`, processor })
     })
   })
 }
