@@ -2,7 +2,7 @@
 // and a file for each of its threads. The same build gives the same bytes.
 //   node scripts/bundle.mjs FOLDER     needs a build; of the packages only koffi stays outside
 import { spawnSync } from 'node:child_process'
-import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
@@ -102,6 +102,13 @@ const inputs = built.flatMap(({ metafile }) => Object.keys(metafile.inputs))
 const strangers = inputs.filter((input) => input.startsWith('build/lib/lab/'))
 if (strangers.length > 0)
   throw new Error(`a node would run the laboratory: ${strangers.join(', ')}`)
+
+// The loader reads ASCII, and a function. Here is where it is put together, because V8 would copy it.
+const program = readFileSync(join(newHome, 'program.cjs'), 'utf8')
+const [strange] = /.*[^\0-\x7f].*/.exec(program) ?? []
+if (strange !== undefined) throw new Error(`the program has a line that is not ASCII: ${strange}`)
+const head = '(function (exports, require, module, __filename) {'
+writeFileSync(join(newHome, 'program.cjs'), `${head}${program}\n})`)
 
 // What another Node compiled of an earlier build would be taken if the length is the same.
 for (const file of readdirSync(newHome)) if (file.endsWith('.compiled')) rmSync(join(newHome, file))

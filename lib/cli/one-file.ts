@@ -18,14 +18,14 @@ type Load = (exports: object, require: NodeJS.Require, module: object, file: str
 
 /** The compiled form is used if this V8 has the same version and flags; otherwise it is ignored. */
 export function compileProgram(folder: string, compiled?: Buffer): Script {
-  // The file has ASCII only, and V8 reads such text faster.
+  // The file has ASCII only, and V8 reads such text faster. Its whole text is one function.
   const text = readFileSync(join(folder, programFile), 'latin1')
   // The name has no folder, because it becomes part of the compiled form.
   const options = {
     filename: programFile,
     ...(compiled === undefined ? {} : { cachedData: compiled }),
   }
-  return new Script(`(function (exports, require, module, __filename) {${text}\n})`, options)
+  return new Script(text, options)
 }
 
 interface Program {

@@ -11,7 +11,7 @@ const unitMs: Readonly<Record<string, number>> = {
   h: 3_600_000,
 }
 
-const part = /(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)/y
+const part = new RegExp(String.raw`(\d+(?:\.\d*)?|\.\d+)(${Object.keys(unitMs).join('|')})`, 'y')
 
 /** undefined unless the whole text is a duration. `0` is one, `5` is not. */
 export function parseDuration(text: string): number | undefined {
