@@ -4,6 +4,7 @@ import type { ChildProcess } from 'node:child_process'
 import t from 'tap'
 import type { Transaction } from '../../lib/kernel/nftables/model.js'
 import { NftMonitor } from '../../lib/kernel/nftables/monitor.js'
+import type { RulesetWriter } from '../../lib/kernel/nftables/nft.js'
 import { transactionText } from '../../lib/kernel/nftables/text.js'
 import { playTime } from '../support/played-time.js'
 
@@ -114,6 +115,42 @@ void t.test('NF29: changes of other tables are ignored', async (t) => {
     prints()
     await ticks(5)
     t.equal(told.foreign, 0)
+  })
+})
+
+const noWriter: RulesetWriter = {
+  name: 'nft',
+  commit: () => Promise.resolve(1),
+  check: () => Promise.resolve(),
+}
+const nothing: Transaction = {
+  table: { family: 'ip', name: 'kube-proxy', comment: '' },
+  commands: [],
+}
+
+void t.test('NF29: a program that listens late makes what we wrote before unknown', async (t) => {
+  await watching(async ({ monitor, told, prints, ticks }) => {
+    await ticks(3)
+    t.equal(told.missed, 0, 'nothing was written yet')
+    await monitor.guarded(noWriter).commit(nothing)
+    await ticks(4)
+    t.equal(told.missed, 1)
+    await ticks(6)
+    t.equal(told.missed, 1, 'the pauses grow')
+    await ticks(1)
+    t.equal(told.missed, 2, 'it still does not listen')
+    prints(changed, ...mark)
+    await ticks(20)
+    t.equal(told.missed, 2, 'it listens')
+  })
+})
+
+void t.test('NF29: a program that printed what we wrote has missed nothing', async (t) => {
+  await watching(async ({ monitor, told, prints, ticks }) => {
+    await monitor.guarded(noWriter).commit(nothing)
+    prints(changed, ...mark)
+    await ticks(20)
+    t.equal(told.missed, 0)
   })
 })
 

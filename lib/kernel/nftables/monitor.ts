@@ -17,7 +17,9 @@ interface MonitorOptions {
   readonly mark: string
   /** Somebody else's transaction touched one of the tables. */
   readonly onForeign: () => void
-  /** The program had ended and listens again. Nobody told what happened meanwhile. */
+  /**
+   * Nobody told what happened before the program listened: it had ended, or was late at the start.
+   */
   readonly onMissed: () => void
   readonly start?: StartMonitor
   readonly restartMs?: number
@@ -41,6 +43,9 @@ export class NftMonitor {
   readonly #mentions: readonly string[]
   #touched = false
   #isOurs = false
+  /** Transactions of ours since the program was started, and those that it has printed. */
+  #written = 0
+  #printed = 0
 
   constructor(options: MonitorOptions) {
     this.#options = options
@@ -57,7 +62,11 @@ export class NftMonitor {
     ]
     return {
       name: writer.name,
-      commit: ({ table, commands }) => writer.commit({ table, commands: [...commands, ...mark] }),
+      commit: async ({ table, commands }) => {
+        const bytes = await writer.commit({ table, commands: [...commands, ...mark] })
+        this.#written++
+        return bytes
+      },
       check: (transaction) => writer.check(transaction),
     }
   }
@@ -70,21 +79,37 @@ export class NftMonitor {
         await pause(this.#restartMs, signal)
         continue
       }
+      const ended = new AbortController()
       const stop = () => child.kill()
       signal.addEventListener('abort', stop, { once: true })
-      const ended = new Promise((resolve) => {
+      const end = new Promise((resolve) => {
         child.once('close', resolve)
         child.once('error', resolve)
       })
+      this.#written = this.#printed = 0
       if (child.stdout) {
         createInterface({ input: child.stdout }).on('line', (line) => this.#read(line))
       }
-      // Who ends before that may always end so, and each report costs a full sync.
-      const listens = starts > 0 ? setTimeout(this.#options.onMissed, this.#restartMs) : undefined
-      await ended
-      clearTimeout(listens)
+      void this.#untilItListens(starts === 0, ended.signal)
+      await end
+      ended.abort()
       signal.removeEventListener('abort', stop)
       await pause(this.#restartMs, signal)
+    }
+  }
+
+  /**
+   * The program listens once it has read all rules of the node. It reads them anew while others
+   * write, so it may be late. The pauses grow, because each report costs a full sync. Who ends
+   * before the first one may always end so.
+   */
+  async #untilItListens(isFirst: boolean, ended: AbortSignal): Promise<void> {
+    let isMissed = !isFirst
+    for (let waitMs = this.#restartMs; this.#printed === 0 || isMissed; waitMs *= 2) {
+      await pause(waitMs, ended)
+      if (ended.aborted) return
+      if (isMissed || this.#printed < this.#written) this.#options.onMissed()
+      isMissed = false
     }
   }
 
@@ -104,7 +129,8 @@ export class NftMonitor {
       this.#isOurs ||= line.startsWith('add chain ') && line.includes(` ${this.#options.mark}`)
       return
     }
-    if (this.#touched && !this.#isOurs) this.#options.onForeign()
+    if (this.#isOurs) this.#printed++
+    else if (this.#touched) this.#options.onForeign()
     this.#touched = this.#isOurs = false
   }
 }

@@ -164,7 +164,7 @@ const shownBy =
 const verifyTickMs = 5_000
 const syncPeriodsPerVerify = 10
 
-const monitorEnded = 'the program `nft monitor` had ended, so changes by others may be unknown'
+const notHeard = 'the program `nft monitor` did not listen, so changes by others may be unknown'
 
 interface Watched extends Pick<GuardDeps, 'context' | 'known' | 'verifyEveryMs'> {
   readonly tables: readonly TableRef[]
@@ -177,7 +177,7 @@ function watcherOf(netlink: NfTables | undefined, { tables, ...deps }: Watched):
       tables,
       mark: `written-by-${randomUUID()}`,
       onForeign: () => reportForeign(deps.context, 'somebody else'),
-      onMissed: () => deps.context.resync(monitorEnded, { byOthers: false }),
+      onMissed: () => deps.context.resync(notHeard, { byOthers: false }),
     })
   }
   const kernel = { port: netlink.port(), generation: () => netlink.generation() }
