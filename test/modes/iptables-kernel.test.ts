@@ -395,6 +395,22 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     })
 
     await onNode(
+      'a Service with a refused rule in a shared chain only is named, and the others work',
+      async (t, node) => {
+        const ofEmpty = /(-d 10\.96\.0\.30\/32 .*)-m tcp --dport \d+/g
+        node.tamper = (stdin) => stdin.replaceAll(ofEmpty, '$1-m nfacct --nfacct-name nosuch')
+        const cluster = states().put(web(2), { ...empty, clusterIp: '10.96.0.30' })
+        const { failed } = await new Sync(await node.create(), cluster).once()
+        t.same(
+          failed.map(({ key }) => key),
+          ['default/empty:http/TCP'],
+        )
+        t.match(node.save(), /-A KUBE-SERVICES -d 10.96.0.10\/32/)
+        t.notMatch(`${failed[0]?.reason} ${node.save()}`, /TRIAL/, 'which nobody knows')
+      },
+    )
+
+    await onNode(
       'the Service of a rule with a match that this kernel lacks is named, and the others work',
       async (t, node) => {
         if (!lacksIpvs(node)) {

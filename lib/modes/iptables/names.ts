@@ -28,6 +28,11 @@ export const chains = {
   refused: 'KUBE-SVC-REFUSEDANDLOGGED',
   dropped: 'KUBE-SVC-DROPPEDANDLOGGED',
   blocked: 'KUBE-SVC-BLOCKEDANDLOGGED',
+  /**
+   * nat and filter, while a refused rule is looked for: rules that are for other chains. Nothing
+   * jumps to it. The next full sync removes it, as above, if the process was killed.
+   */
+  trial: 'KUBE-SVC-RULESONTRIAL',
   /** mangle, nat and filter: if it is missing, another program deleted the chains (IT46). */
   canary: 'KUBE-PROXY-CANARY',
   /** filter: kubelet uses it, too, so it is never emptied or removed (IT11). */

@@ -1,5 +1,6 @@
 import { Batch, isIptablesError } from '../../kernel/iptables.js'
 import { messageOf } from '../../errors.js'
+import { chains as names } from './names.js'
 import { writeChain } from './render.js'
 import type { FixedRules } from './fixed-rules.js'
 import type { ServiceFailure } from '../mode.js'
@@ -59,14 +60,19 @@ export async function findRefused(
         await examine(left.slice(0, middle))
         return examine(left.slice(middle))
       }
-      const failure = { key: culprit.key, reason: messageOf(error), event: 'RulesRefused' }
+      const reason = reasonOf(error, culprit)
+      const failure = { key: culprit.key, reason, event: 'RulesRefused' }
       failed.push({ rules: culprit, failure })
       left = left.filter((service) => service !== culprit)
     }
   }
   const { firstSuspect } = search
-  if (firstSuspect) await examine([firstSuspect])
-  await examine(services.filter((service) => service !== firstSuspect))
+  try {
+    if (firstSuspect) await examine([firstSuspect])
+    await examine(services.filter((service) => service !== firstSuspect))
+  } finally {
+    await search.attempt(afterTrials())
+  }
   return failed
 }
 
@@ -86,23 +92,35 @@ export function ownerOf(
   )
 }
 
+/** What was said about a rule on trial, as if about the chain that it is for. */
+function reasonOf(error: unknown, { dispatch }: ServiceRules): string {
+  const text = isIptablesError(error) ? error.lineText : undefined
+  const meant = dispatch.find(({ rule }) => text === `-A ${names.trial} ${rule.text}`)
+  return meant ? messageOf(error).replaceAll(names.trial, meant.chain) : messageOf(error)
+}
+
 /** All rules of these Services. Rules for shared chains go into a chain to which nothing jumps. */
 function trialBatch(fixed: FixedRules, services: readonly ServiceRules[]): Batch {
   const batch = new Batch()
-  const trial = 'KUBE-PROXY-TRIAL'
-  const tables = new Set<'nat' | 'filter'>()
+  for (const table of trialTables) batch.chain(table, names.trial)
   for (const one of fixed.chains) writeChain(batch, one)
   for (const { chains, dispatch } of services) {
     for (const one of chains) writeChain(batch, one)
-    for (const { table, rule } of dispatch) {
-      if (table !== 'nat' && table !== 'filter') continue
-      tables.add(table)
-      batch.chain(table, trial).append(table, trial, rule)
-    }
+    for (const { table, rule } of dispatch) batch.append(table, names.trial, rule)
   }
-  for (const table of tables) batch.flush(table, trial).deleteChain(table, trial)
   return batch
 }
+
+/** The kernel never sees a rule that goes with the batch that brings it. So this is a batch of its own. */
+function afterTrials(): Batch {
+  const batch = new Batch()
+  for (const table of trialTables) {
+    batch.chain(table, names.trial).deleteChain(table, names.trial)
+  }
+  return batch
+}
+
+const trialTables = ['nat', 'filter'] as const
 
 function list(failed: readonly Refusal[]): string {
   return failed
