@@ -11,10 +11,17 @@ export interface ChainDifference {
   readonly mayBeWording: boolean
 }
 
-/** How often everything was written, and the mark of other programs, see ForeignCommits. */
+/** When a reading began. */
 interface Moment {
+  /** How often everything was written. */
   readonly fullSyncs: number
+  /** The mark of other programs, see ForeignCommits. */
   readonly mark: number | undefined
+}
+
+interface Reading extends Moment {
+  /** The mark when the reading ended. */
+  readonly endMark: number | undefined
 }
 
 /** What is known of a difference that was reported. */
@@ -45,7 +52,10 @@ export class Reported {
   }
 
   /** The differences that need a repair. */
-  fresh(differences: readonly ChainDifference[], moment: Moment): ChainDifference[] {
+  fresh(
+    differences: readonly ChainDifference[],
+    { endMark, ...moment }: Reading,
+  ): ChainDifference[] {
     const before = this.#chains
     this.#chains = new Map()
     return differences.filter(({ chain, what, fingerprint, mayBeWording }) => {
@@ -53,7 +63,7 @@ export class Reported {
       const known = last?.fingerprint === fingerprint ? last : undefined
       // Words never explain a rule that is missing. Where nothing counts commits, somebody took it again.
       const isAgain = moment.mark === undefined && !mayBeWording
-      const isBack = known !== undefined && !isAgain && isIgnored(known, moment)
+      const isBack = known !== undefined && !isAgain && isIgnored(known, { ...moment, endMark })
       const isTold = isBack || known?.isTold === true
       const ignored = isBack ? known.ignored + 1 : 0
       this.#chains.set(chain, { fingerprint, ...moment, ignored, isTold })
@@ -65,7 +75,7 @@ export class Reported {
   }
 }
 
-function isIgnored({ ignored, ...known }: Known, { fullSyncs, mark }: Moment): boolean {
+function isIgnored({ ignored, ...known }: Known, { fullSyncs, mark, endMark }: Reading): boolean {
   if (ignored > 0) return mark !== undefined || ignored < readingsToIgnore
-  return known.fullSyncs < fullSyncs && known.mark === mark
+  return known.fullSyncs < fullSyncs && known.mark === endMark
 }

@@ -205,13 +205,19 @@ t.test('a change that another program repeats is repaired each time', (t) => {
   const log = { debug: nothing, info: nothing, warn: nothing, error: nothing }
   const changed = [difference({ mayBeWording: true })]
   const others = new Reported(log)
+  const reading = (fullSyncs: number, mark: number, endMark = mark) =>
+    others.fresh(changed, { fullSyncs, mark, endMark })
   for (let mark = 1, fullSyncs = 1; fullSyncs < 4; mark++, fullSyncs++) {
-    t.same(others.fresh(changed, { fullSyncs, mark }), changed)
+    t.same(reading(fullSyncs, mark), changed)
   }
-  t.same(others.fresh(changed, { fullSyncs: 4, mark: 3 }), [], 'nobody else wrote: other words')
-  t.same(others.fresh(changed, { fullSyncs: 4, mark: 5 }), [], 'and they stay so')
+  t.same(reading(4, 3, 4), changed, 'also where it is made again during a reading')
+  t.same(reading(5, 4), changed)
+  t.same(reading(6, 4), [], 'nobody else wrote: other words')
+  t.same(reading(6, 5, 6), [], 'and they stay so')
   t.end()
 })
+
+const unmarked = { mark: undefined, endMark: undefined }
 
 t.test('without a count of commits, what is ignored is written anew now and then', (t) => {
   const { uncounted, warnings } = withoutCount()
@@ -219,14 +225,14 @@ t.test('without a count of commits, what is ignored is written anew now and then
   let fullSyncs = 1
   const repaired: number[] = []
   for (let reading = 0; reading < 45; reading++) {
-    if (uncounted.fresh(changed, { fullSyncs, mark: undefined }).length === 0) continue
+    if (uncounted.fresh(changed, { fullSyncs, ...unmarked }).length === 0) continue
     repaired.push(reading)
     fullSyncs++
   }
   t.same(repaired, [0, 21, 42], 'nothing tells whether another program repeats it')
   t.same(warnings, ['a chain still differs after it was written anew; ignored'], 'told once')
-  t.same(uncounted.fresh([], { fullSyncs, mark: undefined }), [])
-  t.same(uncounted.fresh(changed, { fullSyncs, mark: undefined }), changed, 'it was repaired')
+  t.same(uncounted.fresh([], { fullSyncs, ...unmarked }), [])
+  t.same(uncounted.fresh(changed, { fullSyncs, ...unmarked }), changed, 'it was repaired')
   t.end()
 })
 
@@ -234,7 +240,7 @@ t.test('without a count of commits, a rule that is missing again is no matter of
   const { uncounted, warnings } = withoutCount()
   const changed = [difference({ mayBeWording: false })]
   for (let fullSyncs = 1; fullSyncs < 6; fullSyncs++) {
-    t.same(uncounted.fresh(changed, { fullSyncs, mark: undefined }), changed)
+    t.same(uncounted.fresh(changed, { fullSyncs, ...unmarked }), changed)
   }
   t.same(warnings, [])
   t.end()

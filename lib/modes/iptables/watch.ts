@@ -63,7 +63,8 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
       const differences = await readAll(rules, foreign)
       complaints.settled()
       if (!differences) continue
-      const fresh = reported.fresh(differences, { fullSyncs: rules.fullSyncs, mark })
+      const { fullSyncs } = rules
+      const fresh = reported.fresh(differences, { fullSyncs, mark, endMark: foreign.mark })
       const [first] = fresh
       verified = first ? undefined : present
       if (!first) continue

@@ -184,8 +184,8 @@ export class IpvsApplier {
       const { lost, changed } = await this.#deps.rules.differences(family, before.chains)
       const changes = await compare(before, view, this.#options())
       await turns.idle()
-      const moment = { fullSyncs: this.#fullWrites, mark: undefined }
-      const fresh = () => this.#reported[family].fresh(changed, moment)
+      const reading = { fullSyncs: this.#fullWrites, mark: undefined, endMark: undefined }
+      const fresh = () => this.#reported[family].fresh(changed, reading)
       const places = ids.has(theRules) ? [] : [...lost, ...fresh().map(({ chain }) => chain)]
       // A member may have come and gone meanwhile, so that no plan tells that it moved.
       const found = [...changedIds(changes), ...places.map((chain) => `chain ${chain}`)]

@@ -138,8 +138,8 @@ export class IptablesPortals implements Portals {
       this.#verification = undefined
     }
     const differences = verification.differences()
-    const moment = { fullSyncs: this.#fullWrites, mark }
-    const fresh = this.#reported?.fresh(differences, moment) ?? differences
+    const reading = { fullSyncs: this.#fullWrites, mark, endMark: this.#foreign.mark }
+    const fresh = this.#reported?.fresh(differences, reading) ?? differences
     this.#verified = fresh.length > 0 || verification.isPartial ? undefined : mark
     const [first] = fresh
     if (first) this.#log?.info({ chain: first.chain }, `a chain was changed: it ${first.what}`)
