@@ -7,7 +7,7 @@ import { ipFamilies } from '../../state/ip.js'
 import { chainNames } from '../chain-names.js'
 import type { Log, ModeDefinition } from '../mode.js'
 import { userspaceDifferences } from './differences.js'
-import { userspacePlanner } from './plan.js'
+import { portalsOf, userspacePlanner } from './plan.js'
 import { userspaceReader, fixedRules } from './render.js'
 import { addressDifferences } from './portals/address-differences.js'
 import { readPortals } from './portals/iptables-portals.js'
@@ -43,7 +43,7 @@ export const definition: ModeDefinition = {
     UserspaceMode.create(userspaceSettings(config), families, context),
 
   async settle(config, family) {
-    const portals = await settledPortals(config.userspace.portals, family)
+    const portals = await settledPortals(portalsOf(userspaceSettings(config)), family)
     return { ...config, userspace: { ...config.userspace, portals } }
   },
 

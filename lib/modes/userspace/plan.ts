@@ -241,12 +241,24 @@ function isScoped(address: string): boolean {
   return ip?.family === 'IPv6' && isLinkLocal(ip)
 }
 
+/** A proxy that runs on a loopback address has no rules, so this needs no look at the node. */
+export function portalsOf({
+  portals,
+  bindAddress,
+}: Pick<UserspaceSettings, 'portals' | 'bindAddress'>): UserspaceSettings['portals'] {
+  return portals === 'auto' && isOwnOnly(bindAddress) ? 'addresses' : portals
+}
+
 /** Other nodes and pods cannot reach listeners on a loopback address (US30). */
 export function checkBindAddress(text: string): void {
-  const ip = parseIp(text)
-  if (!ip || isLoopback(ip)) {
+  if (isOwnOnly(text)) {
     throw new ConfigError(
       `bindAddress ${JSON.stringify(text)}: userspace mode cannot proxy on it; use 0.0.0.0 or an address of this node`,
     )
   }
+}
+
+function isOwnOnly(address: string): boolean {
+  const ip = parseIp(address)
+  return !ip || isLoopback(ip)
 }

@@ -11,7 +11,13 @@ import { logTarget } from '../refusal-log.js'
 import type { UserspaceSettings } from './settings.js'
 import { subChainOf, type PlacedRule } from './portals/sub-chains.js'
 import * as names from './names.js'
-import { checkBindAddress, userspacePlanner, type ServicePlan, type UserspacePlan } from './plan.js'
+import {
+  checkBindAddress,
+  portalsOf,
+  userspacePlanner,
+  type ServicePlan,
+  type UserspacePlan,
+} from './plan.js'
 import type { EndpointList, PortalRule } from './portals/portal-rules.js'
 import type { PlanReader } from '../mode.js'
 
@@ -221,7 +227,8 @@ function renderListeners(service: ServicePlan): string {
 }
 
 /** Plans and renders without a kernel. */
-export function userspaceReader(settings: UserspaceSettings): PlanReader<UserspacePlan> {
+export function userspaceReader(given: UserspaceSettings): PlanReader<UserspacePlan> {
+  const settings = { ...given, portals: portalsOf(given) }
   if (settings.portals !== 'addresses') checkBindAddress(settings.bindAddress)
   return {
     plan: userspacePlanner(settings),

@@ -278,8 +278,14 @@ t.test('the plan of userspace mode', async (t) => {
   })
 
   t.test('US30: a loopback address is refused as bind address', async (t) => {
-    t.throws(() => planner({ bindAddress: '127.0.0.1' }), { name: 'ConfigError' })
-    t.throws(() => planner({ bindAddress: '::1' }), { name: 'ConfigError' })
+    for (const bindAddress of ['127.0.0.1', '::1']) {
+      const withRules = { bindAddress, 'userspace.portals': 'iptables' }
+      t.throws(() => planner(withRules), { name: 'ConfigError' })
+      const settled = await definition.settle?.(configWith({ bindAddress }), 'IPv4')
+      t.equal(settled?.userspace.portals, 'addresses', 'a proxy that runs with it has no rules')
+      const made = planner({ bindAddress })
+      t.match(made.render(made.plan(state([service()]))), /^address 10\.96\.0\.10 on this machine/)
+    }
   })
 
   t.test('S16, S17: a Service has a listener for each of its endpoint lists', async (t) => {
