@@ -60,9 +60,13 @@ export async function openProcessorClock(): Promise<() => number | undefined> {
   }
 }
 
+/** What Node calls a request to its threads for a file or for an address of a name. */
+const atThread = /^(?:FSReq|GetAddrInfoReq)/
+
 /**
  * Lets this process end at once. By itself Node waits for its threads, also for one that looks up a
- * name or reads a file. That takes seconds where no DNS server answers.
+ * name or reads a file. That takes seconds where no DNS server answers. If no thread is busy, the
+ * process ends as any other, and Node writes what it was asked for, such as `--cpu-prof`.
  */
 export async function endWithoutThreads(): Promise<void> {
   if (systemHere() !== 'linux') return
@@ -70,7 +74,7 @@ export async function endWithoutThreads(): Promise<void> {
     const { default: koffi } = await import('koffi')
     const end = koffi.load(null).func('void _exit(int)')
     process.on('exit', (exitCode) => {
-      end(exitCode)
+      if (process.getActiveResourcesInfo().some((name) => atThread.test(name))) end(exitCode)
     })
   } catch {
     // There is no koffi for this processor. The end waits.

@@ -2,7 +2,7 @@ import { modeNames } from '../../lib/modes/registry.js'
 import t, { type Test } from 'tap'
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -234,6 +234,15 @@ t.test('a proxy ends with the signal while a file or a plugin hangs', { skip }, 
     t.equal(await proxy.stop(), 0)
     await until('the end of the plugin', () => !isAlive(Number(pid)))
   })
+})
+
+t.test('a proxy that ends writes what Node was asked for', { skip }, async (t) => {
+  const folder = t.testdir({ coverage: {} })
+  const env = { ...process.env, NODE_V8_COVERAGE: join(folder, 'coverage') }
+  const proxy = startIn(t, env, '--proxy-mode=nftables', '--manifests', examples)
+  await untilSeen('readyz', () => code(`${healthz}/readyz`), /200/)
+  t.equal(await proxy.stop(), 0)
+  t.ok(readdirSync(env.NODE_V8_COVERAGE).length > 0, 'the coverage')
 })
 
 /** A process that has ended may still have its number, as a zombie, where nobody asks for its end. */
