@@ -1,5 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs'
 import type { Command } from 'commander'
+import { longestTimerMs } from '../../async.js'
 import { ConfigError, KernelError, messageOf, SourceError } from '../../errors.js'
 import { runCommand, type RunCommand } from '../../kernel/command.js'
 
@@ -14,6 +15,9 @@ export interface ClusterFlags {
   readonly requestTimeout?: string
 }
 
+/** kubectl itself has no limit. One whose caller was killed would wait for a dead server for ever. */
+const requestTimeout = '60s'
+
 const collect = (value: string, before: readonly string[] = []) => [...before, value]
 
 export function addClusterOptions(command: Command): Command {
@@ -25,10 +29,11 @@ export function addClusterOptions(command: Command): Command {
     .option('--user <name>', 'the user in it')
     .option('--as <name>', 'act as this user')
     .option('--as-group <name>', 'and as a member of this group; may be repeated', collect)
-    .option('--request-timeout <duration>', 'how long one request may take, such as 10s')
+    .option(
+      '--request-timeout <duration>',
+      `how long one request may take (default: ${requestTimeout})`,
+    )
 }
-
-const longestRequestMs = 60_000
 
 /**
  * Reads from the API server by running kubectl. So credentials, plug-ins, proxies and rights are
@@ -48,7 +53,7 @@ export class Kubectl {
       ...flagOf('user', flags.user),
       ...flagOf('as', flags.as),
       ...(flags.asGroup ?? []).flatMap((group) => flagOf('as-group', group)),
-      ...flagOf('request-timeout', flags.requestTimeout),
+      ...flagOf('request-timeout', flags.requestTimeout ?? requestTimeout),
     ]
   }
 
@@ -81,21 +86,16 @@ export class Kubectl {
   }
 
   async #read(command: readonly string[], what: string): Promise<string> {
-    const { code, stdout, stderr } = await this.#start([...this.#flags, ...command], what)
+    const { code, stdout, stderr } = await this.#start([...this.#flags, ...command])
     if (code === 0) return stdout
     throw new SourceError(`${what}: ${reasonIn(stderr)}`)
   }
 
-  async #start(command: readonly string[], what: string) {
+  async #start(command: readonly string[]) {
     try {
-      return await this.#run('kubectl', command, { timeoutMs: longestRequestMs })
+      return await this.#run('kubectl', command, { timeoutMs: longestTimerMs })
     } catch (error) {
-      if (!(error instanceof KernelError)) throw error
-      if (error.kind === 'timed-out') {
-        const late = `no answer came within ${longestRequestMs / 1000} s`
-        throw new SourceError(`${what}: ${late}`, { cause: error })
-      }
-      if (error.kind !== 'not-found') throw error
+      if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
       throw new ConfigError('kubectl is not in the PATH; install it, or add its folder', {
         cause: error,
       })
