@@ -60,12 +60,22 @@ export async function cleanup(
       modes.push({ mode: name, isClean: false, reason: messageOf(error) })
     }
   }
+  await warnOfProxy(config.metricsBindAddress, log)
   const failures = modes.flatMap(({ mode, isClean, reason }) =>
     isClean ? [] : [`${mode}: ${reason}`],
   )
   if (failures.length > 0) {
     throw new KernelError('failed', `clean up this node: ${failures.join('; ')}`)
   }
+}
+
+/** A proxy that still runs takes a cleanup for a foreign change, and repairs it. */
+async function warnOfProxy(address: string, log: Log): Promise<void> {
+  const { get } = await import('./seen-node.js')
+  const mode = await get(address, '/proxyMode').catch(() => undefined)
+  if (mode === undefined) return
+  const after = 'A proxy runs here and writes its rules again; stop it, then clean up once more'
+  log.warn({ mode, address }, after)
 }
 
 const silentMeter = {

@@ -10,6 +10,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { checkModes, formatChecks } from '../../lib/cli/check.js'
 import { cleanup } from '../../lib/cli/cleanup.js'
+import { defaultConfig } from '../../lib/config/load.js'
 import { groups } from '../../lib/config/key.js'
 import { keyEntries } from '../../lib/config/keys.js'
 import { get } from '../../lib/cli/seen-node.js'
@@ -416,6 +417,22 @@ t.test('L15: cleanup runs for every mode, and names the modes that failed', asyn
   })
   t.same(log.lines, ['Cleaned up'])
   await cleanup(log, { loaders: { iptables: loaders.iptables } })
+})
+
+t.test('L15: cleanup says that a proxy runs, which writes its rules again', async (t) => {
+  const server = createServer((_request, reply) => reply.end('nftables')).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const config = { ...defaultConfig(), metricsBindAddress: `127.0.0.1:${port}` }
+  const warnings: string[] = []
+  const warn = (_fields: object, message: string) => warnings.push(message)
+  const clean = () => cleanup({ ...log, warn }, { loaders: {}, config })
+  await clean()
+  t.match(warnings, [/^A proxy runs here and writes its rules again/])
+  server.close()
+  await once(server, 'close')
+  await clean()
+  t.equal(warnings.length, 1)
 })
 
 t.test('warnings of Node.js appear as lines of the log', async (t) => {
