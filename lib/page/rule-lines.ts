@@ -3,7 +3,7 @@ import { isProxyMode, type ModeName } from '../config/config.js'
 import type { RuleLine } from './view.js'
 import { type Surroundings, fixedOf, type LineWords } from './words/words.js'
 import { iptablesWords } from './words/iptables-words.js'
-import { ipvsWords, listenerWords } from './words/other-words.js'
+import { ipvsWords, listenerWords, socketWords } from './words/other-words.js'
 import { nftablesWords } from './words/nftables-words.js'
 
 /** The lines that these service ports add to a plan without Services. */
@@ -115,7 +115,9 @@ function explainerOf(
   lines: readonly PlanLine[],
   around: Surroundings,
 ): (line: PlanLine) => LineWords | undefined {
-  if (mode === 'nftables') return nftablesWords(around)
+  const nftables = nftablesWords(around)
+  if (mode === 'nftables') return nftables
+  if (mode === 'ebpf') return (line) => socketWords(line.text) ?? nftables(line)
   const texts = lines.map(({ text }) => text)
   const iptables = iptablesWords(mode, texts, around)
   if (mode === 'iptables') return ({ text }) => iptables(text)

@@ -96,6 +96,10 @@ export function ebpfReader(config: Config, packets: PlanReader): PlanReader<Ebpf
     ...plannerOf(ebpfSettings(config), packets),
     // Every change of a service port's part for sockets also changes its part for packets.
     parts: (plan) => packets.parts(plan.packets),
+    lines: (plan) => [
+      ...linesOf(plan.sockets).map((text) => ({ text })),
+      ...(packets.lines?.(plan.packets) ?? []),
+    ],
     only: (plan, keys) => ({
       ...plan,
       packets: packets.only(plan.packets, keys),

@@ -150,3 +150,20 @@ function ownerWords({ owner }: Surroundings, address = ''): string {
   if (owner !== undefined) return `Service ${owner}`
   return address === '' ? 'a Service' : `the Service at ${address}`
 }
+
+/** What ebpf mode does at sockets. The text before the protocol names the Service port. */
+const socketLine =
+  /^sockets IPv\d: (?:node address (.+)|frontend (.+) -> (\S+)\/\w+.*|service (\S+)\/\w+.*?: (.+))$/
+
+export function socketWords(line: string): LineWords | undefined {
+  const match = socketLine.exec(line)
+  if (!match) return undefined
+  const [, address, frontend = '', named, id = '', what = ''] = match
+  if (address !== undefined)
+    return { words: `node ports answer sockets at ${address}`, object: fixedOf('ebpf') }
+  const words =
+    named === undefined
+      ? `at sockets, before there is a packet: ${what}`
+      : `the programs at sockets know ${frontend} as an address of this Service`
+  return { words, object: serviceOf(named ?? id) }
+}

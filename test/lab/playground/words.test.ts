@@ -10,7 +10,7 @@ import type { ModeName } from '../../../lib/config/config.js'
 import type { PlanLine } from '../../../lib/modes/mode.js'
 
 const examples = fileURLToPath(new URL('../../../../examples/services', import.meta.url))
-const modes: readonly ModeName[] = ['userspace', 'iptables', 'nftables', 'ipvs']
+const modes: readonly ModeName[] = ['userspace', 'iptables', 'nftables', 'ipvs', 'ebpf']
 
 async function linesOfExamples(mode: ModeName): Promise<readonly PlanLine[]> {
   const config = configWith({ clusterCIDR: '10.244.0.0/16,fd00:10:244::/48' })
