@@ -220,6 +220,21 @@ t.test('syncs during a comparison of the maps are no damage', { skip }, async (t
   t.same(resyncs, [])
 })
 
+t.test('a close ends the look at programs and maps', { skip }, async (t) => {
+  const { start } = await createNode(t, 'guard-closed')
+  const { mode, apply } = await start({ 'nftables.syncPeriod': 20 })
+  await apply(states('IPv4').put(service()))
+  const stop = new AbortController()
+  t.teardown(() => stop.abort())
+  let hasEnded = false
+  const running = mode.run(stop.signal).then(() => (hasEnded = true))
+  await mode.close()
+  await new Promise(setImmediate)
+  t.ok(hasEnded)
+  stop.abort()
+  await running
+})
+
 t.test('tables that are replaced while they are compared are left alone', { skip }, async (t) => {
   const node = await createNode(t, 'guard-replaced')
   const [calls, cgroup, log] = [openSystemCalls(), openCgroup(node.cgroup), contextOf().context.log]

@@ -59,8 +59,8 @@ async function createMode(
   let settings = ebpfSettings(config)
   refuseMissing('ebpf', probeSockets({ settings, log: context.log }))
   const sockets = openSockets(settings, context)
-  const below = await packets.create(config, families, context).catch((error: unknown) => {
-    sockets.close()
+  const below = await packets.create(config, families, context).catch(async (error: unknown) => {
+    await sockets.close()
     throw error
   })
   return {
@@ -91,7 +91,7 @@ async function createMode(
     },
     close: async () => {
       await below.close()
-      sockets.close()
+      await sockets.close()
     },
   }
 }

@@ -27,8 +27,8 @@ interface Sockets {
   countTraffic(): void
   forget(): void
   run(signal: AbortSignal, syncPeriodMs: () => number): Promise<void>
-  /** Pinned programs stay attached. */
-  close(): void
+  /** Ends what still runs. Pinned programs stay attached. */
+  close(): Promise<void>
 }
 
 export function openSockets(settings: EbpfSettings, context: ModeContext): Sockets {
@@ -43,10 +43,8 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const notEnding = whyNotEnding()
   const applier = new SocketApplier({
     ...{ calls, attachment, known, sockets: settings.sockets, shared },
-    hostCookie: networkCookie(),
-    connectedUdp: notEnding === undefined,
-    flows: flows?.maps,
-    now: () => performance.now(),
+    ...{ hostCookie: networkCookie(), connectedUdp: notEnding === undefined },
+    ...{ flows: flows?.maps, now: () => performance.now() },
   })
   const stale = new StaleSockets({
     ...{ noted: shared.maps.udpSockets, log },
@@ -60,6 +58,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   log.info({ cgroup: cgroup.path, ...facts }, 'ebpf mode translates at the sockets of this cgroup')
   const lookers = lookersOf(context, { shared, noted: flows }, plans, () => lists(plans()))
   let isFirst = true
+  const looks = endable()
   return {
     apply: async (plan) => {
       const done = await applier.apply(plan)
@@ -70,13 +69,31 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     },
     countTraffic: () => numbers.read(plans()),
     forget: () => forgetAll(known),
-    run: async (signal, syncPeriodMs) => {
-      const guard = guardSockets({ attachment, applier, pins, context, syncPeriodMs }, signal)
-      const looking = lookers.map((each) => lookUntil(signal, each, log))
-      await Promise.all([guard, stale.run(signal), ...looking])
-    },
-    close: () => {
+    run: (until, syncPeriodMs) =>
+      looks.run(until, (signal) => {
+        const guard = guardSockets({ attachment, applier, pins, context, syncPeriodMs }, signal)
+        const looking = lookers.map((each) => lookUntil(signal, each, log))
+        return Promise.all([guard, stale.run(signal), ...looking])
+      }),
+    close: async () => {
+      // A look at memory that is mapped no more ends the process.
+      await looks.end()
       for (const each of [attachment, applier, shared, flows, cgroup]) each?.close()
+    },
+  }
+}
+
+/** Work that runs until its signal, or until its end is asked for and waited for. */
+function endable() {
+  const ending = new AbortController()
+  let running: Promise<unknown> | undefined
+  return {
+    run: async (until: AbortSignal, work: (signal: AbortSignal) => Promise<unknown>) => {
+      await (running = work(AbortSignal.any([until, ending.signal])))
+    },
+    end: async () => {
+      ending.abort()
+      await running
     },
   }
 }
