@@ -148,6 +148,7 @@ t.test('pins that somebody removes are back, so a restart has no gap', { skip },
     const { mode, apply } = await start({ 'ebpf.bpffs': bpffs, 'nftables.syncPeriod': 20 })
     await apply(states('IPv4', settings).put(service({ endpoints })))
     const stop = new AbortController()
+    t.teardown(() => stop.abort())
     const running = mode.run(stop.signal)
     const all = pinned()
     t.ok(all.includes('link-connect4'))
@@ -197,7 +198,7 @@ t.test('what somebody changed in the maps is noticed and mended', { skip }, asyn
     t.equal(found, 'one', 'mended')
     const seen = resyncs.length
     withMap(cgroup, name, change)
-    while (resyncs.length === seen) await new Promise((resolve) => setTimeout(resolve, 10))
+    await untilTrue(() => resyncs.length > seen)
     t.match(resyncs.at(-1), told, name)
   }
 })
