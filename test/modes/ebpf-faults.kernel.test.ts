@@ -15,6 +15,7 @@ import { cleanupSockets } from '../../lib/modes/ebpf/cleanup.js'
 import { frontendKey } from '../../lib/modes/ebpf/frontend-layout.js'
 import { targetId } from '../../lib/modes/ebpf/layout.js'
 import { mapNames, pinFolders } from '../../lib/modes/ebpf/names.js'
+import { Pins } from '../../lib/modes/ebpf/pins.js'
 import { socketPlanner, type SocketPlan } from '../../lib/modes/ebpf/plan.js'
 import { probeSockets } from '../../lib/modes/ebpf/probe.js'
 import { OpenSharedMaps } from '../../lib/modes/ebpf/shared-maps.js'
@@ -161,6 +162,29 @@ t.test('pins that somebody removes are back, so a restart has no gap', { skip },
     const { name } = await client.ask({ do: 'connect', host: '10.96.0.10', port: 80 })
     t.equal(name, 'one', 'programs outlive their process')
   }
+})
+
+t.test('a pin that could not be replaced is replaced later', { skip }, (t) => {
+  const [bpffs, calls, name] = [mountBpffs(t), openSystemCalls(), mapNames.open]
+  const remount = (how: string) => execFileSync('mount', ['-o', `remount,${how}`, bpffs])
+  const spec = { name, kind: 'hash', keyBytes: 4, valueBytes: 4, entries: 8 } as const
+  const pins = Pins.open(calls, bpffs, contextOf().context.log)
+  const [older, newer] = [BpfMap.create(calls, spec), BpfMap.create(calls, spec)]
+  const pinned = () => {
+    const map = BpfMap.open(calls, spec, pins?.find(name) ?? -1)
+    t.teardown(() => map.close())
+    return map.id
+  }
+  t.teardown(() => [older, newer].forEach((each) => each.close()))
+  pins?.keep(name, older.fd)
+  remount('ro')
+  pins?.keep(name, newer.fd)
+  pins?.restore()
+  remount('rw')
+  t.equal(pinned(), older.id)
+  pins?.restore()
+  t.equal(pinned(), newer.id)
+  t.end()
 })
 
 t.test('what somebody changed in the maps is noticed and mended', { skip }, async (t) => {

@@ -1,5 +1,5 @@
 import { failureOf, kernelErrorOf } from '../netlink/failure.js'
-import { Attributes, nativeText } from './attributes.js'
+import { Attributes, nativeBytes, nativeText } from './attributes.js'
 import type { SystemCalls } from './system-calls.js'
 import { ifThere } from '../../errors.js'
 
@@ -61,4 +61,10 @@ export function pin(calls: SystemCalls, fd: number, path: string): void {
 export function openPinned(calls: SystemCalls, path: string): number | undefined {
   const attributes = new Attributes(calls, 16).pointer(0, nativeText(path))
   return ifThere(() => run(calls, 'openPin', attributes, `open ${path}`))
+}
+
+/** Whether two descriptors are of the same map or link. */
+export function isSame(calls: SystemCalls, one: number, other: number): boolean {
+  const infoOf = (fd: number) => readInfo(calls, fd, nativeBytes(32), 'look at an eBPF object')
+  return infoOf(one).equals(infoOf(other))
 }

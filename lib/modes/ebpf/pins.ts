@@ -10,10 +10,10 @@ import {
   statfsSync,
 } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { messageOf } from '../../errors.js'
+import { messageOf, unless } from '../../errors.js'
 import { networkCookie } from '../../kernel/network-namespaces.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
-import { openPinned, pin } from '../../kernel/bpf/commands.js'
+import { isSame, openPinned, pin } from '../../kernel/bpf/commands.js'
 import type { Log } from '../mode.js'
 import { pinFolders } from './names.js'
 
@@ -71,13 +71,20 @@ export class Pins {
     this.#pinned.set(name, fd)
   }
 
-  /** Pins again what others have unpinned, as when they remove the folder or unmount the bpffs. */
+  /**
+   * Pins again what others have unpinned, as when they remove the folder or unmount the bpffs, and
+   * what could not take the place of an older pin while the bpffs was read-only.
+   */
   restore(): void {
-    const gone = [...this.#pinned].filter(([name]) => !existsSync(join(this.#folder, name)))
+    let reason = whyNot(this.#bpffs)
+    const all = reason === undefined ? [...this.#pinned] : []
+    const gone = all.filter(([name, fd]) => !this.#isPinned(name, fd))
     if (gone.length > 0 && !this.#isBroken) {
-      this.#log.warn({ folder: this.#folder, count: gone.length }, 'eBPF pins were removed')
+      this.#log.warn(
+        { folder: this.#folder, count: gone.length },
+        'eBPF pins were removed or replaced',
+      )
     }
-    let reason: string | undefined
     for (const [name, fd] of gone) reason ??= this.#pin(name, fd)
     if (reason !== undefined && !this.#isBroken) this.#log.warn({ reason }, notKept)
     this.#isBroken = reason !== undefined
@@ -92,6 +99,16 @@ export class Pins {
     const reason = this.#pin(name, fd)
     this.#isBroken = reason !== undefined
     if (reason !== undefined) this.#log.warn({ name, reason }, notKept)
+  }
+
+  #isPinned(name: string, fd: number): boolean {
+    const found = unless(['denied'], () => this.find(name))
+    if (found === undefined) return false
+    try {
+      return isSame(this.#calls, found, fd)
+    } finally {
+      this.#calls.close(found)
+    }
   }
 
   #pin(name: string, fd: number): string | undefined {
