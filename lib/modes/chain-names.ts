@@ -20,3 +20,15 @@ export async function chainNames(family: IpFamily): Promise<ReadonlySet<string> 
     return undefined
   }
 }
+
+/** Whether nf_tables has chains with such names. Only for where no program can look at them. */
+export async function hasChains(
+  family: IpFamily,
+  isOurs: (table: string, chain: string) => boolean,
+): Promise<boolean> {
+  for (const name of (await chainNames(family)) ?? []) {
+    const [table = '', chain = ''] = name.split(' ')
+    if (isOurs(table, chain)) return true
+  }
+  return false
+}

@@ -1,6 +1,6 @@
 import { modeNames } from '../../lib/modes/registry.js'
 import t, { type Test } from 'tap'
-import { execFileSync, spawn } from 'node:child_process'
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { open } from 'node:fs/promises'
@@ -295,6 +295,21 @@ t.test('check and cleanup print what they found as text and as JSON', { skip }, 
   t.equal(await cleanup.exited, 0, cleanup.output())
   // KUBE-FIREWALL belongs to kubelet too, so it stays.
   t.notMatch(ruleset(), /KUBE-(?!FIREWALL)|kube-proxy/, 'what the runs before left is gone')
+})
+
+t.test('cleanup says which rules stay where iptables is missing', { skip }, (t) => {
+  for (const chain of ['KUBE-SERVICES', 'KUBE-PORTALS-HOST'])
+    execFileSync('iptables-nft', ['-t', 'nat', '-N', chain])
+  const script = 'for each in /usr/sbin /sbin; do mount -t tmpfs none $each; done; exec "$@"'
+  const without = ['--mount', 'sh', '-c', script, 'sh']
+  const words = [...without, process.execPath, program, 'cleanup']
+  const { status, stderr } = spawnSync('unshare', words, { encoding: 'utf8' })
+  t.equal(status, 1)
+  t.match(stderr, /userspace: IPv4 rules are still there; install iptables/)
+  t.match(stderr, /iptables: .*find iptables-nft: .*install iptables/)
+  execFileSync(process.execPath, [program, 'cleanup'])
+  t.notMatch(ruleset(), /KUBE-(?!FIREWALL)/)
+  t.end()
 })
 
 /** Koffi does not load there, as on a processor for which there is none. */

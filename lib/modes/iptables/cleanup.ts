@@ -1,8 +1,10 @@
+import { readFileSync } from 'node:fs'
 import { Batch, Iptables, isIptablesError } from '../../kernel/iptables.js'
 import { accounts, isOwnChain } from './names.js'
 import { isEmptyMarkDrop, isOfInterest } from './full-sync.js'
 import { kernelError } from '../../kernel/command.js'
 import { messageOf } from '../../errors.js'
+import { hasChains } from '../chain-names.js'
 import type { Backend, Family, Run, SavedTable } from '../../kernel/iptables.js'
 import { chainsIn, removeChains } from '../remove-chains.js'
 import { ipFamilies } from '../../state/ip.js'
@@ -33,7 +35,7 @@ export async function cleanupAll(
   for (const backend of ['nft', 'legacy'] as const) {
     for (const family of ipFamilies) {
       try {
-        await cleanupOne(family, backend, run)
+        await cleanupOne({ family, backend, run }, log)
       } catch (error) {
         log.warn({ family, backend, error: messageOf(error) }, 'iptables rules not cleaned up')
         failures.push(error)
@@ -44,16 +46,42 @@ export async function cleanupAll(
   if (failures.length > 0) throw kernelError(failures[0], 'clean up iptables rules')
 }
 
-async function cleanupOne(family: Family, backend: Backend, run: Run | undefined): Promise<void> {
+interface Place {
+  readonly family: Family
+  readonly backend: Backend
+  readonly run: Run | undefined
+}
+
+async function cleanupOne(place: Place, log: Log): Promise<void> {
   let iptables: Iptables | undefined
   try {
-    iptables = await Iptables.open({ family, backend, run })
+    iptables = await Iptables.open(place)
     // Only existing tables are read, because the legacy backend creates a table when asked for it.
     await iptables.restore(cleanupBatch(await iptables.save(undefined, isOfInterest)))
   } catch (error) {
     // A kernel that lacks the backend has no rules of it.
     const hasNone = !iptables && isIptablesError(error, 'unsupported')
-    if (!hasNone && !isIptablesError(error, 'missing')) throw error
+    if (hasNone) return
+    if (!isIptablesError(error, 'missing') || (await hasRules(place, log))) throw error
+  }
+}
+
+/** Whether the kernel has rules of ours where the program is missing that could remove them. */
+async function hasRules({ family, backend }: Place, log: Log): Promise<boolean> {
+  if (backend === 'nft') return hasChains(family, (_, chain) => isOwnChain(chain))
+  const tables = legacyTables(family)
+  // Without the program nobody can look into them, and most such tables have no rule of ours.
+  if (tables.length > 0)
+    log.info({ family, tables }, 'no iptables-legacy here, so nobody looked at its tables')
+  return false
+}
+
+function legacyTables(family: Family): readonly string[] {
+  const file = family === 'IPv4' ? 'ip_tables_names' : 'ip6_tables_names'
+  try {
+    return readFileSync(`/proc/net/${file}`, 'utf8').split('\n').filter(Boolean)
+  } catch {
+    return []
   }
 }
 

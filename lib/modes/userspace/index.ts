@@ -1,10 +1,10 @@
-import { messageOf } from '../../errors.js'
+import { KernelError, messageOf } from '../../errors.js'
 import type { Config } from '../../config/config.js'
 import type { LinkAddresses } from '../../kernel/link-addresses.js'
 import { Iptables } from '../../kernel/iptables.js'
 import { listeningSockets } from '../../kernel/sockets/listening.js'
 import { ipFamilies } from '../../state/ip.js'
-import { chainNames } from '../chain-names.js'
+import { chainNames, hasChains } from '../chain-names.js'
 import type { Log, ModeDefinition } from '../mode.js'
 import { userspaceDifferences } from './differences.js'
 import { portalsOf, userspacePlanner } from './plan.js'
@@ -20,6 +20,7 @@ import {
   withLink,
   type PortalMeans,
 } from './portals/open-portals.js'
+import { isOurs } from './portals/removal.js'
 import { removeSourceRouting } from './portals/source-keeping.js'
 import { SourceRouting } from './portals/source-routing.js'
 import { withoutSubChains } from './portals/sub-chains.js'
@@ -80,8 +81,14 @@ export const definition: ModeDefinition = {
       context.log.info(fields, 'addresses of Services on this machine cannot be listed')
     }
     await removeTakeoverFolder(config?.userspace.takeoverFolder ?? '')
+    for (const family of ipFamilies) {
+      // Without iptables nothing above could remove or even see them.
+      if (await hasChains(family, isOurs)) throw new KernelError('failed', `${family} ${rulesStay}`)
+    }
   },
 }
+
+const rulesStay = 'rules are still there; install iptables if it is missing, and try again'
 
 /** Drops all lines, for commands that only look at the machine. */
 const silent: Log = {
