@@ -100,7 +100,11 @@ t.test('a bpffs that became read-only keeps nothing', { skip }, async (t) => {
   const settings = { cgroup: node.cgroup, bpffs, sockets: 'all' } as const
   const found = probeSockets({ settings, log: context.log }).find(({ what }) => what === 'bpffs')
   t.match(found, { ok: false, required: false, seen: /EROFS/, fix: /packet path while the proxy/ })
-  await t.rejects(cleanupSockets(context, [bpffs]), { message: /remove eBPF pins at .*EROFS/ })
+  const other = mountBpffs(t)
+  mkdirSync(join(other, pinFolders.own, pinFolders.version), { recursive: true })
+  const message = /remove eBPF pins at .*EROFS.*; their programs go on; make it writable/
+  await t.rejects(cleanupSockets(context, [bpffs, other]), { message })
+  t.notOk(readdirSync(other).includes(pinFolders.own), 'the others are removed')
   remount('rw')
   await cleanupSockets(context, [bpffs])
   t.notOk(readdirSync(bpffs).includes(pinFolders.own))

@@ -17,15 +17,20 @@ export function cleanupSockets(
   { log }: Pick<ModeContext, 'log'>,
   mounts?: readonly string[],
 ): Promise<void> {
-  const work = Promise.resolve().then(() => {
-    for (const bpffs of mounts ?? mountsOf('bpf')) dropPinned(bpffs, log)
-  })
-  return work.catch((error: unknown) => {
-    // A node without eBPF has nothing to remove.
-    if (!(error instanceof KernelError) || error.kind === 'denied') throw error
-    log.debug({ reason: messageOf(error) }, 'no eBPF programs to remove')
+  return Promise.resolve().then(() => {
+    const failures: string[] = []
+    for (const bpffs of mounts ?? mountsOf('bpf')) {
+      try {
+        dropPinned(bpffs, log)
+      } catch (error) {
+        failures.push(messageOf(error))
+      }
+    }
+    if (failures.length > 0) throw new KernelError('denied', failures.join('; '))
   })
 }
+
+const advice = 'their programs go on; make it writable, and try again'
 
 function dropPinned(bpffs: string, log: ModeContext['log']): void {
   const others = pinnedElsewhere(bpffs)
@@ -34,7 +39,7 @@ function dropPinned(bpffs: string, log: ModeContext['log']): void {
   if (folders.length === 0) return
   const missing = whyNot(bpffs)
   if (missing !== undefined)
-    throw new KernelError('denied', `remove eBPF pins at ${bpffs}: ${missing}`)
+    throw new KernelError('denied', `remove eBPF pins at ${bpffs}: ${missing}; ${advice}`)
   const calls = openSystemCalls()
   for (const folder of folders) {
     for (const hook of socketHooks) {
