@@ -1,5 +1,6 @@
 import type { Command } from 'commander'
 import { KernelError, messageOf } from '../errors.js'
+import { koffiLoads } from '../modes/findings.js'
 import type { Log } from '../modes/mode.js'
 import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { missingSystem } from '../modes/systems.js'
@@ -52,7 +53,7 @@ export async function cleanup(
     // A mode of another operating system cannot have installed anything here.
     if (missingSystem(name)) continue
     try {
-      const definition = await load()
+      const definition = await load().catch(notLoaded)
       await definition.cleanup({ log, resync: () => undefined, meter: silentMeter }, config)
       log.info({ mode: name }, 'Cleaned up')
       modes.push({ mode: name, isClean: true, reason: '' })
@@ -76,6 +77,16 @@ async function warnOfProxy(address: string, log: Log): Promise<void> {
   if (mode === undefined) return
   const after = 'A proxy runs here and writes its rules again; stop it, then clean up once more'
   log.warn({ mode, address }, after)
+}
+
+/** Most modes do not load without koffi. Its error names modules, and no way out. */
+async function notLoaded(error: unknown): Promise<never> {
+  if (await koffiLoads()) throw error
+  throw new KernelError(
+    'unsupported',
+    'nobody looked, because koffi does not load here; install this package with its optional packages, and try again',
+    { cause: error },
+  )
 }
 
 const silentMeter = {

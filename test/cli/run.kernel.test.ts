@@ -333,7 +333,11 @@ t.test('where koffi does not load, iptables mode serves and cleans up', { skip }
   await check.exited
   t.match(check.output(), /iptables +runs[\s\S]* koffi, for UDP clients/)
   // The other modes do not load, and it says so.
-  await startWithoutKoffi(t, 'cleanup').exited
+  const cleanup = startWithoutKoffi(t, 'cleanup')
+  t.equal(await cleanup.exited, 1)
+  const unseen = 'nobody looked, because koffi does not load here; install'
+  t.match(cleanup.output(), `clean up this node: nftables: ${unseen}`)
+  t.match(cleanup.output(), `; ebpf: ${unseen}`)
   t.notMatch(ruleset(), /KUBE-SVC-/)
 })
 
