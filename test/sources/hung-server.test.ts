@@ -80,7 +80,7 @@ void t.test(
           else answer.write(event('ADDED', 'b', '6'))
         },
       },
-      { askAfterMs: 200, idleTimeoutMs: 500 },
+      { askAfterMs: 200, idleTimeoutMs: 4000 },
     )
     await untilTrue(() => seen.names.has('b'))
     t.strictSame(seen.watches.slice(0, 3), ['5', '5', '5'])
