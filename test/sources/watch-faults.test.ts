@@ -268,7 +268,7 @@ for (const [what, answerWith] of [
             else answer.flushHeaders()
           },
         },
-        { idleTimeoutMs: 300 },
+        { idleTimeoutMs: 3000 },
         true,
       )
       await untilTrue(() => seen.synced() === 1 && seen.watches.includes('5'))
