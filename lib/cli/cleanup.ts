@@ -72,6 +72,8 @@ export async function cleanup(
 
 /** A proxy that still runs takes a cleanup for a foreign change, and repairs it. */
 async function warnOfProxy(address: string, log: Log): Promise<void> {
+  // Without an address the path would be taken for the name of a host, which DNS is asked for.
+  if (address === '') return
   const { get } = await import('./seen-node.js')
   const mode = await get(address, '/proxyMode').catch(() => undefined)
   if (mode === undefined) return

@@ -1,6 +1,7 @@
 import { runCommand } from '../../lib/kernel/command.js'
 import t from 'tap'
 import { spawn } from 'node:child_process'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import { readFileSync } from 'node:fs'
@@ -433,6 +434,12 @@ t.test('L15: cleanup says that a proxy runs, which writes its rules again', asyn
   await once(server, 'close')
   await clean()
   t.equal(warnings.length, 1)
+  let asked = 0
+  const note = () => asked++
+  subscribe('http.client.request.start', note)
+  t.teardown(() => unsubscribe('http.client.request.start', note))
+  await cleanup(log, { loaders: {}, config: { ...config, metricsBindAddress: '' } })
+  t.equal(asked, 0, 'a proxy without such an address cannot be asked')
 })
 
 t.test('warnings of Node.js appear as lines of the log', async (t) => {
