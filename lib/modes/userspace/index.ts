@@ -3,7 +3,7 @@ import type { Config } from '../../config/config.js'
 import type { LinkAddresses } from '../../kernel/link-addresses.js'
 import { Iptables } from '../../kernel/iptables.js'
 import { listeningSockets } from '../../kernel/sockets/listening.js'
-import { ipFamilies } from '../../state/ip.js'
+import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import { chainNames, hasChains } from '../chain-names.js'
 import type { Log, ModeDefinition } from '../mode.js'
 import { userspaceDifferences } from './differences.js'
@@ -65,6 +65,7 @@ export const definition: ModeDefinition = {
 
   async cleanup(context, config) {
     const flows = new UdpFlowCleaner(context)
+    const unseen: IpFamily[] = []
     for (const family of ipFamilies) {
       // The node may use another backend now, and iptables before 1.8 does not name its backend.
       for (const backend of ['auto', 'nft', 'legacy'] as const) {
@@ -72,6 +73,7 @@ export const definition: ModeDefinition = {
         await removeRules(family, flows, opening)
         const routing = new SourceRouting(family, () => opening)
         await removeSourceRouting(family, { routing, log: context.log })
+        if (backend === 'nft') await opening.catch(() => unseen.push(family))
       }
     }
     try {
@@ -81,14 +83,14 @@ export const definition: ModeDefinition = {
       context.log.info(fields, 'addresses of Services on this machine cannot be listed')
     }
     await removeTakeoverFolder(config?.userspace.takeoverFolder ?? '')
-    for (const family of ipFamilies) {
-      // Without iptables nothing above could remove or even see them.
+    for (const family of unseen) {
+      // A chain that stays where iptables is there has a jump of others, and no rules.
       if (await hasChains(family, isOurs)) throw new KernelError('failed', `${family} ${rulesStay}`)
     }
   },
 }
 
-const rulesStay = 'rules are still there; install iptables if it is missing, and try again'
+const rulesStay = 'rules are still there; install iptables, and try again'
 
 /** Drops all lines, for commands that only look at the machine. */
 const silent: Log = {
