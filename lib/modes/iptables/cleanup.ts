@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { Batch, Iptables, isIptablesError } from '../../kernel/iptables.js'
-import { accounts, isOwnChain } from './names.js'
+import { accounts, chains, isOwnChain } from './names.js'
 import { isEmptyMarkDrop, isOfInterest } from './full-sync.js'
 import { kernelError } from '../../kernel/command.js'
 import { messageOf } from '../../errors.js'
@@ -68,13 +68,17 @@ async function cleanupOne(place: Place, log: Log): Promise<void> {
 
 /** Whether the kernel has rules of ours where the program is missing that could remove them. */
 async function hasRules({ family, backend }: Place, log: Log): Promise<boolean> {
-  if (backend === 'nft') return hasChains(family, (_, chain) => isOwnChain(chain))
+  if (backend === 'nft')
+    return hasChains(family, (_, chain) => isOwnChain(chain) && !kubeletsToo.has(chain))
   const tables = legacyTables(family)
   // Without the program nobody can look into them, and most such tables have no rule of ours.
   if (tables.length > 0)
     log.info({ family, tables }, 'no iptables-legacy here, so nobody looked at its tables')
   return false
 }
+
+/** Kubelet before 1.27 makes them, too. With rules of ours there are others. */
+const kubeletsToo: ReadonlySet<string> = new Set([chains.markMasquerade, chains.postrouting])
 
 function legacyTables(family: Family): readonly string[] {
   const file = family === 'IPv4' ? 'ip_tables_names' : 'ip6_tables_names'
