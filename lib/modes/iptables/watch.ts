@@ -60,11 +60,11 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
         continue
       }
       reading = look + looksPerReading
-      const differences = await readAll(rules, foreign)
+      const read = await readAll(rules, foreign)
       complaints.settled()
-      if (!differences) continue
-      const { fullSyncs } = rules
-      const fresh = reported.fresh(differences, { fullSyncs, mark, endMark: foreign.mark })
+      if (!read) continue
+      const { differences, endMark } = read
+      const fresh = reported.fresh(differences, { fullSyncs: rules.fullSyncs, mark, endMark })
       const [first] = fresh
       verified = first ? undefined : present
       if (!first) continue
@@ -94,21 +94,31 @@ async function lookForFlush({ iptables }: FamilyRules): Promise<string | undefin
   return undefined
 }
 
+interface WholeReading {
+  readonly differences: readonly ChainDifference[]
+  readonly endMark: number | undefined
+}
+
 /** Undefined if the content of the kernel is not known; then a full sync follows. */
 async function readAll(
   rules: FamilyRules,
   foreign: ForeignCommits,
-): Promise<ChainDifference[] | undefined> {
+): Promise<WholeReading | undefined> {
   for (let count = 1; ; count++) {
     const before = await rules.settled()
     if (!before) return undefined
     const verification = new Verification(before, before.usesLocalnet)
     await verification.prepare()
-    await foreign.undisturbed(() => rules.iptables.visit(verification))
+    const endMark = await foreign.undisturbed(async () => {
+      await rules.iptables.visit(verification)
+      // Later there is no mark: own writes have waited, and begin now.
+      return foreign.mark
+    })
     const after = await rules.settled()
     if (!after) return undefined
     const differences = verification.differences(after)
     // A rule may have come and gone while the chain was read.
-    if (differences.length === 0 || before === after || count === mostReadings) return differences
+    if (differences.length === 0 || before === after || count === mostReadings)
+      return { differences, endMark }
   }
 }

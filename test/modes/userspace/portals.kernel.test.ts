@@ -260,6 +260,41 @@ t.test('a flush that is repeated while the rules are read is repaired', { skip }
   await portals.remove()
 })
 
+t.test(
+  'a rule in other words is written anew once, also where a sync waits',
+  { skip },
+  async (t) => {
+    let duringRead: (() => void) | undefined
+    const inOtherWords: Run = async (file, args, options = {}) => {
+      const { onOutput } = options
+      if (!file.endsWith('-save') || !onOutput) return runProgram(file, args, options)
+      duringRead?.()
+      const read = await runProgram(file, args)
+      onOutput(
+        read.stdout.replace(/-d 10\.96\.0\.1\/32/g, '-d 10.96.0.1/255.255.255.255 --other-words'),
+      )
+      return { ...read, stdout: '' }
+    }
+    const iptables = await Iptables.open({ family: 'IPv4', backend: 'legacy', run: inOtherWords })
+    const fixed = fixedRules({ portRange: undefined, logsRefused: true })
+    const foreign = new ForeignCommits(() => 1)
+    const options = { fixed, guardsEachPort: true, foreign, log: contextOf().context.log }
+    const portals = new IptablesPortals(iptables, options)
+    const rules = rulesOf('IPv4', 5)
+    await portals.replaceAll(rules)
+    t.notOk(await portals.isIntact())
+    await portals.replaceAll(rules)
+    let waiting: Promise<unknown> = Promise.resolve()
+    duringRead = () => {
+    waiting = foreign.around(1, () => new Promise(setImmediate))
+  }
+    t.ok(await portals.isIntact())
+    await waiting
+    duringRead = undefined
+    await portals.remove()
+  },
+)
+
 t.test('rules in another order are found', { skip }, async (t) => {
   const iptables = await Iptables.open({ family: 'IPv4', backend: 'nft' })
   const options = {

@@ -129,16 +129,21 @@ export class IptablesPortals implements Portals {
     if (mark !== undefined && mark === this.#verified) return true
     const verification = await this.#writes.take(() => this.#beginVerification())
     if (!verification) return true
+    let endMark: number | undefined
     try {
       await verification.prepare()
-      await this.#foreign.undisturbed(() => this.iptables.visit(verification))
+      await this.#foreign.undisturbed(async () => {
+        await this.iptables.visit(verification)
+        // Later there is no mark: own writes have waited, and begin now.
+        endMark = this.#foreign.mark
+      })
     } catch (error) {
       throw kernelError(error, `read the rules of userspace mode`)
     } finally {
       this.#verification = undefined
     }
     const differences = verification.differences()
-    const reading = { fullSyncs: this.#fullWrites, mark, endMark: this.#foreign.mark }
+    const reading = { fullSyncs: this.#fullWrites, mark, endMark }
     const fresh = this.#reported?.fresh(differences, reading) ?? differences
     this.#verified = fresh.length > 0 || verification.isPartial ? undefined : mark
     const [first] = fresh
