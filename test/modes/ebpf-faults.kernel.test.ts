@@ -2,8 +2,10 @@ import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
+import { Assembler } from '../../lib/kernel/bpf/assembler.js'
 import { commands, pin } from '../../lib/kernel/bpf/commands.js'
 import { BpfMap } from '../../lib/kernel/bpf/map.js'
+import { loadProgram } from '../../lib/kernel/bpf/program.js'
 import { networkCookie } from '../../lib/kernel/network-namespaces.js'
 import { openSystemCalls, type SystemCalls } from '../../lib/kernel/bpf/system-calls.js'
 import { Slice } from '../../lib/async.js'
@@ -189,6 +191,39 @@ t.test('a pin that could not be replaced is replaced later', { skip }, (t) => {
   pins?.restore()
   t.equal(pinned(), newer.id)
   t.end()
+})
+
+t.test('a link that was closed is pinned no more', { skip }, async (t) => {
+  const { cgroup: path, client } = await createNode(t, 'closed-link')
+  await client.close()
+  const [kernel, bpffs] = [openSystemCalls(), mountBpffs(t)]
+  let refused = -1
+  const bpf: SystemCalls['bpf'] = (command, attributes) =>
+    command === refused ? -12 : kernel.bpf(command, attributes)
+  const calls = { ...kernel, bpf }
+  const pins = Pins.open(calls, bpffs, contextOf().context.log)
+  const cgroup = openCgroup(path)
+  const attachment = new Attachment({ calls, cgroup, pins, network: networkCookie() })
+  t.teardown(() => [attachment, cgroup].forEach((each) => each.close()))
+  const put = () => {
+    const code = new Assembler().set('r0', 1).exit().finish()
+    const program = loadProgram(calls, { name: 'test', hook: 'connect4', code })
+    try {
+      attachment.put('connect4', program)
+    } finally {
+      calls.close(program)
+    }
+  }
+  put()
+  await removeCgroup(path)
+  addNodeCgroup('closed-link')
+  refused = commands.createLink
+  t.throws(put, /attach an eBPF program/)
+  t.doesNotThrow(() => pins?.restore(), 'its descriptor may be of something else by now')
+  refused = -1
+  put()
+  pins?.restore()
+  t.ok(attachment.has('connect4'))
 })
 
 t.test('what somebody changed in the maps is noticed and mended', { skip }, async (t) => {

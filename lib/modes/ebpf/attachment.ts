@@ -120,6 +120,7 @@ export class Attachment {
       return link
     }
     this.#attached.delete(hook)
+    pins?.letGo(linkName(hook))
     detachQuietly(calls, link)
     calls.close(link)
     return undefined

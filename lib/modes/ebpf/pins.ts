@@ -31,7 +31,7 @@ export class Pins {
   readonly #bpffs: string
   readonly #folder: string
   readonly #log: Pick<Log, 'warn'>
-  /** What is pinned, by name. Its owner closes it only to pin another one of that name. */
+  /** What is pinned, by name. Its owner closes it only after it let it go, or has pinned another. */
   readonly #pinned = new Map<string, number>()
   #isBroken = false
 
@@ -69,6 +69,11 @@ export class Pins {
   /** What was found is used, and stays pinned. */
   hold(name: string, fd: number): void {
     this.#pinned.set(name, fd)
+  }
+
+  /** Its owner closes it, perhaps without another one of that name. The path stays. */
+  letGo(name: string): void {
+    this.#pinned.delete(name)
   }
 
   /**

@@ -286,8 +286,8 @@ t.test(
     await portals.replaceAll(rules)
     let waiting: Promise<unknown> = Promise.resolve()
     duringRead = () => {
-    waiting = foreign.around(1, () => new Promise(setImmediate))
-  }
+      waiting = foreign.around(1, () => new Promise(setImmediate))
+    }
     t.ok(await portals.isIntact())
     await waiting
     duringRead = undefined
