@@ -19,7 +19,10 @@ export function cleanupSockets(
 ): Promise<void> {
   return Promise.resolve().then(() => {
     const failures: string[] = []
-    for (const bpffs of mounts ?? mountsOf('bpf')) {
+    const all = mounts ?? mountsOf('bpf')
+    // What is read-only here may be mounted elsewhere, too, and then it has no pins any more.
+    const writable = all.filter((bpffs) => whyNot(bpffs) === undefined)
+    for (const bpffs of new Set([...writable, ...all])) {
       try {
         dropPinned(bpffs, log)
       } catch (error) {
