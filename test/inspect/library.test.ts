@@ -110,7 +110,10 @@ t.test('the library uses the configuration, and reports its errors', (t) => {
     name: 'ConfigError',
     message: /clusterCidr: .*unknown key; did you mean clusterCIDR\?/,
   })
-  const local = { mode: 'userspace', configuration: { bindAddress: '127.0.0.1' } } as const
+  const local = {
+    mode: 'userspace',
+    configuration: { bindAddress: '127.0.0.1', userspace: { portals: 'iptables' } },
+  } as const
   t.throws(() => renderRules({ ...local, objects }), /userspace mode cannot proxy on it/)
   const broken = [{ kind: 'Service' }, { ...(objects[0] as object), spec: { clusterIP: 'x' } }]
   t.match(renderRules({ mode: 'ipvs', objects: broken }).warnings, [
