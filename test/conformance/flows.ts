@@ -145,9 +145,11 @@ function enoughFor(backends: number): number {
 
 /** A factor above 1 for a machine that is itself a process, such as User Mode Linux. */
 export const patience = Number(process.env.CONFORMANCE_PATIENCE ?? 1)
-/** No answer in this time means dropped. An expected reply may take longer on a busy machine. */
+/** No answer in this time means dropped. */
 const silenceMs = 400
-const replyMs = 6000 * patience
+/** An expected reply may take longer: a busy machine loses packets, and TCP repeats its first one after 1, 3 and 7 s. */
+const replyMs = 12_000 * patience
+const repeatMs = 1200 * patience
 /** A pause on one slow processor, so that clients leave time for the proxy. */
 const betweenRoundsMs = patience > 1 ? 50 : 0
 
@@ -223,7 +225,7 @@ function requestOf(check: Check): FlowRequest {
     port: check.port,
     timeoutMs: waitOf(check),
     // The refusal of a datagram is a datagram too and may be lost, so the client repeats.
-    ...(check.gets === 'refused' ? { repeatMs: replyMs / 5 } : {}),
+    ...(check.gets === 'refused' ? { repeatMs } : {}),
     count: flow.keep === undefined ? countOf(check) : 1,
     ...(hasSource(check) ? { from: addressOf(client.place, family, client.addressIndex) } : {}),
     ...(flow.keep === undefined ? {} : { keepAs: `${flow.keep}/${family}` }),
