@@ -147,7 +147,10 @@ function enoughFor(backends: number): number {
 export const patience = Number(process.env.CONFORMANCE_PATIENCE ?? 1)
 /** No answer in this time means dropped. */
 const silenceMs = 400
-/** An expected reply may take longer: a busy machine loses packets, and TCP repeats its first one after 1, 3 and 7 s. */
+/**
+ * An expected reply may take longer: a busy machine loses packets, and TCP repeats its first one
+ * after 1, 3 and 7 s.
+ */
 const replyMs = 12_000 * patience
 const repeatMs = 1200 * patience
 /** A pause on one slow processor, so that clients leave time for the proxy. */
