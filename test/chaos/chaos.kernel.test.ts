@@ -11,6 +11,8 @@ import { interruptedSync } from './faults/first-sync.js'
 import { play } from './play.js'
 import { Stage } from './stage.js'
 
+/** A machine that does much else answers late. */
+const pace = { patienceMs: 15_000 }
 const faults = faultGroups.flatMap((group) => group.faults)
 
 const chosen: Readonly<Record<Exclude<ModeName, 'ipvs' | 'winuserspace'>, readonly string[]>> = {
@@ -23,7 +25,7 @@ const chosen: Readonly<Record<Exclude<ModeName, 'ipvs' | 'winuserspace'>, readon
 for (const mode of ['nftables', 'iptables', 'userspace', 'ebpf'] as const) {
   const skip = netnsSkip || (mode === 'ebpf' && cgroupSkip)
   t.test(`${mode} mode keeps what docs/reliability.md promises`, { skip }, async (t) => {
-    const stage = await Stage.open({ mode })
+    const stage = await Stage.open({ mode, pace })
     t.teardown(() => stage.close())
     for (const name of chosen[mode]) {
       const fault = faults.find((each) => each.name.startsWith(name))
@@ -36,7 +38,7 @@ for (const mode of ['nftables', 'iptables', 'userspace', 'ebpf'] as const) {
   const fault = interruptedSync(300, 3)
   t.test(`${mode} mode: ${fault.name}`, { skip }, async (t) => {
     t.comment(`seed ${seed}`)
-    const stage = await Stage.open({ mode, ...fault.stage, random: randomOf(seed) })
+    const stage = await Stage.open({ mode, pace, ...fault.stage, random: randomOf(seed) })
     t.teardown(() => stage.close())
     t.same((await play(fault, stage)).broken, [])
   })

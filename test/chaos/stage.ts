@@ -19,7 +19,7 @@ import { program } from '../support/program.js'
 import { Daemon } from './daemon.js'
 import type { ModeName } from '../../lib/config/config.js'
 import { seeingOnly } from '../support/ebpf-node.js'
-import { Traffic } from './traffic.js'
+import { Traffic, type Pace } from './traffic.js'
 import { until } from '../support/until.js'
 
 export interface StageOptions {
@@ -35,8 +35,8 @@ export interface StageOptions {
   readonly before: readonly (readonly string[])[]
   /** Random numbers from 0 up to 1. */
   readonly random: () => number
-  /** The pause of each client after an answer, if not the usual one. */
-  readonly pauseMs: number | undefined
+  /** What is unusual about the clients. */
+  readonly pace: Partial<Pace>
 }
 
 const pluginRules =
@@ -68,7 +68,7 @@ export class Stage {
   readonly random: () => number
   /** The time from the start of the process until its Services were served. */
   firstSyncMs = 0
-  readonly #pauseMs: number | undefined
+  readonly #pace: Partial<Pace>
   #traffic: Traffic
   #probePod: Place = 'pod-1'
   #probePort: number = probe.ports[0]
@@ -85,8 +85,8 @@ export class Stage {
       [...flagsOf(options.mode, folder), ...socketFlags(world, folder), ...options.flags],
       options.by,
     )
-    this.#pauseMs = options.pauseMs
-    this.#traffic = new Traffic(world, options.pauseMs)
+    this.#pace = options.pace
+    this.#traffic = new Traffic(world, options.pace)
   }
 
   static async open(given: Partial<StageOptions> & { mode: ModeName }): Promise<Stage> {
@@ -97,7 +97,7 @@ export class Stage {
       isBare: false,
       before: [],
       random: Math.random,
-      pauseMs: undefined,
+      pace: {},
     }
     const options: StageOptions = { ...defaults, ...given }
     const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-chaos-'))
@@ -145,7 +145,7 @@ export class Stage {
   async inSilence(act: () => Promise<void>): Promise<void> {
     await this.traffic.stop()
     await act()
-    this.#traffic = new Traffic(this.world, this.#pauseMs)
+    this.#traffic = new Traffic(this.world, this.#pace)
   }
 
   /** Runs a program on the node; throws when it fails. */

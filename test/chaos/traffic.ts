@@ -21,6 +21,13 @@ export interface Count {
   lost: number
 }
 
+export interface Pace {
+  /** Between two questions of a client. */
+  readonly pauseMs: number
+  /** A question counts as lost after so long without an answer. */
+  readonly patienceMs: number
+}
+
 export interface Tally {
   readonly fresh: Count
   readonly open: Count
@@ -30,8 +37,6 @@ export interface Tally {
   lastLostAt: number
 }
 
-/** A question counts as lost after so long without an answer. */
-const patienceMs = 5_000
 /** The time after which a UDP client asks again, as resolvers do. */
 const repeatMs = 1_000
 const lossesKept = 8
@@ -65,7 +70,7 @@ function clientsOf(): readonly Client[] {
 
 export class Traffic {
   readonly #world: World
-  readonly #pauseMs: number
+  readonly #pace: Pace
   readonly #clients = clientsOf()
   readonly #running: Promise<void>
   /** When the latest attempt that was answered began, by client. */
@@ -73,9 +78,9 @@ export class Traffic {
   #isOver = false
   #tally = emptyTally()
 
-  constructor(world: World, pauseMs = 40) {
+  constructor(world: World, pace: Partial<Pace> = {}) {
     this.#world = world
-    this.#pauseMs = pauseMs
+    this.#pace = { pauseMs: 40, patienceMs: 5_000, ...pace }
     const loops = this.#clients.map((client) =>
       client.keeps ? this.#keep(client) : this.#ask(client),
     )
@@ -109,7 +114,7 @@ export class Traffic {
   async #ask(client: Client): Promise<void> {
     while (!this.#isOver) {
       await this.#connect(client)
-      await delay(this.#pauseMs)
+      await delay(this.#pace.pauseMs)
     }
   }
 
@@ -118,13 +123,13 @@ export class Traffic {
     let isOpen = false
     while (!this.#isOver) {
       isOpen = await (isOpen ? this.#askAgain(client) : this.#connect(client))
-      await delay(this.#pauseMs)
+      await delay(this.#pace.pauseMs)
     }
   }
 
   async #askAgain(client: Client): Promise<boolean> {
     const began = performance.now()
-    const result = await this.#world.agent(client.place).send(client.name, patienceMs)
+    const result = await this.#world.agent(client.place).send(client.name, this.#pace.patienceMs)
     return this.#count('open', client, began, result)
   }
 
@@ -132,7 +137,7 @@ export class Traffic {
     const { place, protocol, host, port, keeps, name } = client
     const began = performance.now()
     const [result] = await this.#world.agent(place).flow({
-      ...{ protocol, host, port, timeoutMs: patienceMs },
+      ...{ protocol, host, port, timeoutMs: this.#pace.patienceMs },
       ...(protocol === 'UDP' ? { repeatMs } : {}),
       // The kernel chooses the port of a kept connection, so that no new connection gets it later.
       ...(keeps ? { keepAs: name, fromPort: 0 } : {}),

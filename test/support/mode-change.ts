@@ -10,7 +10,7 @@ import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import type { World } from '../../lib/lab/world/world.js'
 import { firstObjects } from '../chaos/cluster.js'
 import { Daemon } from '../chaos/daemon.js'
-import { Traffic } from '../chaos/traffic.js'
+import { Traffic, type Pace } from '../chaos/traffic.js'
 import { withProxyWorld } from '../e2e/proxy-world.js'
 import { mountBpffs, seeingOnly } from './ebpf-node.js'
 import { until } from './until.js'
@@ -26,7 +26,7 @@ const clients = { open: 6, fresh: 8 }
 export function changesOfMode(
   t: Test,
   modes: readonly ModeName[],
-  pauseMs?: number,
+  pace?: Partial<Pace>,
 ): Promise<void> {
   const bpffs = mountBpffs(t)
   const act = async ({ world, folder }: { readonly world: World; readonly folder: string }) => {
@@ -45,7 +45,7 @@ export function changesOfMode(
         // Programs and rules of the one before stay in force until those of the next one are.
         if (before !== undefined) await daemon.ended('SIGTERM')
         await inForce(world, mode, daemon.start('--proxy-mode', mode))
-        traffic ??= new Traffic(world, pauseMs)
+        traffic ??= new Traffic(world, pace)
         await served(traffic)
         const { fresh, open, losses } = traffic.take()
         const counts = `${open.tried} questions on open connections, ${fresh.tried} new connections`

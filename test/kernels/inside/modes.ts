@@ -176,7 +176,8 @@ async function play(name: string): Promise<void> {
   await t.test(cellName(name, 'hand-over'), { skip }, async (t) => {
     await withWriter(subject, () => handOver(t, subject, partner))
     const changes = withOpenConnections[subject.mode]
-    if (changes) await t.test(changes.join(' → '), (t) => changesOfMode(t, changes, guestPauseMs))
+    if (changes)
+      await t.test(changes.join(' → '), (t) => changesOfMode(t, changes, { pauseMs: guestPauseMs }))
   })
   await partner.definition.cleanup(context)
   await subject.definition.cleanup(context)

@@ -8,10 +8,10 @@ import { Stage } from '../../chaos/stage.js'
 const seed = Date.now() % 1_000_000
 const fault = interruptedSync(30, 3)
 /** More connections would take all of the machine's only processor, and the daemon waits. */
-const pauseMs = 1_000
+const pace = { pauseMs: 1_000 }
 await t.test(`ipvs mode: ${fault.name}`, async (t) => {
   t.comment(`seed ${seed}`)
-  const stage = await Stage.open({ mode: 'ipvs', ...fault.stage, random: randomOf(seed), pauseMs })
+  const stage = await Stage.open({ mode: 'ipvs', ...fault.stage, random: randomOf(seed), pace })
   t.teardown(() => stage.close())
   t.same((await play(fault, stage)).broken, [])
 })
