@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { KernelError, messageOf } from '../errors.js'
-import { koffiLoads } from '../modes/findings.js'
+import { probeKoffi } from '../modes/findings.js'
 import type { Log } from '../modes/mode.js'
 import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { missingSystem } from '../modes/systems.js'
@@ -83,12 +83,11 @@ async function warnOfProxy(address: string, log: Log): Promise<void> {
 
 /** Most modes do not load without koffi. Its error names modules, and no way out. */
 async function notLoaded(error: unknown): Promise<never> {
-  if (await koffiLoads()) throw error
-  throw new KernelError(
-    'unsupported',
-    'nobody looked, because koffi does not load here; install this package with its optional packages, and try again',
-    { cause: error },
-  )
+  const advice = 'install this package with its optional packages, and try again'
+  const { ok } = await probeKoffi('cleanup', advice)
+  if (ok) throw error
+  const reason = `nobody looked, because koffi does not load here; ${advice}`
+  throw new KernelError('unsupported', reason, { cause: error })
 }
 
 const silentMeter = {

@@ -38,9 +38,3 @@ export async function attempt(
     return { ...need, ok: false, seen: messageOf(error), fix }
   }
 }
-
-export const koffiLoads = (): Promise<boolean> =>
-  import('koffi').then(
-    () => true,
-    () => false,
-  )
