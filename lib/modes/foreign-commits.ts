@@ -63,9 +63,11 @@ export class ForeignCommits {
   /**
    * Reads while our own writes wait, for some seconds at most. The programs of iptables begin to
    * read anew after each commit, also of the other IP family. Among many changes they never ended.
+   * Returns the mark at the end. Later there is none: own writes have waited, and begin.
    */
-  undisturbed<T>(read: () => Promise<T>): Promise<T> {
-    if (!this.#generation) return read()
+  undisturbed(read: () => Promise<unknown>): Promise<number | undefined> {
+    const done = () => this.mark
+    if (!this.#generation) return read().then(done)
     const before = this.#readings
     const ended = new AbortController()
     const readings = pause(longestReadingMs, ended.signal)
@@ -75,10 +77,12 @@ export class ForeignCommits {
       })
     this.#readings = readings
     const began = performance.now()
-    return read().finally(() => {
-      this.#readingMs = Math.min(1000, (performance.now() - began) * roomToRead)
-      ended.abort()
-    })
+    return read()
+      .then(done)
+      .finally(() => {
+        this.#readingMs = Math.min(1000, (performance.now() - began) * roomToRead)
+        ended.abort()
+      })
   }
 
   /**

@@ -109,11 +109,7 @@ async function readAll(
     if (!before) return undefined
     const verification = new Verification(before, before.usesLocalnet)
     await verification.prepare()
-    const endMark = await foreign.undisturbed(async () => {
-      await rules.iptables.visit(verification)
-      // Later there is no mark: own writes have waited, and begin now.
-      return foreign.mark
-    })
+    const endMark = await foreign.undisturbed(() => rules.iptables.visit(verification))
     const after = await rules.settled()
     if (!after) return undefined
     const differences = verification.differences(after)

@@ -132,11 +132,7 @@ export class IptablesPortals implements Portals {
     let endMark: number | undefined
     try {
       await verification.prepare()
-      await this.#foreign.undisturbed(async () => {
-        await this.iptables.visit(verification)
-        // Later there is no mark: own writes have waited, and begin now.
-        endMark = this.#foreign.mark
-      })
+      endMark = await this.#foreign.undisturbed(() => this.iptables.visit(verification))
     } catch (error) {
       throw kernelError(error, `read the rules of userspace mode`)
     } finally {
