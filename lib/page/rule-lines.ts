@@ -115,9 +115,11 @@ function explainerOf(
   lines: readonly PlanLine[],
   around: Surroundings,
 ): (line: PlanLine) => LineWords | undefined {
-  const nftables = nftablesWords(around)
-  if (mode === 'nftables') return nftables
-  if (mode === 'ebpf') return (line) => socketWords(line.text) ?? nftables(line)
+  if (mode === 'nftables') return nftablesWords(around)
+  if (mode === 'ebpf') {
+    const packets = nftablesWords(around)
+    return (line) => socketWords(line.text) ?? packets(line)
+  }
   const texts = lines.map(({ text }) => text)
   const iptables = iptablesWords(mode, texts, around)
   if (mode === 'iptables') return ({ text }) => iptables(text)
