@@ -89,6 +89,13 @@ export interface Capabilities {
 
 const leastWaitMs = 500
 
+/**
+ * The legacy program waits for the module of a table as long as it would wait for the lock. On a
+ * slow node that is too short. The loading goes on without it, and holds the lock until its end.
+ */
+const isOutOfTime = (error: unknown) =>
+  isIptablesError(error) && /interrupted system call/i.test(error.detail)
+
 /** The iptables programs of one family and one backend. */
 export class Iptables {
   readonly family: Family
@@ -214,7 +221,17 @@ export class Iptables {
   /** Throws IptablesError when the rules cannot even be read: no rights, or no table `nat`. */
   async check(): Promise<void> {
     const args = [...this.#wait.command, '-t', 'nat', '-S', 'POSTROUTING']
-    await this.#expect('list nat POSTROUTING', this.#programs.command, args)
+    const began = performance.now()
+    for (let isLoading = false; ;) {
+      try {
+        await this.#expect('list nat POSTROUTING', this.#programs.command, args)
+        return
+      } catch (error) {
+        isLoading ||= isOutOfTime(error)
+        const isBusy = isLoading && (isOutOfTime(error) || isIptablesError(error, 'locked'))
+        if (!isBusy || performance.now() - began > this.#timeoutMs) throw error
+      }
+    }
   }
 
   async #takes(table: Table, rules: readonly Rule[]): Promise<boolean> {

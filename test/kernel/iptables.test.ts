@@ -292,6 +292,24 @@ t.test('IT47: each version of iptables gets the wait option that it knows', asyn
   t.match([now, before162], [{ sparseMasks: true }, { sparseMasks: true }], 'legacy takes any mask')
 })
 
+t.test('a module that loads for longer than iptables waits is waited for', async (t) => {
+  const answers = [
+    "iptables v1.8.9 (legacy): can't initialize iptables table `nat': Interrupted system call\n",
+    'Another app is currently holding the xtables lock. Stopped waiting after 1s.\n',
+    '',
+  ]
+  const run: Run = async (file, args, options) => {
+    if (args.includes('--version')) return nodeWith({}, 'v1.8.9 (legacy)')(file, args, options)
+    const stderr = answers.shift() ?? ''
+    return { code: stderr === '' ? 0 : 4, stdout: '', stderr }
+  }
+  const tool = await Iptables.open({ family: 'IPv4', backend: 'legacy', run })
+  await tool.check()
+  t.same(answers, [], 'asked until it answers')
+  answers.push('Another app is currently holding the xtables lock. Stopped waiting after 1s.\n')
+  await t.rejects(tool.check(), { kind: 'locked', message: /lock/ })
+})
+
 const lockSkip = netnsSkip || programSkip('iptables-legacy') || programSkip('flock')
 t.test('IT47: the xtables lock is respected', { skip: lockSkip }, async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'xtables-lock-'))

@@ -1,5 +1,6 @@
 /** The thread that reads connections from the kernel. Messages tell it what the Services are. */
 import { parentPort, workerData } from 'node:worker_threads'
+import { Turns } from '../../async.js'
 import { setUpEngine } from '../../engine.js'
 import { messageOf } from '../../errors.js'
 import { ipFamilies } from '../../state/ip.js'
@@ -21,7 +22,7 @@ const linesEveryMs = 200
 const linesPerSecond = 200
 const receiveBufferBytes = 16 << 20
 const ringBytes = 4 << 20
-/** The reading of the table takes at most this part of the time. */
+/** The reading of the table takes at most this part of a processor. */
 const listingShare = 0.02
 const maxEndpoints = 10_000
 
@@ -115,7 +116,7 @@ let nextListing = 0
 function list(): Promise<void> {
   listing = listing.then(async () => {
     if (!events || (performance.now() < nextListing && !counter.isMissing)) return
-    const started = performance.now()
+    const usedBefore = process.cpuUsage()
     let isWhole = true
     counter.beginListing()
     try {
@@ -128,8 +129,9 @@ function list(): Promise<void> {
     }
     look()
     counter.endListing(isWhole)
-    const took = performance.now() - started
-    nextListing = performance.now() + took / listingShare
+    // Not the time on the clock: on a busy node it is much longer, and a long pause would follow.
+    const { user, system } = process.cpuUsage(usedBefore)
+    nextListing = performance.now() + (user + system) / 1000 / listingShare
   })
   return listing
 }
@@ -141,8 +143,12 @@ const shared =
 
 /** The last one, told once; empty after a success. */
 let saveFailure = ''
+const savings = new Turns()
 
-async function save(): Promise<void> {
+/** Two savings at once would write one file, and the next process might find no numbers in it. */
+const save = () => savings.take(saveOnce)
+
+async function saveOnce(): Promise<void> {
   // Before the start, the file has the numbers of an earlier process, and this one has none.
   if (stateFile === '' || !isChanged || !hasStarted) return
   isChanged = false
