@@ -3,8 +3,10 @@ import { spawn } from 'node:child_process'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { createInterface } from 'node:readline'
+import { setTimeout as delay } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { buildSync } from 'esbuild'
+import { Turns } from '../build/lib/async.js'
 import { flagsToOptimizeLater } from '../build/lib/engine.js'
 import { withoutPins } from '../build/lib/lab/world/cgroups.js'
 import { withUsage } from '../build/test/support/usage.js'
@@ -65,10 +67,12 @@ if (names.includes('kernel') || names.includes('uml')) putProgramTogether()
 if (names.some((name) => name !== 'lint')) putTapTogether()
 for (const tier of names) {
   const jobs = await tiers[tier]()
-  const nothing = { passed: 0, failed: 0, skipped: 0, tests: [], notes: [], jobs: [] }
+  const nothing = { passed: 0, failed: 0, skipped: 0, tests: [], failures: [], jobs: [] }
   results.set(tier, { left: jobs.length, ...nothing })
   queue.push(...jobs.map((job) => ({ tier, ...job })))
 }
+const beginning = new Turns()
+let running = 0
 // Most jobs wait for half of their time or more, those of the conformance for five sixths. So these
 // run beside all others, and not at the end, when nobody would use the time.
 const processors = Math.max(2, availableParallelism())
@@ -76,13 +80,19 @@ const waiting = queue.filter(({ tier }) => tier === 'conformance').values()
 const working = queue.filter(({ tier }) => tier !== 'conformance').values()
 const lanes = (length, first, second) =>
   Array.from({ length }, async () => {
-    for (const jobs of [first, second]) for (const job of jobs) await runJob(job)
+    for (const jobs of [first, second]) {
+      for (const job of jobs) {
+        await beginning.take(untilThereIsTime)
+        await runJob(job)
+        running--
+      }
+    }
   })
 await Promise.all([
   ...lanes(processors * 2, waiting, working),
   ...lanes(processors * 3, working, waiting),
 ])
-const failures = [...results.values()].flatMap(({ notes }) => notes)
+const failures = [...results.values()].flatMap(({ failures }) => failures)
 if (failures.length > 0) console.log(`\n=== what failed\n${failures.join('\n')}`)
 console.log('')
 console.table(
@@ -95,6 +105,26 @@ console.table(
 const sum = (what) => names.reduce((total, tier) => total + results.get(tier)[what], 0)
 console.log(`${sum('passed')} passed, ${sum('failed')} failed`)
 process.exitCode = sum('failed') > 0 || sum('passed') === 0 ? 1 : 0
+
+/**
+ * Resolves when one more job has time on the processors. On a slow machine all lanes together would
+ * gain nothing, and each test would wait so long that its patience ends.
+ */
+async function untilThereIsTime() {
+  while (running >= processors * 2 && pressure() > 90) await delay(500)
+  running++
+}
+
+/** The part of the last 10 s in which something waited for a processor, in percent. */
+function pressure() {
+  try {
+    const text = readFileSync('/proc/pressure/cpu', 'utf8')
+    return Number(/^some avg10=(\S+)/.exec(text)?.[1])
+  } catch {
+    // This kernel does not tell.
+    return 0
+  }
+}
 
 /** Runs a job and adds what its readers read to its tier. */
 async function runJob({ tier, name, run }) {
@@ -111,7 +141,9 @@ async function runJob({ tier, name, run }) {
     result.failed += failed
     result.skipped += skipped
     result.tests.push(...tests)
-    if (failed > 0) result.notes.push(...notes.filter((line) => !/# skip/i.test(line)))
+    // The lines that explain them are above, where the job ended.
+    const lines = notes.filter((line) => /^\s*not ok|^Bail out|^\s+[-+][^-+]/.test(line))
+    if (failed > 0) result.failures.push(`${name}:`, ...lines.map((line) => line.slice(0, 1000)))
   }
   if (--result.left > 0) return
   result.seconds = Math.round((Date.now() - result.began) / 1000)
