@@ -6,7 +6,6 @@ import { createInterface } from 'node:readline'
 import { setTimeout as delay } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { buildSync } from 'esbuild'
-import { Turns } from '../build/lib/async.js'
 import { flagsToOptimizeLater } from '../build/lib/engine.js'
 import { withoutPins } from '../build/lib/lab/world/cgroups.js'
 import { withUsage } from '../build/test/support/usage.js'
@@ -71,26 +70,24 @@ for (const tier of names) {
   results.set(tier, { left: jobs.length, ...nothing })
   queue.push(...jobs.map((job) => ({ tier, ...job })))
 }
-const beginning = new Turns()
-let running = 0
 // Most jobs wait for half of their time or more, those of the conformance for five sixths. So these
 // run beside all others, and not at the end, when nobody would use the time.
 const processors = Math.max(2, availableParallelism())
 const waiting = queue.filter(({ tier }) => tier === 'conformance').values()
 const working = queue.filter(({ tier }) => tier !== 'conformance').values()
-const lanes = (length, first, second) =>
+const lanes = (length, order, begin = () => undefined) =>
   Array.from({ length }, async () => {
-    for (const jobs of [first, second]) {
+    for (const jobs of order) {
       for (const job of jobs) {
-        await beginning.take(untilThereIsTime)
+        await begin()
         await runJob(job)
-        running--
       }
     }
   })
 await Promise.all([
-  ...lanes(processors * 2, waiting, working),
-  ...lanes(processors * 3, working, waiting),
+  ...lanes(processors * 2, [waiting, working]),
+  ...lanes(processors, [working, waiting]),
+  ...lanes(processors * 2, [working, waiting], untilThereIsTime),
 ])
 const failures = [...results.values()].flatMap(({ failures }) => failures)
 if (failures.length > 0) console.log(`\n=== what failed\n${failures.join('\n')}`)
@@ -107,12 +104,11 @@ console.log(`${sum('passed')} passed, ${sum('failed')} failed`)
 process.exitCode = sum('failed') > 0 || sum('passed') === 0 ? 1 : 0
 
 /**
- * Resolves when one more job has time on the processors. On a slow machine all lanes together would
- * gain nothing, and each test would wait so long that its patience ends.
+ * Resolves when one more job has time on the processors. On a slow machine all lanes together gain
+ * nothing, and each test waits so long that its patience ends.
  */
 async function untilThereIsTime() {
-  while (running >= processors * 2 && pressure() > 90) await delay(500)
-  running++
+  while (pressure() > 90) await delay(1000)
 }
 
 /** The part of the last 10 s in which something waited for a processor, in percent. */
