@@ -189,6 +189,15 @@ t.test('IT48: the backend with the rules is chosen, after the hint of kubelet', 
   t.equal(opened.capabilities.backend, 'nft', 'the backend is what the program says it is')
 })
 
+t.test('IT48: a backend that takes long to tell its rules is waited for', async (t) => {
+  const rules = nodeWith({ 'iptables-legacy-save': '-A a\n' })
+  const run: Run = (file, args, options) => {
+    const isLate = file === 'iptables-legacy-save' && (options?.timeoutMs ?? Infinity) < 60_000
+    return isLate ? Promise.reject(new Error('no end')) : rules(file, args, options)
+  }
+  t.equal(await backendInUse(run), 'legacy')
+})
+
 t.test('IT48: where the tables cannot be listed, the hint of kubelet is looked for', async (t) => {
   const run: Run = (file, args) => {
     const isHint = file === 'iptables-legacy-save' && args.join(' ') === '-t mangle'
