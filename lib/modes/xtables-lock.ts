@@ -6,6 +6,11 @@ import type { Log } from './mode.js'
  */
 const lockReportMs = 60_000
 
+const probePatienceMs = 60_000
+
+/** A probe waits, because a held lock is no reason to choose another mode or to fail. */
+export const waitToProbe = (log: Log) => waitForLock(log, () => probePatienceMs)
+
 /** Waits for the xtables lock for at most `patienceMs`, and logs this once a minute. */
 export function waitForLock(
   log: Log,

@@ -10,7 +10,7 @@ import {
   rule,
 } from '../../kernel/iptables.js'
 import { messageOf } from '../../errors.js'
-import { waitForLock } from '../xtables-lock.js'
+import { waitToProbe } from '../xtables-lock.js'
 import type { OpenDeps } from './open.js'
 import type { Family, Match } from '../../kernel/iptables.js'
 import type { Finding, Log } from '../mode.js'
@@ -49,9 +49,6 @@ const needs: readonly Need[] = [
   },
 ]
 
-/** The probe waits, because a held lock is no reason to choose another mode or to fail. */
-const lockPatienceMs = 60_000
-
 export async function probeFamily(
   family: Family,
   log: Log,
@@ -61,8 +58,7 @@ export async function probeFamily(
   // One family is enough to run; the other is left out (IT49).
   const required = family === 'IPv4'
   try {
-    const onLocked = waitForLock(log, () => lockPatienceMs)
-    const iptables = await Iptables.open({ family, onLocked, ...deps })
+    const iptables = await Iptables.open({ family, onLocked: waitToProbe(log), ...deps })
     const { backend, version } = iptables.capabilities
     const seen = `${version.join('.')}, ${backend === 'nft' ? 'nf_tables' : 'legacy'}`
     await iptables.check()

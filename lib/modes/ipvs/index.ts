@@ -26,7 +26,7 @@ const sweepMs = 5_000
 
 export const mode: ModeDefinition = {
   summary: 'the kernel’s IP Virtual Server: schedulers, weights, graceful termination',
-  probe: () => probeIpvs(),
+  probe: ({ log }) => probeIpvs(log),
   syncPeriods: ({ ipvs }) => ({ minMs: ipvs.minSyncPeriod, syncMs: ipvs.syncPeriod }),
   planner: ipvsReader,
   prepare: async (config, { log }) => {
@@ -37,7 +37,7 @@ export const mode: ModeDefinition = {
   create: async (config, _, context): Promise<Mode<IpvsPlan>> => {
     const rules = new Rules()
     let settings = await possible(ipvsSettings(config), rules, context.log)
-    refuseMissing('ipvs', await probeIpvs(probeDefaults, settings.scheduler))
+    refuseMissing('ipvs', await probeIpvs(context.log, probeDefaults, settings.scheduler))
     const ipvs = await openLoaded(probeDefaults)
     const tables = Ipvs.open()
     const edges = { ipvs, tables, links: new Links(), members: new IpSetMembers() }

@@ -5,8 +5,9 @@ import { IpSets } from '../../kernel/ipset.js'
 import { Ipvs, type VirtualServer } from '../../kernel/ipvs.js'
 import { Links } from '../../kernel/links.js'
 import { attempt } from '../findings.js'
-import type { Finding } from '../mode.js'
+import type { Finding, Log } from '../mode.js'
 import type { IpFamily } from '../../state/ip.js'
+import { waitToProbe } from '../xtables-lock.js'
 import { deviceName } from './names.js'
 
 interface ProbeDeps {
@@ -14,7 +15,7 @@ interface ProbeDeps {
   readonly openIpvs: () => Ipvs
   readonly openLinks: () => Links
   readonly sets: Pick<IpSets, 'version' | 'list'>
-  readonly checkIptables: (family: IpFamily) => Promise<void>
+  readonly checkIptables: (family: IpFamily, log: Log) => Promise<void>
 }
 
 export const probeDefaults: ProbeDeps = {
@@ -22,7 +23,8 @@ export const probeDefaults: ProbeDeps = {
   openIpvs: () => Ipvs.open(),
   openLinks: () => new Links(),
   sets: new IpSets(),
-  checkIptables: async (family) => (await Iptables.open({ family })).check(),
+  checkIptables: async (family, log) =>
+    (await Iptables.open({ family, onLocked: waitToProbe(log) })).check(),
 }
 
 const kernelHint =
@@ -43,6 +45,7 @@ const trial: VirtualServer = {
  * IP31: finds out whether this node has what the mode needs. It tries everything, and undoes it.
  */
 export async function probeIpvs(
+  log: Log,
   deps: ProbeDeps = probeDefaults,
   scheduler = 'rr',
 ): Promise<readonly Finding[]> {
@@ -59,11 +62,11 @@ export async function probeIpvs(
     ),
     await need('dummy network devices', 'modprobe dummy', () => tryDummy(deps)),
     await need('iptables with table nat', 'apt-get install iptables; modprobe ip_tables', () =>
-      deps.checkIptables('IPv4').then(() => 'readable'),
+      deps.checkIptables('IPv4', log).then(() => 'readable'),
     ),
     await attempt(
       { what: 'ip6tables with table nat', required: false, fix: 'modprobe ip6_tables' },
-      () => deps.checkIptables('IPv6').then(() => 'readable'),
+      () => deps.checkIptables('IPv6', log).then(() => 'readable'),
     ),
   ]
   if (!module.ok) return [module, ...tools]

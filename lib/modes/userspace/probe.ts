@@ -2,15 +2,20 @@ import { existsSync } from 'node:fs'
 import type { Iptables } from '../../kernel/iptables.js'
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import { attempt, probeKoffi } from '../findings.js'
-import type { Finding } from '../mode.js'
+import type { Finding, Log } from '../mode.js'
+import { waitToProbe } from '../xtables-lock.js'
 import { openIptables } from './portals/open-portals.js'
 import { SourceRouting } from './portals/source-routing.js'
 
 /** Nothing is required: without rules, addresses of this machine serve its own programs. */
-export async function probeUserspace(): Promise<readonly Finding[]> {
+export async function probeUserspace({ log }: { readonly log: Log }): Promise<readonly Finding[]> {
   const families = existsSync('/proc/net/if_inet6') ? ipFamilies : (['IPv4'] as const)
   // To open iptables starts a dozen programs.
-  const opened = families.map((family) => ({ family, opening: openIptables(family) }))
+  const onLocked = waitToProbe(log)
+  const opened = families.map((family) => ({
+    family,
+    opening: openIptables(family, undefined, onLocked),
+  }))
   const koffi = probeKoffi('the data path splice', 'the data path net is used instead')
   return Promise.all([...opened.map(probeIptables), ...opened.map(probeSources), koffi])
 }

@@ -31,11 +31,11 @@ const six = service({ name: 'six', clusterIp: 'fd00:96::a', endpoints: ['fd00:18
 await t.test(
   'IP04, IP31: the probe loads modules, tries IPVS and removes what it made',
   async (t) => {
-    for (const finding of await probeIpvs())
+    for (const finding of await probeIpvs(context.log))
       t.equal(finding.ok, true, `${finding.what}: ${finding.seen}`)
     t.strictSame(table(), [])
     t.throws(() => sh('ip link show kube-ipvs0'))
-    const missing = await probeIpvs(probeDefaults, 'twos')
+    const missing = await probeIpvs(context.log, probeDefaults, 'twos')
     t.match(
       missing.filter(({ ok }) => !ok),
       hasScheduler('twos') ? [] : [{ what: 'scheduler twos', fix: /modprobe ip_vs_twos/ }],
