@@ -51,7 +51,7 @@ interface Deletion {
   /** Only flows of which no packet has come back. */
   readonly isUnanswered?: boolean
   readonly isStale: (flow: ServiceFlow) => boolean
-  /** 5 s by default. */
+  /** No limit by default: most callers do not come back for what is left. */
   readonly budgetMs?: number | undefined
 }
 
@@ -123,7 +123,7 @@ export class Conntrack {
   }
 
   async #delete(family: IpFamily, deletion: Deletion): Promise<FlowCleanup> {
-    const { budgetMs = 5_000 } = deletion
+    const { budgetMs = Infinity } = deletion
     const started = performance.now()
     const stale = await this.#list(family, deletion)
     let deleted = 0

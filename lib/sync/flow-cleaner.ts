@@ -18,6 +18,8 @@ interface FlowCleanerOptions {
 }
 
 const defaultRetryMs = 10_000
+/** Then a newer state is looked at. */
+const budgetMs = 5_000
 
 /**
  * Deletes UDP flows whose endpoint is gone. It works beside the syncs, because a large table takes
@@ -75,7 +77,7 @@ export class FlowCleaner {
       const frontends = this.#frontends.get(family) ?? new UdpFrontends()
       this.#frontends.set(family, frontends)
       const test = staleFlowTest(state, this.#cleaned.get(family), frontends)
-      const { deleted, left } = await table().deleteUdp(family, test)
+      const { deleted, left } = await table().deleteUdp(family, test, budgetMs)
       if (left === 0) this.#cleaned.set(family, state)
       else if (!this.#waiting.get(family)) this.#waiting.put(family, state)
       meter.count('conntrack_reconciler_deleted_entries_total', labels, deleted)
