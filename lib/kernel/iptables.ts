@@ -107,7 +107,8 @@ export class Iptables {
   readonly #onLocked: NonNullable<OpenOptions['onLocked']>
   readonly #run: Run
   readonly #chainNames: OpenOptions['chainNames']
-  readonly #timeoutMs: number
+  /** A program that was ended gets twice the time at the next call, so on a slow node one succeeds. */
+  #timeoutMs: number
 
   private constructor(installed: Installed, options: OpenOptions) {
     const { backend, version, programs } = installed
@@ -256,7 +257,7 @@ export class Iptables {
     const began = performance.now()
     for (;;) {
       const tried = performance.now()
-      const result = await this.#runOnce(file, args, { timeoutMs: this.#timeoutMs, ...options })
+      const result = await this.#runOnce(file, args, options)
       if (result.code === 0) return result
       const error = classifyFailure({
         action: `${file}: ${action}`,
@@ -274,9 +275,16 @@ export class Iptables {
     }
   }
 
-  #runOnce(file: string, args: readonly string[], options: RunOptions): Promise<CommandOutput> {
+  async #runOnce(file: string, args: readonly string[], given: RunOptions): Promise<CommandOutput> {
+    const timeoutMs = this.#timeoutMs
+    const options = { timeoutMs, ...given }
     const takesNoLock = file === this.#programs.restore && !this.capabilities.waitsForLock
-    if (!takesNoLock) return this.#run(file, args, options)
-    return runLocked(this.#run, { file, args, options, waitSeconds: this.#waitSeconds })
+    try {
+      if (!takesNoLock) return await this.#run(file, args, options)
+      return await runLocked(this.#run, { file, args, options, waitSeconds: this.#waitSeconds })
+    } catch (error) {
+      if (isIptablesError(error, 'timed-out')) this.#timeoutMs = timeoutMs * 2
+      throw error
+    }
   }
 }

@@ -301,6 +301,18 @@ t.test('IT47: each version of iptables gets the wait option that it knows', asyn
   t.match([now, before162], [{ sparseMasks: true }, { sparseMasks: true }], 'legacy takes any mask')
 })
 
+t.test('a program that was ended because it took too long gets more time', async (t) => {
+  const run: Run = async (file, args, options) => {
+    const isLate = file.endsWith('-restore') && (options?.timeoutMs ?? Infinity) < 200_000
+    if (isLate) throw new IptablesError('timed-out', 'no end')
+    return nodeWith({})(file, args, options)
+  }
+  const tool = await Iptables.open({ family: 'IPv4', backend: 'nft', run })
+  const batch = new Batch().chain('nat', 'X')
+  await t.rejects(tool.restore(batch), { kind: 'timed-out', message: 'no end' })
+  await t.resolves(tool.restore(batch))
+})
+
 t.test('a module that loads for longer than iptables waits is waited for', async (t) => {
   const answers = [
     "iptables v1.8.9 (legacy): can't initialize iptables table `nat': Interrupted system call\n",
