@@ -77,6 +77,11 @@ t.test('systemd understands every line of the unit', { skip: noSystemd }, async 
   }
 })
 
+t.test('systemd waits for the first rules of a slow node', async (t) => {
+  // Without this line it ends a start after 90 s, and begins the next one.
+  t.match(await readFile(unit, 'utf8'), /^TimeoutStartSec=15min$/m)
+})
+
 t.test('this program accepts the commands of the unit', async (t) => {
   const lines = (await readFile(unit, 'utf8')).matchAll(/^ExecStart(?:Pre)?=\S+ \S+ (.*)$/gm)
   const commands = [...lines].map(([, flags = '']) => flags.split(' '))
