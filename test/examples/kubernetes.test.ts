@@ -44,6 +44,7 @@ interface Container {
   readonly volumeMounts: readonly { readonly name: string; readonly mountPath: string }[]
   readonly securityContext: object
   readonly livenessProbe?: { readonly httpGet: { readonly path: string; readonly port: string } }
+  readonly startupProbe?: { readonly periodSeconds: number; readonly failureThreshold: number }
   readonly readinessProbe?: { readonly httpGet: { readonly path: string; readonly port: string } }
 }
 
@@ -140,6 +141,9 @@ for (const mode of modes) {
       })
       t.equal(daemon?.livenessProbe?.httpGet.path, '/livez', 'H05')
       t.equal(daemon?.readinessProbe?.httpGet.path, '/readyz')
+      const { periodSeconds = 0, failureThreshold = 0 } = daemon?.startupProbe ?? {}
+      t.equal(periodSeconds * failureThreshold, 900, 'a slow node has minutes for its first rules')
+      t.match(daemon, { livenessProbe: { timeoutSeconds: 10 } }, 'and seconds for an answer')
       t.end()
     })
 
