@@ -92,3 +92,15 @@ export interface Listed extends FlowCounters {
   readonly counts: EndpointCounts
   readonly isOpen: boolean
 }
+
+/** The kernel's table has been read as a whole, and has these connections. */
+export function setListed(services: Iterable<CountedService>, listed: Iterable<Listed>): void {
+  for (const { endpoints } of services) {
+    for (const counts of endpoints.values()) counts.beginListed()
+  }
+  for (const { counts, isOpen, ...numbers } of listed) {
+    addTo(counts.living, numbers)
+    counts.listed++
+    if (isOpen) counts.open++
+  }
+}

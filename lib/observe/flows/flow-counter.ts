@@ -1,6 +1,12 @@
 import type { FlowMessage } from '../../kernel/flow-message.js'
 import type { FlowReader } from '../../kernel/flow-events.js'
-import { addTo, EndpointCounts, type CountedService, type Listed } from './endpoint-counts.js'
+import {
+  addTo,
+  EndpointCounts,
+  setListed,
+  type CountedService,
+  type Listed,
+} from './endpoint-counts.js'
 import { outcomeOf, type FlowLine, type Sampler } from './line.js'
 import { ServiceTable } from './service-table.js'
 import {
@@ -43,10 +49,8 @@ export class FlowCounter implements FlowReader {
   #reading: 'begun' | 'whole' | undefined
   /** By id, while the table of the kernel is read, and what was missed when that began. */
   #listing: { readonly flows: Map<number, Listed>; readonly missed: object | undefined } | undefined
-  /**
-   * Connections that began in this time are counted from the table, unless an event told of them.
-   */
-  #missed: { readonly since: number; readonly until: number } | undefined
+  /** What began in this time is counted from the table, unless an event told of it. */
+  #missed: { readonly since: number; readonly until: number; failures: number } | undefined
 
   constructor(options: FlowCounterOptions) {
     this.#options = options
@@ -104,7 +108,7 @@ export class FlowCounter implements FlowReader {
   missed(since = this.#recent.since): void {
     // The clock has whole milliseconds, and the current one counts, too.
     const until = this.#options.now() + 1
-    this.#missed = { since: Math.min(since, this.#missed?.since ?? since), until }
+    this.#missed = { since: Math.min(since, this.#missed?.since ?? since), until, failures: 0 }
     this.#recent.hold(true)
   }
 
@@ -130,19 +134,13 @@ export class FlowCounter implements FlowReader {
 
   /** The reading ends. Every event that came meanwhile has been given to `ended`. */
   endListing(isWhole = true): void {
-    for (const { endpoints } of this.#services.values()) {
-      for (const counts of endpoints.values()) counts.beginListed()
-    }
     const listing = this.#listing
-    for (const { counts, isOpen, ...numbers } of listing?.flows.values() ?? []) {
-      addTo(counts.living, numbers)
-      counts.listed++
-      if (isOpen) counts.open++
-    }
+    if (isWhole) setListed(this.#services.values(), listing?.flows.values() ?? [])
     this.#reading = isWhole && this.#reading ? 'whole' : undefined
     this.#listing = undefined
     // Of events that were lost meanwhile, this reading may have come too early.
     if (this.#missed !== listing?.missed) return
+    if (!isWhole && this.#missed && ++this.#missed.failures < mostFailures) return
     this.#missed = undefined
     this.#recent.hold(false)
   }
@@ -291,6 +289,9 @@ export class FlowCounter implements FlowReader {
     }
   }
 }
+
+/** After so many readings that failed, what was missed is given up: until then all ids are kept. */
+const mostFailures = 5
 
 /** From this TCP state on, TIME_WAIT, a connection carries nothing any more. */
 const closing = 7

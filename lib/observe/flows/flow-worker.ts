@@ -24,6 +24,8 @@ const receiveBufferBytes = 16 << 20
 const ringBytes = 4 << 20
 /** The reading of the table takes at most this part of a processor. */
 const listingShare = 0.02
+/** The pause after a reading that failed, if it should have counted what was missed. */
+const retryListingMs = 2000
 const maxEndpoints = 10_000
 
 // `workerData` has no type; flow-thread.ts gives it this value.
@@ -111,11 +113,12 @@ function lookAtRefusals(): void {
 
 let listing = Promise.resolve()
 let nextListing = 0
+let nextTry = 0
 
 /** Reads the table of the kernel, unless it was read a moment ago. */
 function list(): Promise<void> {
   listing = listing.then(async () => {
-    if (!events || (performance.now() < nextListing && !counter.isMissing)) return
+    if (!events || performance.now() < (counter.isMissing ? nextTry : nextListing)) return
     const usedBefore = process.cpuUsage()
     let isWhole = true
     counter.beginListing()
@@ -125,6 +128,7 @@ function list(): Promise<void> {
       }
     } catch (error) {
       isWhole = false
+      nextTry = performance.now() + retryListingMs
       post({ kind: 'warning', reason: messageOf(error) })
     }
     look()

@@ -73,6 +73,26 @@ t.test('events that are lost while the table is read make another reading due', 
   t.end()
 })
 
+t.test('what was missed is counted by a later reading of the table if one fails', (t) => {
+  const { counter, opened, message } = beginListing()
+  counter.listed(message)
+  counter.endListing()
+  t.equal(opened(), 1)
+  counter.missed(message.startedAt - 1)
+  for (let failures = 0; failures < 4; failures++) {
+    counter.beginListing()
+    counter.endListing(false)
+    t.ok(counter.isMissing)
+    t.equal(counter.take().open.find(({ protocol }) => protocol === 'UDP')?.open, 1, 'as before')
+  }
+  counter.beginListing()
+  counter.listed(Object.assign(message, { id: 7 }))
+  counter.endListing()
+  t.equal(opened(), 1)
+  t.notOk(counter.isMissing)
+  t.end()
+})
+
 t.test('over a restart, an id tells only of connections until then', async (t) => {
   let now = 1_000_000
   const before = begin(() => now)
