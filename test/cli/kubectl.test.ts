@@ -4,6 +4,8 @@ import { createServer } from 'node:http'
 import { EventEmitter, once } from 'node:events'
 import t, { type Test } from 'tap'
 import { installPlugin, putProxy } from './support/plugin.js'
+import { FlowReader } from '../../lib/cli/kubectl/flow-reader.js'
+import { findProxies } from '../../lib/cli/kubectl/proxies.js'
 import { Kubectl, type ClusterFlags } from '../../lib/cli/kubectl/kubectl.js'
 import { longestTimerMs } from '../../lib/async.js'
 import { runCommand } from '../../lib/kernel/command.js'
@@ -330,6 +332,16 @@ void t.test('an error says what is missing and what to do', { skip }, async (t) 
     code: 1,
     stderr: /pods "none" not found/,
   })
+})
+
+void t.test('a pod that is gone is not told to follow connections', { skip }, async (t) => {
+  const { api, kubeconfig } = await twoNodes(t)
+  const place = { proxyNamespace: 'kube-system', selector: '', port: `${port}` }
+  const proxies = await findProxies(new Kubectl({ kubeconfig }), place, 'node-2')
+  const pod = { name: 'proxy-node-2', namespace: 'kube-system' }
+  api.remove({ apiVersion: 'v1', kind: 'Pod', ...pod })
+  const [asked] = await new FlowReader(new URLSearchParams()).read(proxies)
+  t.match(asked, { error: /^node node-2: .*"proxy-node-2" not found$/ })
 })
 
 void t.test(

@@ -51,7 +51,8 @@ export class FlowReader {
   }
 }
 
-const isNotFound = (message: string) => /NotFound|could not find|404/.test(message)
+/** A proxy has no such page. A pod that is gone has an object of the API in its answer. */
+const isNotFound = (message: string) => /could not find the requested resource/.test(message)
 
 /** Lines of several nodes, by time. */
 export const byTime = (one: RemoteFlow, other: RemoteFlow) => (one.time < other.time ? -1 : 1)
