@@ -80,7 +80,7 @@ void t.test('the Role is enough for most commands', { skip: noKubectl }, async (
   t.same([...refused], [])
   t.same(usedOfOurs().sort(), ofRole.map(rightText).sort(), 'each right is needed')
   for (const command of withClusterRole) {
-    t.match(await run(command), { code: 1, stderr: /forbidden/i }, command)
+    t.match(await run(command), { code: 1, stderr: /forbidden.*; \S+role\.yaml has/i }, command)
   }
 })
 

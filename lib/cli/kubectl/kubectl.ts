@@ -88,7 +88,8 @@ export class Kubectl {
   async #read(command: readonly string[], what: string): Promise<string> {
     const { code, stdout, stderr } = await this.#start([...this.#flags, ...command])
     if (code === 0) return stdout
-    throw new SourceError(`${what}: ${reasonIn(stderr)}`)
+    const reason = reasonIn(stderr)
+    throw new SourceError(`${what}: ${reason}${/forbidden/i.test(reason) ? adviceAboutRights : ''}`)
   }
 
   async #start(command: readonly string[]) {
@@ -114,6 +115,8 @@ async function namespaceOfPod(): Promise<string> {
 /** One argument, so that a value that begins with a dash stays a value. */
 const flagOf = (name: string, value: string | undefined) =>
   value === undefined ? [] : [`--${name}=${value}`]
+
+const adviceAboutRights = '; examples/kubectl/role.yaml has the rights that each command needs'
 
 /** The message of kubectl, without the words with which all its errors begin. */
 function reasonIn(stderr: string): string {

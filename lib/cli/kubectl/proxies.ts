@@ -108,8 +108,7 @@ function adviceAbout(message: string): string {
   if (/connection refused|error trying to reach service/.test(message)) {
     return '; the API server reaches the proxy only if metricsBindAddress is an address of the node or 0.0.0.0:10249, not 127.0.0.1'
   }
-  if (!/[Ff]orbidden/.test(message)) return ''
-  return '; get on pods/proxy is needed, see examples/kubectl/role.yaml'
+  return ''
 }
 
 /** The answer of a proxy, or why there is none. */
