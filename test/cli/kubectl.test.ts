@@ -334,6 +334,15 @@ void t.test('an error says what is missing and what to do', { skip }, async (t) 
   })
 })
 
+void t.test('of many nodes an error names some', { skip }, async (t) => {
+  const { api, run } = await twoNodes(t)
+  for (let n = 10; n < 20; n++) putProxy(api, `node-${n}`, '127.0.0.2')
+  t.match(await run('check', '--node', 'wrong'), {
+    code: 2,
+    stderr: /are on node-1, node-10, .*node-18 and 2 more\n$/,
+  })
+})
+
 void t.test('a pod that is gone is not told to follow connections', { skip }, async (t) => {
   const { api, kubeconfig } = await twoNodes(t)
   const place = { proxyNamespace: 'kube-system', selector: '', port: `${port}` }

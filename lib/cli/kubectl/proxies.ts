@@ -41,7 +41,7 @@ export async function findProxies(
   node = flags.node,
 ): Promise<readonly RemoteProxy[]> {
   const { proxyNamespace: namespace, selector, port } = flags
-  if (!/^\d{1,5}$/.test(port)) {
+  if (!/^\d{1,5}$/.test(port) || Number(port) < 1 || Number(port) > 65_535) {
     throw new ConfigError(`--port: ${JSON.stringify(port)} is not a number from 1 to 65535`)
   }
   const query = new URLSearchParams({ labelSelector: selector })
@@ -85,11 +85,17 @@ function noProxy(
   return new ConfigError(
     pods.length === 0
       ? `there is no pod ${where}; --selector (such as k8s-app=kube-proxy) and --proxy-namespace say where the proxy is`
-      : `there is no proxy on node ${JSON.stringify(node)}; pods ${where} are on ${pods
-          .map((pod) => printable(pod.node))
-          .sort()
-          .join(', ')}`,
+      : `there is no proxy on node ${JSON.stringify(node)}; pods ${where} are on ${someOf(pods)}`,
   )
+}
+
+/** A cluster may have thousands of nodes. */
+const mostNamed = 10
+
+function someOf(pods: readonly Pod[]): string {
+  const nodes = pods.map(({ node }) => printable(node)).sort()
+  const named = nodes.slice(0, mostNamed).join(', ')
+  return nodes.length > mostNamed ? `${named} and ${nodes.length - mostNamed} more` : named
 }
 
 async function read(kubectl: Kubectl, path: string, node: string): Promise<string> {
