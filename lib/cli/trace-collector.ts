@@ -1,5 +1,6 @@
 import type { TracedPacket, TraceEvent } from '../inspect/trace/events.js'
 import type { TraceStory } from '../inspect/trace/story.js'
+import type { TraceTarget } from '../inspect/trace/trace-rule.js'
 
 /** A packet without an event for this time has no more events. */
 export const settleMs = 300
@@ -9,14 +10,16 @@ export const settleMs = 300
  */
 export class TraceCollector {
   readonly #count: number
+  readonly #target: Pick<TraceTarget, 'ip' | 'port'>
   readonly #done = new AbortController()
   readonly signal: AbortSignal = this.#done.signal
   readonly #events = new Map<string, TraceEvent[]>()
   readonly #whole: TraceStory[] = []
   #timer: NodeJS.Timeout | undefined
 
-  constructor(count: number) {
+  constructor(count: number, target: Pick<TraceTarget, 'ip' | 'port'>) {
     this.#count = count
+    this.#target = target
   }
 
   get size(): number {
@@ -26,23 +29,32 @@ export class TraceCollector {
   add(event: TraceEvent): void {
     const known = this.#events.get(event.id) ?? this.#goesOn(event)
     if (known) known.push(event)
-    else if (this.size < this.#count) this.#events.set(event.id, [event])
+    else if (this.size < this.#count && this.#isAsked(event)) this.#events.set(event.id, [event])
     else return
     this.#endSoonIfFull()
   }
 
+  /** The kernel tells every listener about the packets of all traces. */
+  #isAsked(event: TraceEvent): boolean {
+    if (event.kind !== 'packet') return false
+    const { destination, destinationPort } = event.packet
+    return destination === this.#target.ip && destinationPort === this.#target.port
+  }
+
   /**
    * The events of a packet that has a new id: the kernel may give it one after the destination
-   * became an address of this node. A packet that is sent again has the old destination.
+   * became an address of this node, or on the way to another interface. A packet that is sent again
+   * has the old destination, and comes in.
    */
   #goesOn(event: TraceEvent): TraceEvent[] | undefined {
     if (event.kind !== 'packet') return undefined
     const of = ({ source, sourcePort }: TracedPacket) => `${source} ${sourcePort}`
     const to = ({ destination, destinationPort }: TracedPacket) =>
       `${destination} ${destinationPort}`
-    const before = [...this.#events.values()].find(([first]) => {
-      if (first?.kind !== 'packet') return false
-      return of(first.packet) === of(event.packet) && to(first.packet) !== to(event.packet)
+    const before = [...this.#events.values()].findLast(([first]) => {
+      if (first?.kind !== 'packet' || of(first.packet) !== of(event.packet)) return false
+      const isForwarded = first.packet.outInterface === '' && event.packet.outInterface !== ''
+      return isForwarded || to(first.packet) !== to(event.packet)
     })
     if (before) this.#events.set(event.id, before)
     return before

@@ -51,7 +51,7 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   const isNftables = seen?.mode === 'nftables' || seen?.mode === 'ebpf'
   const legacy = isNftables ? undefined : await legacyOf(target)
   const before = await daemonConnections(seen, flags)
-  const stories = new TraceCollector(count)
+  const stories = new TraceCollector(count, target)
   const interrupted = stopSignal()
   const stop = AbortSignal.any([interrupted, stories.signal])
   const ready = () => {

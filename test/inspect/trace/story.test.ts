@@ -75,7 +75,7 @@ t.test('a packet that is given a new id on its way is one connection', (t) => {
   const again = `ip nat PREROUTING ${packet('10.96.0.10', 80)}`
   const renamed = (id: string, ...lines: string[]) =>
     read(...lines).map((event) => ({ ...event, id }))
-  const collector = new TraceCollector(2)
+  const collector = new TraceCollector(2, context.target)
   t.teardown(() => collector.end())
   for (const event of [...redirected, ...renamed('2', ...inside)]) collector.add(event)
   t.equal(collector.size, 1)
@@ -84,6 +84,34 @@ t.test('a packet that is given a new id on its way is one connection', (t) => {
   t.equal(story?.hops.length, 2)
   for (const event of renamed('3', again)) collector.add(event)
   t.equal(collector.size, 2, 'one that is sent again is another packet')
+  t.end()
+})
+
+t.test('a packet that is given a new id between two interfaces is one connection', (t) => {
+  const collector = new TraceCollector(1, context.target)
+  t.teardown(() => collector.end())
+  const forwarded = packet('10.96.0.10', 80)
+  const events = read(
+    `ip kube-proxy nat-prerouting ${forwarded.replace('oif "eth0" ', '')}`,
+    `ip kube-proxy filter-forward ${forwarded}`,
+    'ip kube-proxy reject-chain rule reject (verdict drop)',
+  ).map((event, index) => ({ ...event, id: index === 0 ? '1' : '2' }))
+  for (const event of events) collector.add(event)
+  const stories = collector.finished().map((each) => storyOf(each, context))
+  t.match(stories, [{ to: '10.96.0.10:80', end: 'rejected' }])
+  t.end()
+})
+
+t.test('a packet of another trace is left to that one', (t) => {
+  const collector = new TraceCollector(1, context.target)
+  t.teardown(() => collector.end())
+  const rule = 'ip nat PREROUTING rule tcp dport 80 redirect to :46581 (verdict accept)'
+  for (const [to, port] of [
+    ['10.96.0.11', 80],
+    ['10.96.0.10', 81],
+  ] as const)
+    for (const event of read(`ip nat PREROUTING ${packet(to, port)}`, rule)) collector.add(event)
+  t.equal(collector.size, 0)
   t.end()
 })
 
