@@ -21,6 +21,8 @@ import { kubeProxy, startDaemon } from '../../support/live-daemon.js'
 const skip = process.getuid?.() === 0 ? false : 'needs root for network namespaces'
 const clusterIps = { IPv4: '10.96.0.10', IPv6: 'fd00:10:96::10' } as const
 const port = 8080
+/** No pod serves it. */
+const closedPort = 9
 
 t.test('what keeps the address of clients comes and goes', { skip }, async (t) => {
   const world = await createWorld({ name: 'source' })
@@ -32,8 +34,8 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
     rmSync(folder, { recursive: true })
     await world.close()
   })
-  const write = (annotation?: string) =>
-    writeFileSync(join(folder, 'web.json'), JSON.stringify(manifests(annotation)))
+  const write = (annotation?: string, portOfPod1 = port) =>
+    writeFileSync(join(folder, 'web.json'), JSON.stringify(manifests(annotation, portOfPod1)))
   write()
   const start = (sourceAddress?: string) =>
     startDaemon(
@@ -168,6 +170,21 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
     await reuse(t, used)
   })
 
+  await t.test('a client moves on when its endpoint refuses datagrams', async (t) => {
+    write('keep', closedPort)
+    const keeping = await start()
+    const request = { protocol: 'UDP', repeatMs: 200, timeoutMs: 30_000 } as const
+    for (const family of families) {
+      // One of two clients in turn is sent to the closed port first.
+      for (const which of ['one', 'the other']) {
+        const answer = await flow({ ...request, host: clusterIps[family] })
+        t.match(answer, { outcome: 'reply', backend: 'pod-4' }, `${family}, ${which}`)
+      }
+    }
+    await keeping.end('SIGTERM')
+    write()
+  })
+
   await t.test('after it has ended, a client may use the same ports to an endpoint', async (t) => {
     const keeping = await start('keep')
     const used = await usedPorts()
@@ -194,7 +211,7 @@ async function run(program: string, ...args: readonly string[]): Promise<string>
   return (await runCommand(program, args)).stdout
 }
 
-function manifests(annotation: string | undefined) {
+function manifests(annotation: string | undefined, portOfPod1: number) {
   const annotations = annotation ? { 'kube-proxy-ts/source-address': annotation } : {}
   const service = {
     apiVersion: 'v1',
@@ -208,20 +225,19 @@ function manifests(annotation: string | undefined) {
       ],
     },
   }
-  const slices = families.map((family) => ({
-    apiVersion: 'discovery.k8s.io/v1',
-    kind: 'EndpointSlice',
-    metadata: {
-      name: `web-${family.toLowerCase()}`,
-      namespace: 'default',
-      labels: { 'kubernetes.io/service-name': 'web' },
-    },
-    addressType: family,
-    ports: service.spec.ports,
-    endpoints: [
-      { addresses: [addressOf('pod-1', family)], nodeName: 'node' },
-      { addresses: [addressOf('pod-4', family)], nodeName: 'node-2' },
-    ],
-  }))
+  const ofPod = (pod: 'pod-1' | 'pod-4', nodeName: string, targetPort: number) =>
+    families.map((family) => ({
+      apiVersion: 'discovery.k8s.io/v1',
+      kind: 'EndpointSlice',
+      metadata: {
+        name: `web-${pod}-${family.toLowerCase()}`,
+        namespace: 'default',
+        labels: { 'kubernetes.io/service-name': 'web' },
+      },
+      addressType: family,
+      ports: service.spec.ports.map((one) => ({ ...one, port: targetPort })),
+      endpoints: [{ addresses: [addressOf(pod, family)], nodeName }],
+    }))
+  const slices = [...ofPod('pod-1', 'node', portOfPod1), ...ofPod('pod-4', 'node-2', port)]
   return { apiVersion: 'v1', kind: 'List', items: [service, ...slices] }
 }

@@ -25,12 +25,6 @@ const mark = `0x${sourceDiversion.mark.toString(16)}`
 const masked = `${mark}/${mark}`
 const isAnswer = { name: 'conntrack', args: ['--ctdir', 'REPLY'] } as const
 const setMark = { jump: 'MARK', jumpArgs: ['--set-xmark', masked] } as const
-const marksAnswer = (protocol: string) =>
-  rule({
-    protocol,
-    matches: [isAnswer, { name: 'socket', args: ['--transparent'] }],
-    ...setMark,
-  })
 
 /** Our chains with their rules, and the built-in chain that jumps to each. */
 const hooks = [
@@ -38,8 +32,8 @@ const hooks = [
     from: 'PREROUTING',
     chain: sourceChains.PREROUTING,
     rules: [
-      marksAnswer('tcp'),
-      marksAnswer('udp'),
+      // Of any protocol: what says that a port is closed or a packet too large is ICMP.
+      rule({ matches: [isAnswer, { name: 'socket', args: ['--transparent'] }], ...setMark }),
       // On `lo` only such sockets have a foreign address: they send to an endpoint on the node.
       rule({
         inInterface: 'lo',
