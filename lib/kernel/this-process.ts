@@ -60,13 +60,14 @@ export async function openProcessorClock(): Promise<() => number | undefined> {
   }
 }
 
-/** What Node calls a request to its threads for a file or for an address of a name. */
-const atThread = /^(?:FSReq|GetAddrInfoReq)/
+/** What Node calls a request to its threads for a file or an address of a name, and a worker. */
+const atThread = /^(?:FSReq|GetAddrInfoReq|MessagePort)/
 
 /**
  * Lets this process end at once. By itself Node waits for its threads, also for one that looks up a
- * name or reads a file. That takes seconds where no DNS server answers. If no thread is busy, the
- * process ends as any other, and Node writes what it was asked for, such as `--cpu-prof`.
+ * name or reads a file. That takes seconds where no DNS server answers. And a worker that it stops
+ * in a callback of koffi aborts the process. If there is no such thread, the process ends as any
+ * other, and Node writes what it was asked for, such as `--cpu-prof`.
  */
 export async function endWithoutThreads(): Promise<void> {
   if (systemHere() !== 'linux') return
