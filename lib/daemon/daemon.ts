@@ -22,7 +22,7 @@ import { parseHostPort } from '../state/ip.js'
 import { runLeftoverCleanup } from '../modes/leftovers.js'
 import { fallbackText, setUp, type DaemonDeps, type Setup } from './setup.js'
 import { SyncObserver } from '../observe/sync-observer.js'
-import { aborted, together } from '../async.js'
+import { aborted, Bell, together } from '../async.js'
 import { TrafficReading } from './traffic-reading.js'
 import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
@@ -49,7 +49,8 @@ async function start(config: Config, deps: DaemonDeps) {
   const setup = await setUp(config, deps)
   const metrics = metricsOf(setup)
   const counting = await flowCountingOf(setup, metrics)
-  const observation = await observe(setup, { metrics, counting })
+  const portFreed = new Bell()
+  const observation = await observe(setup, { metrics, counting, portFreed })
   const loop = await syncLoop(setup)
   const requests = daemonRequests({ log, loop, observation }, metrics, counting)
 
@@ -57,11 +58,11 @@ async function start(config: Config, deps: DaemonDeps) {
   const mode = config.dryRun
     ? dryMode(chosen.definition, config, deps.print)
     : await chosen.definition.create(config, families, requests.modeContext)
-  return { setup, metrics, counting, observation, loop, requests, mode }
+  return { setup, metrics, counting, observation, portFreed, loop, requests, mode }
 }
 
 async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSignal) {
-  const { setup, metrics, counting, observation, loop, requests, mode } = started
+  const { setup, metrics, counting, observation, portFreed, loop, requests, mode } = started
   const { config, objects } = setup
   const { log } = setup.deps
   const traffic = readBeforePages(metrics, mode, counting)
@@ -81,7 +82,7 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
     ],
   })
   const cleaned = (isLast: boolean) => flows?.again(isLast)
-  const leftovers = { ...setup, inForce: allApplied.signal, cleaned }
+  const leftovers = { ...setup, inForce: allApplied.signal, cleaned, portFreed }
   const sink = trackerSink(setup, { tracker, requests, metrics, observation })
 
   const watchers = present<ObjectWatcher>(objectLog(log), dashboard?.podNames, counting?.podNames)
@@ -158,7 +159,15 @@ function metricsOf({ config, mode }: Setup): Metrics {
 /** The health answers, the metrics page, Events, and the notifications to systemd. */
 async function observe(
   setup: Setup,
-  { metrics, counting }: { readonly metrics: Metrics; readonly counting: FlowCounting | undefined },
+  {
+    metrics,
+    counting,
+    portFreed,
+  }: {
+    readonly metrics: Metrics
+    readonly counting: FlowCounting | undefined
+    readonly portFreed: Bell
+  },
 ): Promise<Observation> {
   const { config, deps, nodeName, chosen, objects } = setup
   const { log } = deps
@@ -167,6 +176,7 @@ async function observe(
     ...deps,
     ...setup,
     metrics,
+    portFreed,
     flows: counting?.answer,
     fallback: config.mode === 'auto' ? '' : fallbackText(chosen),
     syncPeriodMs: chosen.definition.syncPeriods(config).syncMs,

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { aborted, pause } from '../async.js'
+import { aborted, pause, type Bell } from '../async.js'
 import { Complaints } from './complaints.js'
 import { messageOf } from '../errors.js'
 import { modeLoaders, type ModeLoaders } from './registry.js'
@@ -34,13 +34,15 @@ interface CleanupRun {
   readonly inForce: AbortSignal
   /** Called each time when the rules of other modes are gone. */
   readonly cleaned: (isLast: boolean) => void
+  /** Rung when another process has given up a port of this one: that was a proxy, and it has ended. */
+  readonly portFreed?: Bell
   readonly loaders?: ModeLoaders
   readonly pausesMs?: readonly number[]
 }
 
-/** Cleans once the new rules work, and again later. Tries again after a failure. */
+/** Cleans once the new rules work, and again later, anew at the bell. Tries again after a failure. */
 export async function runLeftoverCleanup(
-  { mode, config, inForce, cleaned, loaders, pausesMs = againMs }: CleanupRun,
+  { mode, config, inForce, cleaned, portFreed, loaders, pausesMs = againMs }: CleanupRun,
   context: ModeContext,
   signal: AbortSignal,
 ): Promise<void> {
@@ -51,11 +53,13 @@ export async function runLeftoverCleanup(
   await aborted(AbortSignal.any([inForce, signal]))
   const { log } = new Complaints(context.log)
   const clean = () => cleanLeftovers(mode, { ...context, log }, config, loaders)
-  for (const [index, waitMs] of [0, ...pausesMs].entries()) {
-    await pause(waitMs, signal)
+  for (let index = -1; index < pausesMs.length || portFreed; index++) {
+    await pause(index < 0 ? 0 : (pausesMs[index] ?? Infinity), signal, portFreed)
+    if (portFreed?.isRung === true) index = -1
+    portFreed?.silence()
     if (!signal.aborted) await cleanPatiently(clean, log, signal)
     if (signal.aborted) return
-    cleaned(index === pausesMs.length)
+    cleaned(index === pausesMs.length - 1)
   }
 }
 

@@ -1,5 +1,5 @@
 import { resolve } from 'node:path'
-import { pause } from '../async.js'
+import { pause, type Bell } from '../async.js'
 import { parseHostPort } from '../state/ip.js'
 import type { Config } from '../config/config.js'
 import { isEnabled } from '../config/feature-gates.js'
@@ -34,6 +34,8 @@ export interface ServersOptions {
   readonly startedAt: number
   /** The newest connections that a query asks for; undefined where none are followed. */
   readonly flows?: ((query: string) => unknown) | undefined
+  /** Rung when a port opens that another process had until now. */
+  readonly portFreed?: Bell
   /** The bound on connections, shared by the servers. */
   readonly clients?: ClientConnections
 }
@@ -81,6 +83,7 @@ async function serve(options: ServersOptions, signal: AbortSignal, served: Serve
     const listening = () => {
       // Whoever read of the failure learns its end. The next one is news again.
       log[told === '' ? 'debug' : 'info']({ address: addressText }, `${what} server listens`)
+      if (told !== '') options.portFreed?.ring()
       told = ''
     }
     const failed = (note: string) => {

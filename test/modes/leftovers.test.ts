@@ -1,9 +1,11 @@
 import t from 'tap'
+import { Bell } from '../../lib/async.js'
 import { cleanLeftovers, runLeftoverCleanup } from '../../lib/modes/leftovers.js'
 import type { ModeContext, ModeDefinition } from '../../lib/modes/mode.js'
 import type { ModeName } from '../../lib/config/config.js'
 import type { ModeLoaders } from '../../lib/modes/registry.js'
 import { testConfig } from '../support/states.js'
+import { untilTrue } from '../support/until.js'
 
 const names: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
 
@@ -92,10 +94,23 @@ t.test(
     }
     await runLeftoverCleanup(run, context, new AbortController().signal)
     const others = ['userspace', 'ipvs', 'nftables', 'ebpf']
-    t.same(rounds, [
+    const all = [
       [others, false],
       [others, false],
       [others, true],
-    ])
+    ]
+    t.same(rounds, all)
+
+    // Its port is free long after the last cleanup.
+    rounds.splice(0)
+    const portFreed = new Bell()
+    const stop = new AbortController()
+    const running = runLeftoverCleanup({ ...run, portFreed }, context, stop.signal)
+    await untilTrue(() => rounds.length === 3)
+    portFreed.ring()
+    await untilTrue(() => rounds.length === 6)
+    stop.abort()
+    await running
+    t.same(rounds, [...all, ...all])
   },
 )
