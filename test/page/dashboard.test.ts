@@ -205,6 +205,15 @@ t.test('the page tells the protocol of a Service', async (t) => {
   }
 })
 
+t.test('a Service whose protocol changes keeps its line', async (t) => {
+  const { sync, lineOf } = await opened('nftables')
+  const tracker = states()
+  for (const protocol of ['TCP', 'SCTP', 'UDP'] as const) {
+    sync(tracker.put(service({ protocol })).take())
+    t.match(lineOf('web'), { ports: `80/${protocol}` })
+  }
+})
+
 t.test('a sync under way goes before a view, but not for ever', async (t) => {
   const { source, begin, end } = await opened('nftables')
   const state = states().put(numbered(1)).take()

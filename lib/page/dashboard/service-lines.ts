@@ -29,7 +29,13 @@ export class ServiceLines {
 
   update(families: readonly FamilyProgress[]): void {
     const touched = new Map<string, string>()
-    const touch = ({ portName, key }: DesiredService) => touched.set(portName, key)
+    const isWanted = (key: string) => families.some(({ wanted }) => wanted.services.has(key))
+    // A port whose protocol changes has a new key. The old one must not take its line away.
+    const touch = ({ portName, key }: DesiredService) => {
+      const known = touched.get(portName) ?? this.#keys.get(portName)
+      const isOld = known !== undefined && isWanted(known) && !isWanted(key)
+      touched.set(portName, isOld ? known : key)
+    }
     for (const now of families) {
       const before = this.#seen.get(now.family)
       this.#seen.set(now.family, now)
