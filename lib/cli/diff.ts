@@ -7,7 +7,7 @@ import {
   type FamilyDifferences,
   lastingDifferences,
 } from '../inspect/differences.js'
-import { calledAs } from './process.js'
+import { calledAs, missingKoffi } from './process.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
 import { addNodeOptions, secondLookAfterMs, seeNode, type NodeFlags } from './seen-node.js'
 import { modeLoaders } from '../modes/registry.js'
@@ -59,7 +59,9 @@ async function look(flags: NodeFlags): Promise<Look> {
     throw error instanceof SourceError ? new ConfigError(error.message, { cause: error }) : error
   })
   const { mode, config, states, warnings } = seen
-  const definition: ModeDefinition = await modeLoaders[mode]()
+  const definition: ModeDefinition = await modeLoaders[mode]().catch((error: unknown) => {
+    throw new ConfigError(missingKoffi(error) ?? messageOf(error), { cause: error })
+  })
   const families: FamilyDifferences[] = []
   for (const state of states) {
     try {

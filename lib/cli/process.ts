@@ -89,6 +89,12 @@ interface Failure {
   readonly texts: readonly string[]
 }
 
+/** The reason if koffi is missing, or has no binary for this machine. Its errors name modules only. */
+export function missingKoffi(error: unknown): string | undefined {
+  if (!(error instanceof Error) || !/koffi/.test(error.stack ?? '')) return undefined
+  return 'koffi does not load here, and this command asks the kernel through it; install this package with its optional packages'
+}
+
 export function failureOf(error: unknown): Failure {
   if (error instanceof ConfigError) return { exitCode: 2, texts: [error.message] }
   if (error instanceof KernelError && error.detail !== '') {
@@ -97,6 +103,8 @@ export function failureOf(error: unknown): Failure {
   if (error instanceof KernelError || error instanceof SourceError) {
     return { exitCode: 1, texts: [error.message] }
   }
+  const missing = missingKoffi(error)
+  if (missing !== undefined) return { exitCode: 1, texts: [missing] }
   // Any other error is a bug in this program. The stack shows where.
   const text = error instanceof Error ? (error.stack ?? error.message) : String(error)
   return { exitCode: 1, texts: [text] }

@@ -343,6 +343,13 @@ t.test('where koffi does not load, iptables mode serves and cleans up', { skip }
   t.match(cleanup.output(), `clean up this node: nftables: ${unseen}`)
   t.match(cleanup.output(), `; ebpf: ${unseen}`)
   t.notMatch(ruleset(), /KUBE-SVC-/)
+  const diff = startWithoutKoffi(t, 'diff', '--proxy-mode=nftables', '--manifests', examples)
+  t.equal(await diff.exited, 2, 'this is no difference')
+  const trace = startWithoutKoffi(t, 'trace', '10.96.0.10:80')
+  t.equal(await trace.exited, 1)
+  for (const { output } of [diff, trace]) {
+    t.match(output(), /^kube-proxy: koffi does not load here, .*\n$/, 'without a stack')
+  }
 })
 
 t.test('US76: where koffi does not load, userspace mode serves', { skip }, async (t) => {
