@@ -124,8 +124,8 @@ export class Conntrack {
 
   async #delete(family: IpFamily, deletion: Deletion): Promise<FlowCleanup> {
     const { budgetMs = Infinity } = deletion
-    const started = performance.now()
     const stale = await this.#list(family, deletion)
+    const started = performance.now()
     let deleted = 0
     let tried = 0
     while (tried < stale.length && (tried === 0 || performance.now() - started < budgetMs)) {

@@ -88,6 +88,8 @@ export interface Capabilities {
 }
 
 const leastWaitMs = 500
+/** A program that needs longer will never end. */
+const longestMs = 1_800_000
 
 /**
  * The legacy program waits for the module of a table as long as it would wait for the lock. On a
@@ -283,7 +285,7 @@ export class Iptables {
       if (!takesNoLock) return await this.#run(file, args, options)
       return await runLocked(this.#run, { file, args, options, waitSeconds: this.#waitSeconds })
     } catch (error) {
-      if (isIptablesError(error, 'timed-out')) this.#timeoutMs = timeoutMs * 2
+      if (isIptablesError(error, 'timed-out')) this.#timeoutMs = Math.min(2 * timeoutMs, longestMs)
       throw error
     }
   }

@@ -126,7 +126,7 @@ export async function backendInUse(
 ): Promise<Backend | undefined> {
   const saved = async (family: Family, backend: Backend, args: readonly string[] = []) => {
     try {
-      return await run(programsOf(family, backend).save, args)
+      return await run(programsOf(family, backend).save, args, { timeoutMs: 60_000 })
     } catch {
       return { code: 1, stdout: '' }
     }

@@ -23,8 +23,8 @@ export function subtractFrom(sum: FlowCounters, less: FlowCounters): void {
 export class EndpointCounts {
   opened = 0
   readonly ended = noCounters()
-  /** Of connections that the kernel still had when its table was read. */
-  living = noCounters()
+  /** What all connections had carried when the kernel's table was read. */
+  atListing = noCounters()
   open = 0
   /** How many connections the kernel's table had, with those that only wait to be forgotten. */
   listed = 0
@@ -57,7 +57,7 @@ export class EndpointCounts {
 
   /** The kernel's table has been read: this is what it has. */
   beginListed(): void {
-    this.living = noCounters()
+    this.atListing = { ...this.ended }
     this.open = this.listed = 0
   }
 
@@ -66,7 +66,7 @@ export class EndpointCounts {
     const before = this.#reported
     const now = { opened: this.opened, ...noCounters() }
     for (const field of fields) {
-      now[field] = Math.max(before[field], this.ended[field] + this.living[field])
+      now[field] = Math.max(before[field], this.ended[field], this.atListing[field])
     }
     this.#reported = now
     const growth = { opened: now.opened - before.opened, ...noCounters() }
@@ -99,7 +99,7 @@ export function setListed(services: Iterable<CountedService>, listed: Iterable<L
     for (const counts of endpoints.values()) counts.beginListed()
   }
   for (const { counts, isOpen, ...numbers } of listed) {
-    addTo(counts.living, numbers)
+    addTo(counts.atListing, numbers)
     counts.listed++
     if (isOpen) counts.open++
   }

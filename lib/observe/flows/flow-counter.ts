@@ -72,8 +72,8 @@ export class FlowCounter implements FlowReader {
 
   ended(flow: FlowMessage): void {
     this.#listing?.flows.delete(flow.id)
-    // A table that was read before may still have the connection, so its id stays known then.
-    if (!this.#missed) this.#recent.forget(flow.id)
+    // The reading under way may still tell of the connection, so its id stays known then.
+    if (!this.#missed || !this.#listing) this.#recent.forget(flow.id)
     const service = this.#table.find(flow)
     if (!service) return
     addTo(this.#endpointOf(service, flow).ended, flow)
@@ -108,7 +108,8 @@ export class FlowCounter implements FlowReader {
   missed(since = this.#recent.since): void {
     // The clock has whole milliseconds, and the current one counts, too.
     const until = this.#options.now() + 1
-    this.#missed = { since: Math.min(since, this.#missed?.since ?? since), until, failures: 0 }
+    const failures = this.#missed?.failures ?? 0
+    this.#missed = { since: Math.min(since, this.#missed?.since ?? since), until, failures }
     this.#recent.hold(true)
   }
 

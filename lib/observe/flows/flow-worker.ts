@@ -119,6 +119,7 @@ let nextTry = 0
 function list(): Promise<void> {
   listing = listing.then(async () => {
     if (!events || performance.now() < (counter.isMissing ? nextTry : nextListing)) return
+    const started = performance.now()
     const usedBefore = process.cpuUsage()
     let isWhole = true
     counter.beginListing()
@@ -133,9 +134,11 @@ function list(): Promise<void> {
     }
     look()
     counter.endListing(isWhole)
-    // Not the time on the clock: on a busy node it is much longer, and a long pause would follow.
+    // On a busy node the time on the clock is much longer, and a long pause would follow. The time of
+    // the processor is that of all threads.
     const { user, system } = process.cpuUsage(usedBefore)
-    nextListing = performance.now() + (user + system) / 1000 / listingShare
+    const took = Math.min((user + system) / 1000, performance.now() - started)
+    nextListing = performance.now() + took / listingShare
   })
   return listing
 }

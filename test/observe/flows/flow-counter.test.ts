@@ -93,6 +93,34 @@ t.test('what was missed is counted by a later reading of the table if one fails'
   t.end()
 })
 
+t.test('after a reading that failed, a connection may have the id of one that ended', (t) => {
+  const { counter, opened } = beginListing()
+  counter.endListing(false)
+  for (let times = 0; times < 3; times++) {
+    counter.opened(flow())
+    counter.ended(flow())
+  }
+  t.equal(opened(), 3)
+  for (let failures = 1; failures < 5; failures++) {
+    counter.missed()
+    counter.beginListing()
+    counter.endListing(false)
+  }
+  t.notOk(counter.isMissing, 'given up, though more is missed each time')
+  t.end()
+})
+
+t.test('bytes of a connection that ends after a reading of the table count once', (t) => {
+  const { counter, message } = beginListing()
+  const carried = { bytesToEndpoint: 100, bytesToClient: 70, packetsToEndpoint: 2 }
+  counter.listed(Object.assign(message, carried))
+  counter.endListing()
+  t.match(counter.take().grown, [carried])
+  counter.ended(message)
+  t.same(counter.take().grown, [])
+  t.end()
+})
+
 t.test('over a restart, an id tells only of connections until then', async (t) => {
   let now = 1_000_000
   const before = begin(() => now)
