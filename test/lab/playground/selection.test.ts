@@ -1,7 +1,8 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { createApiServer } from '../../../lib/lab/apiserver/server.js'
 import { namespaceLayout } from '../../../lib/lab/playground/cluster-layout.js'
-import { Selection } from '../../../lib/lab/playground/selection.js'
+import { reachPod, Selection } from '../../../lib/lab/playground/selection.js'
 import { stateOf } from '../../../lib/lab/playground/rules-view.js'
 import type { ServiceView } from '../../../lib/page/view.js'
 
@@ -110,3 +111,23 @@ t.test('the page knows which counters its own connection has moved', async (t) =
   t.ok(isClear(withBoth, withBoth))
   t.ok(isClear(undefined, withBoth))
 })
+
+t.test('a pod is reached by a connection that comes late on a busy machine', async (t) => {
+  let made = 0
+  const flow = async () => {
+    await delay(400)
+    return [{ outcome: 'reply', backend: ++made < 10 ? 'other' : 'pod' }]
+  }
+  const probe = {
+    request: { protocol: 'TCP', host: '10.96.0.10', port: 80, count: 1 } as const,
+    mayReach: () => true,
+    isClear: () => true,
+    countersTo: () => [],
+  }
+  const cluster = { flow, layout: namespaceLayout } as unknown as ReachDeps['testBed']
+  const { signal } = new AbortController()
+  const deps = { mode: 'userspace', probe: () => probe, passed: () => undefined, signal }
+  t.ok(await reachPod('pod', { testBed: cluster, ...deps }))
+})
+
+type ReachDeps = Parameters<typeof reachPod>[1]
