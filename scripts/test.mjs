@@ -74,7 +74,9 @@ for (const tier of names) {
 // run beside all others, and not at the end, when nobody would use the time.
 const processors = Math.max(2, availableParallelism())
 const waiting = queue.filter(({ tier }) => tier === 'conformance').values()
-const working = queue.filter(({ tier }) => tier !== 'conformance').values()
+// A browser is dozens of processes, so one goes after the other.
+const browsers = queue.filter(({ tier }) => tier === 'browser').values()
+const working = queue.filter(({ tier }) => !/conformance|browser/.test(tier)).values()
 let running = 0
 const lanes = (length, order, begin = () => undefined) =>
   Array.from({ length }, async () => {
@@ -91,7 +93,8 @@ const lanes = (length, order, begin = () => undefined) =>
   })
 await Promise.all([
   ...lanes(processors * 2, [waiting, working]),
-  ...lanes(processors, [working, waiting]),
+  ...lanes(1, [working, waiting]),
+  ...lanes(1, [browsers, working, waiting]),
   ...lanes(processors * 2, [working, waiting], untilThereIsTime),
 ])
 const failures = [...results.values()].flatMap(({ failures }) => failures)

@@ -81,7 +81,7 @@ export async function violations(page: Page): Promise<readonly string[]> {
 /** A page in that browser, and its errors. */
 export async function pageIn(browser: Browser, url: string) {
   const page = await browser.newPage({ viewport: { width: 1280, height: 900 } })
-  page.setDefaultTimeout(60_000)
+  page.setDefaultTimeout(300_000)
   const complaints: string[] = []
   page.on('pageerror', ({ message }) => complaints.push(message))
   page.on('console', (line) => line.type() === 'error' && complaints.push(line.text()))
