@@ -1,6 +1,5 @@
 import type { Command } from 'commander'
 import { KernelError, messageOf } from '../errors.js'
-import { probeKoffi } from '../modes/findings.js'
 import type { Log } from '../modes/mode.js'
 import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { missingSystem } from '../modes/systems.js'
@@ -9,6 +8,7 @@ import { defaultConfig } from '../config/load.js'
 import { removeCounts } from '../observe/flows/saved-counts.js'
 import { addOutputOptions, isData, printed, type OutputFlags } from './shared-options.js'
 import { processLogger } from './logging.js'
+import { installKoffi, isAboutKoffi } from './process.js'
 
 /** Adds `kube-proxy cleanup`, the same as `kube-proxy --cleanup` (L15). */
 export function addCleanupCommand(program: Command): void {
@@ -82,11 +82,9 @@ async function warnOfProxy(address: string, log: Log): Promise<void> {
 }
 
 /** Most modes do not load without koffi. Its error names modules, and no way out. */
-async function notLoaded(error: unknown): Promise<never> {
-  const advice = 'install this package with its optional packages, and try again'
-  const { ok } = await probeKoffi('cleanup', advice)
-  if (ok) throw error
-  const reason = `nobody looked, because koffi does not load here; ${advice}`
+function notLoaded(error: unknown): never {
+  if (!isAboutKoffi(error)) throw error
+  const reason = `nobody looked, because koffi does not load here; ${installKoffi}, and try again`
   throw new KernelError('unsupported', reason, { cause: error })
 }
 

@@ -7,7 +7,7 @@ import {
   type FamilyDifferences,
   lastingDifferences,
 } from '../inspect/differences.js'
-import { calledAs, missingKoffi } from './process.js'
+import { calledAs, isAboutKoffi, withoutKoffi } from './process.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
 import { addNodeOptions, secondLookAfterMs, seeNode, type NodeFlags } from './seen-node.js'
 import { modeLoaders } from '../modes/registry.js'
@@ -60,7 +60,8 @@ async function look(flags: NodeFlags): Promise<Look> {
   })
   const { mode, config, states, warnings } = seen
   const definition: ModeDefinition = await modeLoaders[mode]().catch((error: unknown) => {
-    throw new ConfigError(missingKoffi(error) ?? messageOf(error), { cause: error })
+    const reason = isAboutKoffi(error) ? withoutKoffi : messageOf(error)
+    throw new ConfigError(reason, { cause: error })
   })
   const families: FamilyDifferences[] = []
   for (const state of states) {

@@ -89,11 +89,12 @@ interface Failure {
   readonly texts: readonly string[]
 }
 
-/** The reason if koffi is missing, or has no binary for this machine. Its errors name modules only. */
-export function missingKoffi(error: unknown): string | undefined {
-  if (!(error instanceof Error) || !/koffi/.test(error.stack ?? '')) return undefined
-  return 'koffi does not load here, and this command asks the kernel through it; install this package with its optional packages'
-}
+export const installKoffi = 'install this package with its optional packages'
+export const withoutKoffi = `koffi does not load here, and this command asks the kernel through it; ${installKoffi}`
+
+/** Whether koffi is missing, or has no binary for this machine. Its errors name modules only. */
+export const isAboutKoffi = (error: unknown) =>
+  error instanceof Error && /[/\\']koffi/.test(error.stack ?? '')
 
 export function failureOf(error: unknown): Failure {
   if (error instanceof ConfigError) return { exitCode: 2, texts: [error.message] }
@@ -103,8 +104,7 @@ export function failureOf(error: unknown): Failure {
   if (error instanceof KernelError || error instanceof SourceError) {
     return { exitCode: 1, texts: [error.message] }
   }
-  const missing = missingKoffi(error)
-  if (missing !== undefined) return { exitCode: 1, texts: [missing] }
+  if (isAboutKoffi(error)) return { exitCode: 1, texts: [withoutKoffi] }
   // Any other error is a bug in this program. The stack shows where.
   const text = error instanceof Error ? (error.stack ?? error.message) : String(error)
   return { exitCode: 1, texts: [text] }

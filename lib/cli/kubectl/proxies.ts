@@ -111,10 +111,8 @@ async function read(kubectl: Kubectl, path: string, node: string): Promise<strin
 }
 
 function adviceAbout(message: string): string {
-  if (/connection refused|error trying to reach service/.test(message)) {
-    return '; the API server reaches the proxy only if metricsBindAddress is an address of the node or 0.0.0.0:10249, not 127.0.0.1'
-  }
-  return ''
+  if (!/connection refused|error trying to reach service/.test(message)) return ''
+  return '; the API server reaches the proxy only if metricsBindAddress is an address of the node or 0.0.0.0:10249, not 127.0.0.1'
 }
 
 /** The answer of a proxy, or why there is none. */
