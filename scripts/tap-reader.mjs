@@ -3,6 +3,7 @@
  * or the whole program where it has none; what a test asserts is not counted.
  */
 export class TapReader {
+  name
   passed = 0
   failed = 0
   skipped = 0
@@ -10,7 +11,6 @@ export class TapReader {
   tests = []
   /** Failures with the lines that explain them, and the reasons of what was left out. */
   notes = []
-  #name
   /** The subtests under way, the outermost first. */
   #open = []
   #isPlanKept = false
@@ -21,7 +21,7 @@ export class TapReader {
 
   /** `isFlat`: there are no subtests, every result is a test. */
   constructor(name, { isFlat = false } = {}) {
-    this.#name = name
+    this.name = name
     this.#isFlat = isFlat
     this.#hasSubtests = isFlat
   }
@@ -50,10 +50,10 @@ export class TapReader {
     if (!isWell && this.failed === 0) {
       this.failed++
       const why = code === 0 ? 'it ended before its tests did' : `it ended with ${code}`
-      this.notes.push(`not ok - ${this.#name}: ${why}`)
+      this.notes.push(`not ok - ${this.name}: ${why}`)
     } else if (isWell && !this.#hasSubtests && this.skipped === 0) {
       this.passed++
-      this.tests.push({ name: this.#name, ms })
+      this.tests.push({ name: this.name, ms })
     }
   }
 
@@ -68,7 +68,7 @@ export class TapReader {
     else if (this.failed === own.failedBefore) this.failed++
     if (own && !own.hasSubtests) {
       const ms = Number(/ # time=([\d.]+)ms/.exec(text)?.[1] ?? 0)
-      this.tests.push({ name: `${this.#name}: ${own.name}`, ms })
+      this.tests.push({ name: `${this.name}: ${own.name}`, ms })
     }
   }
 

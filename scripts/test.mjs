@@ -66,8 +66,7 @@ if (names.includes('kernel') || names.includes('uml')) putProgramTogether()
 if (names.some((name) => name !== 'lint')) putTapTogether()
 for (const tier of names) {
   const jobs = await tiers[tier]()
-  const nothing = { passed: 0, failed: 0, skipped: 0, tests: [], failures: [], jobs: [] }
-  results.set(tier, { left: jobs.length, ...nothing })
+  results.set(tier, { left: jobs.length, jobs: [] })
   queue.push(...jobs.map((job) => ({ tier, ...job })))
 }
 // Most jobs wait for half of their time or more, those of the conformance for five sixths. So these
@@ -97,17 +96,18 @@ await Promise.all([
   ...lanes(1, [browsers, working, waiting]),
   ...lanes(processors * 2, [working, waiting], untilThereIsTime),
 ])
-const failures = [...results.values()].flatMap(({ failures }) => failures)
-if (failures.length > 0) console.log(`\n=== what failed\n${failures.join('\n')}`)
+const unsteady = await runFailedAgain()
+printFailures('failed beside other jobs, and passed alone', unsteady)
+printFailures('what failed', failedJobs())
 console.log('')
 console.table(
   names.map((tier) => {
-    const { passed, failed, skipped, seconds, jobs } = results.get(tier)
+    const { seconds, jobs } = results.get(tier)
     const processor = jobs.reduce((total, job) => total + job.processor, 0)
-    return { tier, passed, failed, skipped, seconds, 'processor s': Math.round(processor) }
+    return { tier, ...countsOf(tier), seconds, 'processor s': Math.round(processor) }
   }),
 )
-const sum = (what) => names.reduce((total, tier) => total + results.get(tier)[what], 0)
+const sum = (what) => names.reduce((total, tier) => total + countsOf(tier)[what], 0)
 console.log(`${sum('passed')} passed, ${sum('failed')} failed`)
 process.exitCode = sum('failed') > 0 || sum('passed') === 0 ? 1 : 0
 
@@ -136,28 +136,72 @@ async function runJob({ tier, name, run }) {
   const began = Date.now()
   result.began ??= began
   const { readers, processor } = await run()
-  result.jobs.push({ name, processor, seconds: (Date.now() - began) / 1000 })
-  for (const reader of readers) reader.notes = reader.notes.map(withSourcePlaces)
-  const notes = readers.flatMap((reader) => reader.notes)
-  if (notes.length > 0) console.log(`\n=== ${tier}: ${name}\n${notes.join('\n')}`)
-  for (const { passed, failed, skipped, tests, notes } of readers) {
-    result.passed += passed
-    result.failed += failed
-    result.skipped += skipped
-    result.tests.push(...tests)
-    // The lines that explain them are above, where the job ended.
-    const lines = notes.filter((line) => /^\s*not ok|^Bail out|^\s+[-+][^-+]/.test(line))
-    if (failed > 0) result.failures.push(`${name}:`, ...lines.map((line) => line.slice(0, 1000)))
-  }
+  const seconds = (Date.now() - began) / 1000
+  result.jobs.push({ name, run, readers, processor, seconds })
+  printNotes(`${tier}: ${name}`, readers)
   if (--result.left > 0) return
   result.seconds = Math.round((Date.now() - result.began) / 1000)
+  const { passed, failed, skipped } = countsOf(tier)
   console.log(
-    `\n=== ${tier}: ${result.passed} passed, ${result.failed} failed, ` +
-      `${result.skipped} left out in ${result.seconds} s; the slowest:`,
+    `\n=== ${tier}: ${passed} passed, ${failed} failed, ` +
+      `${skipped} left out in ${result.seconds} s; the slowest:`,
   )
-  const slowest = result.tests.sort((one, other) => other.ms - one.ms).slice(0, slowestShown)
+  const tests = result.jobs.flatMap(({ readers }) => readers.flatMap(({ tests }) => tests))
+  const slowest = tests.sort((one, other) => other.ms - one.ms).slice(0, slowestShown)
   for (const { name, ms } of slowest) console.log(`${(ms / 1000).toFixed(1).padStart(7)} s ${name}`)
   if (options.times) printTimes(tier, result.jobs)
+}
+
+function countsOf(tier) {
+  const counts = { passed: 0, failed: 0, skipped: 0 }
+  for (const reader of results.get(tier).jobs.flatMap(({ readers }) => readers)) {
+    for (const what of Object.keys(counts)) counts[what] += reader[what]
+  }
+  return counts
+}
+
+function printNotes(heading, readers) {
+  for (const reader of readers) reader.notes = reader.notes.map(withSourcePlaces)
+  const notes = readers.flatMap((reader) => reader.notes)
+  if (notes.length > 0) console.log(`\n=== ${heading}\n${notes.join('\n')}`)
+}
+
+function failedJobs() {
+  const jobs = [...results.values()].flatMap(({ jobs }) => jobs)
+  return jobs.filter(({ readers }) => readers.some(({ failed }) => failed > 0))
+}
+
+/**
+ * Runs what failed once more, with nothing beside it. A failure that does not come back is told
+ * apart, because it is about time. Returns what failed the first time and passed the second.
+ */
+async function runFailedAgain() {
+  const unsteady = []
+  const jobs = failedJobs()
+  const failedOf = ({ readers }) => readers.filter(({ failed }) => failed > 0)
+  // If much fails, the code is broken.
+  if (jobs.flatMap(failedOf).length > 5) return unsteady
+  for (const job of jobs) {
+    const failed = failedOf(job)
+    console.log(`\n=== once more, alone: ${job.name}`)
+    const { readers } = await job.run(failed.map(({ name }) => name))
+    printNotes(job.name, readers)
+    if (readers.some(({ failed }) => failed > 0)) continue
+    unsteady.push({ name: job.name, readers: failed })
+    job.readers = [...job.readers.filter(({ failed }) => failed === 0), ...readers]
+  }
+  return unsteady
+}
+
+/** The lines that explain them are above, where the job ended. */
+function printFailures(heading, jobs) {
+  if (jobs.length > 0) console.log(`\n=== ${heading}`)
+  for (const { name, readers } of jobs) {
+    const lines = readers
+      .flatMap(({ failed, notes }) => (failed > 0 ? notes : []))
+      .filter((line) => /^\s*not ok|^Bail out|^\s+[-+][^-+]/.test(line))
+    console.log([`${name}:`, ...lines.map((line) => line.slice(0, 1000))].join('\n'))
+  }
 }
 
 /** Prints the most expensive jobs first. */
@@ -214,7 +258,7 @@ function command(tool, args) {
     const notes = isWell ? [] : [...lines, `not ok - ${name}`]
     const tests = [{ name, ms }]
     const counts = { passed: Number(isWell), failed: Number(!isWell), skipped: 0 }
-    return { readers: [{ ...counts, tests, notes }], processor }
+    return { readers: [{ name, ...counts, tests, notes }], processor }
   }
   return { name, run }
 }
@@ -254,15 +298,16 @@ async function conformance() {
  */
 async function umlMachine() {
   const { umlSkip } = await import('../build/test/support/uml.js')
-  const { parts, command } = await import('../build/test/uml/parts.js')
-  const run = async () => {
+  const { parts: all, commandOf } = await import('../build/test/uml/parts.js')
+  const run = async (wanted) => {
+    const parts = all.filter(({ name }) => wanted?.includes(name) ?? true)
     if (umlSkip) {
       const notes = [`# SKIP ${umlSkip}`]
       const skipped = parts.length
       return { readers: [{ passed: 0, failed: 0, skipped, tests: [], notes }], processor: 0 }
     }
     const timeoutSeconds = 4800
-    const words = [process.execPath, 'scripts/uml-run.mjs', command]
+    const words = [process.execPath, 'scripts/uml-run.mjs', commandOf(parts)]
     return readParts(parts, (onLine) =>
       start('nice', ['-n', '-5', 'env', `UML_SECONDS=${timeoutSeconds}`, ...words], {
         onLine,

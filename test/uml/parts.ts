@@ -48,7 +48,8 @@ export const parts: readonly Part[] = [
 const freshNamespaces = 'echo 2 >/proc/sys/net/core/devconf_inherit_init_net'
 
 /** The shell command of the machine. It prints where each part begins and how it ended. */
-export const command = [
-  freshNamespaces,
-  ...parts.map(({ name, command }) => `echo '# part ${name}'; ${command}; echo "# end $?"`),
-].join('\n')
+export const commandOf = (parts: readonly Part[]): string =>
+  [
+    freshNamespaces,
+    ...parts.map(({ name, command }) => `echo '# part ${name}'; ${command}; echo "# end $?"`),
+  ].join('\n')
