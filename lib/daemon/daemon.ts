@@ -156,18 +156,16 @@ function metricsOf({ config, mode }: Setup): Metrics {
   return metrics
 }
 
+interface Observed {
+  readonly metrics: Metrics
+  readonly counting: FlowCounting | undefined
+  readonly portFreed: Bell
+}
+
 /** The health answers, the metrics page, Events, and the notifications to systemd. */
 async function observe(
   setup: Setup,
-  {
-    metrics,
-    counting,
-    portFreed,
-  }: {
-    readonly metrics: Metrics
-    readonly counting: FlowCounting | undefined
-    readonly portFreed: Bell
-  },
+  { metrics, counting, portFreed }: Observed,
 ): Promise<Observation> {
   const { config, deps, nodeName, chosen, objects } = setup
   const { log } = deps

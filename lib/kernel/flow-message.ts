@@ -25,6 +25,8 @@ const counter = { packets: 1, bytes: 2 }
 const time = { start: 1 }
 const tcpPart = { nested: 1, state: 1 }
 const typeMask = 0x3fff
+/** The first state after the last packet, from enum tcp_conntrack. */
+const timeWait = 7
 
 /** A set of numbers of both directions. */
 export interface FlowCounters {
@@ -56,8 +58,6 @@ export class FlowMessage implements FlowCounters {
   family: IpFamily = 'IPv4'
   protocol = 0
   id = 0
-  /** 0 for other protocols than TCP; see nf_conntrack_tcp_state. */
-  tcpState = 0
   /** When the kernel first saw the connection, in ms since 1970; 0 if the kernel notes no time. */
   startedAt = 0
   hasCounters = false
@@ -74,13 +74,15 @@ export class FlowMessage implements FlowCounters {
   #offset = 0
   readonly #original = { source: 0, sourcePort: 0, destination: 0, destinationPort: 0 }
   readonly #reply = { source: 0, sourcePort: 0, destination: 0, destinationPort: 0 }
+  /** 0 for other protocols than TCP. */
+  #tcpState = 0
 
   /** Reads what follows the netlink header. Returns whether it is a flow of a Service's protocol. */
   read(buffer: Buffer, start: number, end: number): boolean {
     if (!this.#look(buffer, start))
       return this.read(Buffer.from(buffer.subarray(start, end)), 0, end - start)
     this.family = buffer[start] === addressFamilies.IPv6 ? 'IPv6' : 'IPv4'
-    this.protocol = this.id = this.tcpState = this.startedAt = 0
+    this.protocol = this.id = this.#tcpState = this.startedAt = 0
     this.hasCounters = false
     this.bytesToEndpoint = this.bytesToClient = 0
     this.packetsToEndpoint = this.packetsToClient = 0
@@ -113,6 +115,11 @@ export class FlowMessage implements FlowCounters {
 
   get protocolName(): ProtocolName {
     return protocols.get(this.protocol) ?? 'TCP'
+  }
+
+  /** Whether the connection may still carry something. */
+  get isOpen(): boolean {
+    return this.#tcpState < timeWait
   }
 
   get destinationPort(): number {
@@ -192,7 +199,7 @@ export class FlowMessage implements FlowCounters {
       case attribute.protocolState: {
         const tcp = this.#find(tcpPart.nested, at, end)
         const state = tcp < 0 ? -1 : this.#find(tcpPart.state, tcp, end)
-        if (state >= 0) this.tcpState = this.#buffer[state] ?? 0
+        if (state >= 0) this.#tcpState = this.#buffer[state] ?? 0
       }
     }
   }

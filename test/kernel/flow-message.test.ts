@@ -69,16 +69,16 @@ function message(family: 2 | 10, isUsual = true): Buffer {
 }
 
 const saidBy = (flow: FlowMessage) => {
-  const { client, destination, endpoint, destinationPort, protocolName, id, tcpState } = flow
+  const { client, destination, endpoint, destinationPort, protocolName, id, isOpen } = flow
   const { startedAt, bytesToEndpoint, bytesToClient, packetsToEndpoint, packetsToClient } = flow
   return {
-    ...{ client, destination, endpoint, destinationPort, protocolName, id, tcpState, startedAt },
+    ...{ client, destination, endpoint, destinationPort, protocolName, id, isOpen, startedAt },
     ...{ bytesToEndpoint, bytesToClient, packetsToEndpoint, packetsToClient },
   }
 }
 
 const common = {
-  ...{ destinationPort: 80, protocolName: 'TCP', id: 0xfedcba98, tcpState: 7 },
+  ...{ destinationPort: 80, protocolName: 'TCP', id: 0xfedcba98, isOpen: false },
   ...{ startedAt: 1_700_000_000_000, bytesToEndpoint: 2 ** 40, bytesToClient: 500 },
   ...{ packetsToEndpoint: 3, packetsToClient: 2 },
 }

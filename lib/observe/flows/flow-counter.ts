@@ -106,8 +106,7 @@ export class FlowCounter implements FlowReader {
 
   /** Events between this time and now may be lost. The next listing counts their connections. */
   missed(since = this.#recent.since): void {
-    // The clock has whole milliseconds, and the current one counts, too.
-    const until = this.#options.now() + 1
+    const until = this.#endOfNow()
     const failures = this.#missed?.failures ?? 0
     this.#missed = { since: Math.min(since, this.#missed?.since ?? since), until, failures }
     this.#recent.hold(true)
@@ -130,7 +129,7 @@ export class FlowCounter implements FlowReader {
     if (this.#wasMissed(flow) && this.#recent.add(flow.id)) counts.opened++
     const { bytesToEndpoint, bytesToClient, packetsToEndpoint, packetsToClient } = flow
     const numbers = { bytesToEndpoint, bytesToClient, packetsToEndpoint, packetsToClient }
-    this.#listing?.flows.set(flow.id, { counts, isOpen: flow.tcpState < closing, ...numbers })
+    this.#listing?.flows.set(flow.id, { counts, isOpen: flow.isOpen, ...numbers })
   }
 
   /** The reading ends. Every event that came meanwhile has been given to `ended`. */
@@ -205,9 +204,7 @@ export class FlowCounter implements FlowReader {
       if (refused + dropped > 0) turnedAway.push({ service, protocol, refused, dropped })
     }
     const heardUntil = this.#recent.since
-    // The clock has whole milliseconds, and the current one counts, too.
-    const savedAt = this.#options.now() + 1
-    return { heardUntil, savedAt, recent: this.#recent.ids(), counts, turnedAway }
+    return { heardUntil, savedAt: this.#endOfNow(), recent: this.#recent.ids(), counts, turnedAway }
   }
 
   /** Goes on with the numbers of an earlier process. It is called before the first event. */
@@ -230,6 +227,11 @@ export class FlowCounter implements FlowReader {
       known.refused += refused
       known.dropped += dropped
     }
+  }
+
+  /** The clock has whole milliseconds, and the current one counts, too. */
+  #endOfNow(): number {
+    return this.#options.now() + 1
   }
 
   #wasMissed({ id, startedAt }: FlowMessage): boolean {
@@ -293,9 +295,6 @@ export class FlowCounter implements FlowReader {
 
 /** After so many readings that failed, what was missed is given up: until then all ids are kept. */
 const mostFailures = 5
-
-/** From this TCP state on, TIME_WAIT, a connection carries nothing any more. */
-const closing = 7
 
 /** The name in the metrics for all endpoints beyond the bound. */
 const other = 'other'
