@@ -21,8 +21,10 @@ import { Observation } from '../observe/observation.js'
 import { parseHostPort } from '../state/ip.js'
 import { runLeftoverCleanup } from '../modes/leftovers.js'
 import { fallbackText, setUp, type DaemonDeps, type Setup } from './setup.js'
+import { startProgramsQuickly } from '../kernel/posix-spawn.js'
 import { SyncObserver } from '../observe/sync-observer.js'
 import { aborted, Bell, together } from '../async.js'
+import { tellWaits } from './slow-start.js'
 import { TrafficReading } from './traffic-reading.js'
 import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
@@ -38,8 +40,10 @@ import type { DashboardOptions } from '../page/dashboard/run.js'
  * Rejects when it cannot run at all.
  */
 export async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal) {
+  await startProgramsQuickly()
   // The start may wait a minute for a lock of another program, and has nothing to drain yet.
-  const started = await Promise.race([start(config, deps), aborted(signal)])
+  const starting = tellWaits(deps.log, () => start(config, deps))
+  const started = await Promise.race([starting, aborted(signal)])
   if (started) await run(started, signal)
   else deps.log.info({}, 'stopping')
 }

@@ -5,6 +5,7 @@ import { chooseMode, warnPassedOver } from '../modes/choose.js'
 import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { isLinux } from '../platform.js'
 import { Sysctls } from '../kernel/sysctl.js'
+import { tellWaits } from './slow-start.js'
 import { isProxyMode, type Config } from '../config/config.js'
 import type { Log } from '../modes/mode.js'
 
@@ -29,7 +30,7 @@ export function applyNodeSettings(config: Config, log: Log): void {
  */
 export async function prepareNode(config: Config, log: Log): Promise<void> {
   applyNodeSettings(config, log)
-  await prepareMode(config, log)
+  await tellWaits(log, () => prepareMode(config, log))
 }
 
 /**

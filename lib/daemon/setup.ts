@@ -1,7 +1,6 @@
 import { applyNodeSettings } from './node-settings.js'
 import { chooseMode, describe, warnPassedOver, type ChosenMode } from '../modes/choose.js'
 import { ipFamilies, nodeNameOf } from './node-facts.js'
-import { startProgramsQuickly } from '../kernel/posix-spawn.js'
 import { openSource, type OpenedSource } from '../sources/open-source.js'
 import { startWarnings } from '../config/start-check.js'
 import type { Config, ModeName } from '../config/config.js'
@@ -47,7 +46,6 @@ export interface Setup {
 export async function setUp(config: Config, deps: DaemonDeps): Promise<Setup> {
   const { log } = deps
   const startedAt = Date.now()
-  await startProgramsQuickly()
   const nodeName = nodeNameOf(config.hostnameOverride)
   const families = ipFamilies()
   const objects = await openObjects(config, nodeName, log)

@@ -2,7 +2,7 @@ import { modeNames } from '../../lib/modes/registry.js'
 import t, { type Test } from 'tap'
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -358,5 +358,24 @@ t.test('US76: where koffi does not load, userspace mode serves', { skip }, async
   t.match(proxy.output(), /this node cannot run nftables mode/)
   t.match(proxy.output(), /"dataPath":"net"/)
   t.match(ruleset(), /ip daddr 10\.96\.0\.10 .*redirect/i)
+  t.equal(await proxy.stop(), 0)
+})
+
+const heldProgram = `#!/bin/sh
+while [ -e "\${0%/*}/held" ]; do sleep 0.1; done
+PATH="\${PATH#*:}"
+exec iptables-nft-save "$@"
+`
+
+t.test('a slow start tells which program it waits for', { skip }, async (t) => {
+  const folder = t.testdir({ held: '', 'iptables-nft-save': heldProgram })
+  chmodSync(join(folder, 'iptables-nft-save'), 0o755)
+  const env = { ...process.env, PATH: `${folder}:${process.env['PATH']}` }
+  const proxy = startIn(t, env, '--proxy-mode=iptables', '--manifests', examples)
+  const line = /"waitedSeconds":\d+,"waitingFor":\["iptables-nft-save -t mangle \(\d+ s\)"\]/
+  await untilSeen('what it waits for', proxy.output, line)
+  t.notMatch(proxy.output(), /Using/)
+  rmSync(join(folder, 'held'))
+  await untilSeen('readyz', () => code(`${healthz}/readyz`), /200/)
   t.equal(await proxy.stop(), 0)
 })

@@ -43,4 +43,37 @@ export function startProgramsWith(other: Start): void {
   start = other
 }
 
+/** A program that has not ended. */
+export interface RunningProgram {
+  /** Its name and arguments. */
+  readonly command: string
+  /** As `performance.now()` gives it. */
+  readonly startedAt: number
+}
+
+/** Knows which programs run that were started in this thread since then, until `end`. */
+export function watchPrograms() {
+  const running = new Set<RunningProgram>()
+  const before = start
+  start = (file, args, environment) => {
+    const program = before(file, args, environment)
+    const one = { command: [file, ...args].join(' '), startedAt: performance.now() }
+    running.add(one)
+    const onEnd: StartedProgram['onEnd'] = (tell, cannotRun) => {
+      program.onEnd(
+        (ended) => {
+          running.delete(one)
+          tell(ended)
+        },
+        (cause) => {
+          running.delete(one)
+          cannotRun(cause)
+        },
+      )
+    }
+    return { ...program, onEnd }
+  }
+  return { running: running as ReadonlySet<RunningProgram>, end: () => void (start = before) }
+}
+
 export const startProgram: Start = (file, args, environment) => start(file, args, environment)
