@@ -19,6 +19,8 @@ interface NodeStatesRequest {
   readonly addresses: readonly string[]
   /** Endpoints that fail their health check. */
   readonly failing?: readonly EndpointFailure[]
+  /** The Node object with the values that the running proxy last saw. */
+  readonly node?: unknown
 }
 
 /** A node that does not exist, for manifests in a file or folder. */
@@ -44,8 +46,9 @@ const optionalPatienceMs = 2_000
 
 /** The objects of the API server (or folder) that the configuration names, read once. */
 export async function readClusterStates(request: NodeStatesRequest): Promise<NodeStates> {
-  const { config, nodeName } = request
+  const { config, nodeName, node } = request
   const collected = collectFor(request)
+  if (node !== undefined) collected.sink.upsert('Node', node)
   const { source } = await openSource({
     manifests: config.manifests,
     kubeconfig: config.clientConnection.kubeconfig,

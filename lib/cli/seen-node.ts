@@ -4,7 +4,7 @@ import { text as textOf } from 'node:stream/consumers'
 import { Option, type Command } from 'commander'
 import { given, modeOption, nodeNameOption } from './shared-options.js'
 import { ConfigError, messageOf } from '../errors.js'
-import { ipFamilies, nodeNameOf } from '../daemon/node-facts.js'
+import { ipFamilies as familiesNow, nodeNameOf } from '../daemon/node-facts.js'
 import { loadConfig } from '../config/load.js'
 import { modeMeant } from '../modes/systems.js'
 import { modeNames } from '../modes/registry.js'
@@ -13,7 +13,8 @@ import { parseFlags, type GivenFlags } from '../config/flags.js'
 import { readClusterStates } from './node-states.js'
 import type { NodeStates } from '../sources/collected-states.js'
 import { readConfiguration } from './configuration.js'
-import { asArray, asObject, asString, parseJson, type Json } from '../state/json.js'
+import { ipFamilies } from '../state/ip.js'
+import { asArray, asObject, asString, parseJson, strings } from '../state/json.js'
 import type { EndpointFailure } from '../state/endpoint-health.js'
 import { protocols } from '../state/names.js'
 
@@ -68,9 +69,7 @@ export function addNodeOptions(command: Command): Command {
  * The configuration, from the flags if they name a source of objects, else from the running proxy.
  * Throws ConfigError that says what to do.
  */
-async function configurationOf(
-  flags: NodeFlags,
-): Promise<{ readonly config: Config; readonly mode: ModeName }> {
+async function configurationOf(flags: NodeFlags) {
   const hasSource = [flags.config, flags.manifests, flags.kubeconfig, flags.master].some(
     (value) => value !== undefined,
   )
@@ -83,16 +82,17 @@ async function configurationOf(
     throw new ConfigError(
       `--proxy-mode: the mode of this node is unknown; give one of ${modeNames.join(', ')}`,
     )
-  return { config, mode }
+  return { config, mode, running }
 }
 
 export async function seeNode(flags: NodeFlags): Promise<SeenNode> {
-  const { config, mode } = await configurationOf(flags)
-  const families = ipFamilies()
+  const { config, mode, running } = await configurationOf(flags)
+  const families = running?.families ?? familiesNow()
   const nodeName = nodeNameOf(flags.hostnameOverride ?? config.hostnameOverride)
   // Only a running proxy has results of health checks. Without a proxy nothing is checked.
   const failing = failingEndpoints(await get(flags.daemon, '/failing-endpoints').catch(() => ''))
-  const request = { mode, families, nodeName, config, addresses: [], failing }
+  const node = running?.node
+  const request = { mode, families, nodeName, config, addresses: [], failing, node }
   const states = await readClusterStates(request)
   return { ...states, config, mode, nodeName }
 }
@@ -117,15 +117,22 @@ export interface WayToDaemon {
   readonly get: (path: string) => Promise<string>
 }
 
-/** Asks the running proxy for its configuration and mode, on its metrics port. */
+/**
+ * Asks the running proxy for its configuration and mode, on its metrics port, and for the families
+ * and the Node object that its rules are about. An older proxy does not tell the last two.
+ */
 export async function askDaemon(way: WayToDaemon) {
   const [configz, mode] = [await way.get('/configz'), await way.get('/proxyMode')]
-  const document = documentIn(configz)
+  const answer = asObject(parseJson(configz))
+  // Another program may have the port.
+  const document = asObject(answer?.['kubeproxy.config.k8s.io']) ?? answer
   if (!document)
     throw new ConfigError(`${way.name}/configz answers with something else; is it kube-proxy-ts?`)
   const text = JSON.stringify(document)
   const { config } = loadConfig(parseFlags([]), { name: `${way.name}/configz`, text })
-  return { config, mode: mode.trim() }
+  const families = ipFamilies.filter((family) => strings(answer?.families).includes(family))
+  const facts = { families: families.length > 0 ? families : undefined, node: answer?.node }
+  return { config, mode: mode.trim(), ...facts }
 }
 
 const wayTo = (address: string): WayToDaemon => ({
@@ -161,12 +168,6 @@ export async function textAt(url: string, signal: AbortSignal): Promise<string> 
   const text = await textOf(response)
   if (response.statusCode !== 200) throw new Error(`HTTP ${response.statusCode}`)
   return text
-}
-
-/** Undefined if another program has the port. */
-function documentIn(text: string): Json | undefined {
-  const answer = asObject(parseJson(text))
-  return asObject(answer?.['kubeproxy.config.k8s.io']) ?? answer
 }
 
 /**

@@ -24,10 +24,11 @@ kube-proxy 1.36, unless an IPv4 address in it has leading zeros (\`010.1.2.3\`):
   the old value stays in use; the log names each once, with both values.
 - **A file that is missing, half written or wrong** changes nothing: the last good configuration stays, and the
   log says what is wrong.
-- **What is in use.** \`/configz\` on the metrics port shows all values, where each of them was set, and what
-  waits for a restart. \`/healthz?verbose\` there tells about the file, as do the metrics
-  \`kubeproxy_config_file_valid\` and \`kubeproxy_config_keys_waiting_for_restart\`. \`/flagz\` there has the values as
-  flags, and \`/statusz\` a summary for people.
+- **What is in use.** \`/configz\` on the metrics port shows all values, where each of them was set, what
+  waits for a restart, the IP families that are served, and what is known of the Node object.
+  \`/healthz?verbose\` there tells about the file, as do the metrics \`kubeproxy_config_file_valid\` and
+  \`kubeproxy_config_keys_waiting_for_restart\`. \`/flagz\` there has the values as flags, and \`/statusz\` a
+  summary for people.
 - **Feature gates** are those of kube-proxy 1.37. The log names one that is unknown, or has no effect here.
 - Durations are written as in Go: \`250ms\`, \`30s\`, \`1h30m\`.
 - **Exit codes:** 0: done, or stopped by SIGTERM or SIGINT. 1: failed. 2: a flag, a file or an argument

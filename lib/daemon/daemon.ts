@@ -54,7 +54,8 @@ async function start(config: Config, deps: DaemonDeps) {
   const metrics = metricsOf(setup)
   const counting = await flowCountingOf(setup, metrics)
   const portFreed = new Bell()
-  const observation = await observe(setup, { metrics, counting, portFreed })
+  const { tracker, observer } = observedTracker(setup, metrics)
+  const observation = await observe(setup, { metrics, counting, portFreed, tracker })
   const loop = await syncLoop(setup)
   const requests = daemonRequests({ log, loop, observation }, metrics, counting)
 
@@ -62,17 +63,18 @@ async function start(config: Config, deps: DaemonDeps) {
   const mode = config.dryRun
     ? dryMode(chosen.definition, config, deps.print)
     : await chosen.definition.create(config, families, requests.modeContext)
-  return { setup, metrics, counting, observation, portFreed, loop, requests, mode }
+  const parts = { setup, metrics, counting, portFreed, tracker, observer, observation }
+  return { ...parts, loop, requests, mode }
 }
 
 async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSignal) {
-  const { setup, metrics, counting, observation, portFreed, loop, requests, mode } = started
+  const { setup, metrics, counting, portFreed, tracker, observer, observation } = started
+  const { loop, requests, mode } = started
   const { config, objects } = setup
   const { log } = setup.deps
   const traffic = readBeforePages(metrics, mode, counting)
   const dashboard = await dashboardOf(setup, metrics, counting)
 
-  const { tracker, observer } = observedTracker(setup, metrics)
   const checks = healthChecks(tracker, { requests, observation })
   const flows = await flowCleaning(setup, mode, metrics)
   const allApplied = new AbortController()
@@ -164,12 +166,13 @@ interface Observed {
   readonly metrics: Metrics
   readonly counting: FlowCounting | undefined
   readonly portFreed: Bell
+  readonly tracker: Tracker
 }
 
 /** The health answers, the metrics page, Events, and the notifications to systemd. */
 async function observe(
   setup: Setup,
-  { metrics, counting, portFreed }: Observed,
+  { metrics, counting, portFreed, tracker }: Observed,
 ): Promise<Observation> {
   const { config, deps, nodeName, chosen, objects } = setup
   const { log } = deps
@@ -179,6 +182,7 @@ async function observe(
     ...setup,
     metrics,
     portFreed,
+    tracker,
     flows: counting?.answer,
     fallback: config.mode === 'auto' ? '' : fallbackText(chosen),
     syncPeriodMs: chosen.definition.syncPeriods(config).syncMs,

@@ -5,7 +5,6 @@ import type { ObjectKind } from '../sources/source.js'
 import type { SyncReport } from '../sync/syncer.js'
 import type { ServiceWarning } from '../state/service-warnings.js'
 import type { StateUpdate } from '../state/tracker.js'
-import type { IpFamily } from '../state/ip.js'
 import type { ServiceFailure } from '../modes/mode.js'
 import { featureGates, isEnabled } from '../config/feature-gates.js'
 import { unsetModeWarnings } from '../config/start-check.js'
@@ -21,7 +20,6 @@ interface ObservationOptions extends Omit<
   ServersOptions,
   'health' | 'clients' | 'status' | 'endpoints'
 > {
-  readonly families: readonly IpFamily[]
   /** Retry interval of the mode. An update may wait twice as long (H03). */
   readonly syncPeriodMs: number
   /** Why the requested mode does not run; empty when it does. */

@@ -1,6 +1,8 @@
 import { resolve } from 'node:path'
 import { pause, type Bell } from '../async.js'
-import { parseHostPort } from '../state/ip.js'
+import { parseHostPort, type IpFamily } from '../state/ip.js'
+import { writeNode } from '../state/parse-node.js'
+import type { Tracker } from '../state/tracker.js'
 import type { Config } from '../config/config.js'
 import { isEnabled } from '../config/feature-gates.js'
 import { keyEntries } from '../config/keys.js'
@@ -23,6 +25,8 @@ export interface ServersOptions {
   /** The mode that runs. */
   readonly mode: string
   readonly nodeName: string
+  readonly families: readonly IpFamily[]
+  readonly tracker: Pick<Tracker, 'node'>
   readonly version: string
   readonly health: Health
   readonly status: ModeStatus
@@ -103,7 +107,7 @@ async function serve(options: ServersOptions, signal: AbortSignal, served: Serve
 }
 
 function metricsHandler(options: ServersOptions, slis: Slis): HttpHandler {
-  const { running, metrics, mode, log } = options
+  const { running, metrics, mode, families, tracker, log } = options
   const gates = running.config.featureGates
   return metricsPages({
     mode,
@@ -117,6 +121,9 @@ function metricsHandler(options: ServersOptions, slis: Slis): HttpHandler {
       origins: Object.fromEntries([...running.origins].map(([path, of]) => [path, originText(of)])),
       waitingForRestart: Object.fromEntries(running.waiting.map(({ path, to }) => [path, to])),
       ...(running.problem === undefined ? {} : { problem: running.problem }),
+      // `diff` and `explain` cannot find out what this process saw at its start, or before a change.
+      families,
+      ...(tracker.node ? { node: writeNode(tracker.node) } : {}),
     }),
     status: () => statusLines(options),
     flows: options.flows,

@@ -24,6 +24,15 @@ export function parseNode(raw: unknown): Parsed<NodeObject> {
   })
 }
 
+/** The object that `parseNode` reads like this. */
+export function writeNode({ name, ips, podCidrs, zone }: NodeObject) {
+  return {
+    metadata: { name, labels: { [zoneLabel]: zone } },
+    spec: { podCIDRs: podCidrs },
+    status: { addresses: ips.map((address) => ({ type: 'InternalIP', address })) },
+  }
+}
+
 export function parseServiceCidr(raw: unknown): Parsed<ServiceCidrObject> {
   return parsed(raw, (body, _metadata, name) => ({
     name,

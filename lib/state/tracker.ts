@@ -156,6 +156,11 @@ export class Tracker {
     return this.#index.slices(`${namespace}/${name}`)
   }
 
+  /** This node with its last known values; undefined until its object has come. */
+  get node(): NodeObject | undefined {
+    return this.#node
+  }
+
   /** Whether the object of this node exists. */
   get knowsNode(): boolean {
     return this.#node !== undefined

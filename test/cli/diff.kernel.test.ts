@@ -1,12 +1,20 @@
 import { lastingDifferences } from '../../lib/inspect/differences.js'
 import t, { type Test } from 'tap'
 import { execFileSync } from 'node:child_process'
+import { cpSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { runCommand } from '../../lib/kernel/command.js'
 import { addressMark } from '../../lib/modes/userspace/names.js'
-import { kubeProxy, kubeProxyCommand, sourceFlags, startDaemon } from '../support/live-daemon.js'
+import {
+  examples,
+  kubeProxy,
+  kubeProxyCommand,
+  sourceFlags,
+  startDaemon,
+} from '../support/live-daemon.js'
 import { programSkip } from '../support/netns.js'
 import { withoutPrograms } from '../support/without-programs.js'
 
@@ -296,6 +304,30 @@ t.test('diff and explain name only what a second look finds, too', { skip }, asy
   const told = await kubeProxy('explain', 'web', '--live', ...about)
   t.equal(looks, 2)
   t.match(told.stdout, /The kernel has every rule and element of this way\./)
+  await kubeProxy('cleanup')
+})
+
+t.test('diff knows the families and the Node object that the proxy saw', { skip }, async (t) => {
+  const ipv6 = (disabled: '0' | '1') =>
+    writeFileSync('/proc/sys/net/ipv6/conf/all/disable_ipv6', disabled)
+  ipv6('1')
+  t.teardown(() => ipv6('0'))
+  // Without the Node object the first of both addresses would have the node ports.
+  run('ip', 'address', 'add', '192.0.2.2/24', 'dev', 'lo')
+  t.teardown(() => run('ip', 'address', 'delete', '192.0.2.2/24', 'dev', 'lo'))
+  const node = {
+    ...{ apiVersion: 'v1', kind: 'Node', metadata: { name: 'node-1' } },
+    spec: { podCIDRs: ['10.244.1.0/24'] },
+    status: { addresses: [{ type: 'InternalIP', address: '192.0.2.2' }] },
+  }
+  const manifests = t.testdir({ 'node.json': JSON.stringify(node) })
+  cpSync(examples, manifests, { recursive: true })
+  await startDaemon(t, 'nftables', '--manifests', manifests, '--detect-local-mode', 'NodeCIDR')
+  rmSync(join(manifests, 'node.json'))
+  ipv6('0')
+  const { code, stdout } = await kubeProxy('diff')
+  t.equal(stdout, 'IPv4, nftables mode, 5 service ports: the kernel holds what it should.\n')
+  t.equal(code, 0)
   await kubeProxy('cleanup')
 })
 

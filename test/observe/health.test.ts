@@ -10,6 +10,7 @@ import { logEvents, type ProxyEvent } from '../../lib/observe/events.js'
 import { Health } from '../../lib/observe/healthz.js'
 import { close, listen, portOf, runHttpServer, text } from '../../lib/observe/http.js'
 import { Observation } from '../../lib/observe/observation.js'
+import { parseNode } from '../../lib/state/parse-node.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { createLogger } from '../../lib/observe/logger.js'
 import { Metrics } from '../../lib/observe/metrics.js'
@@ -434,12 +435,16 @@ t.test('H14, EV02, EV03: both servers start as configured, or are switched off',
   })
   const { health } = healthAt(Date.now())
   const metrics = new Metrics({ mode: 'iptables', process: false })
+  const ids = { name: 'n1', isBeingDeleted: false, isTaintedForDeletion: false }
+  const node = { ...ids, ips: ['192.0.2.1'], podCidrs: ['10.244.1.0/24'], zone: 'a' }
   const options = {
     mode: 'iptables',
     nodeName: 'n1',
     version: 'v1',
     health,
     metrics,
+    families: ['IPv4'] as const,
+    tracker: { node },
     status: new ModeStatus({
       ...{ families: ['IPv4'], mode: 'iptables', fallback: '', meter: metrics, now: Date.now },
     }),
@@ -473,7 +478,9 @@ t.test('H14, EV02, EV03: both servers start as configured, or are switched off',
   t.match(configz, {
     'kubeproxy.config.k8s.io': { mode: 'iptables', iptables: { syncPeriod: '30s' } },
     origins: { mode: '--proxy-mode' },
+    families: ['IPv4'],
   })
+  t.same(parseNode(configz['node']), { outcome: 'accepted', value: node, warnings: [] })
   t.match(
     configz['kubeproxy.config.k8s.io'],
     {
@@ -563,6 +570,7 @@ t.test(
       events: { record: (event) => events.push(event) },
       startedAt: 0,
       families: ['IPv4'],
+      tracker: { node: undefined },
       syncPeriodMs: 30_000,
       expectsNode: true,
     })

@@ -26,6 +26,7 @@ t.test('a failing endpoint becomes an Event that is sent', async (t) => {
   const observation = new Observation({
     ...{ running: new RunningConfig({ config, origins: new Map() }), metrics, log },
     ...{ mode: 'iptables', nodeName: 'n1', version: '', startedAt: 0, families: ['IPv4'] },
+    tracker: { node: undefined },
     ...{ syncPeriodMs: 30_000, expectsNode: false },
     events: new ApiEvents({
       client: { create: post, uidOf: () => Promise.resolve(undefined) },
@@ -65,6 +66,7 @@ t.test('a port that another process gives up rings the bell', async (t) => {
     ...{ running: new RunningConfig({ config, origins: new Map() }), log, portFreed },
     ...{ metrics: new Metrics({ mode: 'iptables', process: false }), events: { record() {} } },
     ...{ mode: 'iptables', nodeName: 'n1', version: '', startedAt: 0, families: ['IPv4'] },
+    tracker: { node: undefined },
     ...{ syncPeriodMs: 30_000, expectsNode: false },
   })
   const stop = new AbortController()

@@ -20,6 +20,7 @@ function observed() {
   const observation = new Observation({
     ...{ running: new RunningConfig({ config, origins: new Map() }), metrics, log },
     ...{ mode: 'iptables', nodeName: 'n1', version: '', startedAt: 0, families: ['IPv4'] },
+    tracker: { node: undefined },
     ...{ events: { record: () => undefined }, syncPeriodMs: 30_000, expectsNode: false },
   })
   const observer = objectObserver({ log, meter: metrics, observation, now: () => 0 })
