@@ -12,9 +12,9 @@ import { hostPort } from '../../lib/state/ip.js'
 import type { FlowRecord } from '../../lib/observe/flows/answer.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { kubeProxy, startProxy } from './live-daemon.js'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from './run-command.js'
 import { enterPrivateNetns } from './private-netns.js'
-import { until as untilSo } from './until.js'
+import { patienceMs, until as untilSo } from './until.js'
 
 export const skip = enterPrivateNetns() ?? false
 const folder = mkdtempSync(join(tmpdir(), 'flows-'))
@@ -45,7 +45,7 @@ const beyond = skip === false ? await createBeyond() : undefined
 
 /** Makes another machine: a namespace that ends with the process that holds it. */
 async function createBeyond(): Promise<readonly string[]> {
-  const holder = spawn('unshare', ['-n', 'sleep', '1000'])
+  const holder = spawn('unshare', ['-n', 'sleep', '7200'])
   t.teardown(() => holder.kill())
   const pid = String(holder.pid)
   const namespace = (of: string) => readlinkSync(`/proc/${of}/ns/net`)
@@ -149,9 +149,6 @@ type Outcome = 'answered' | 'refused' | 'silence'
 
 /** This is long enough for the kernel to send an unanswered packet a second time. */
 const silenceMs = 1500
-
-/** The time for an answer that must come, also on a busy machine. */
-const patienceMs = 60_000
 
 interface Visit {
   /** The client's own address is added. */

@@ -96,7 +96,7 @@ async function boot(
   marker: string,
   options: GuestOptions,
 ): Promise<GuestResult> {
-  const { timeoutMs = 300_000, onLine } = options
+  const { timeoutMs = 1_200_000, onLine } = options
   const { file, args, env = {} } = machine.start(kernelWords(scratch), scratch)
   // The machine has a process group, because most kinds of machine are several processes.
   const child = spawn(file, args, {

@@ -2,7 +2,7 @@ import type { Test } from 'tap'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from './run-command.js'
 import { program } from './program.js'
 import { until } from './until.js'
 

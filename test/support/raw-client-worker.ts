@@ -17,7 +17,9 @@ const newNetwork = 0x40000000
 const bindMount = 0x1000
 const setFlags = 0x8914
 const isUp = 1
-const patience = { level: 1, receive: 20, error: 4, seconds: 3 } as const
+const options = { level: 1, receive: 20, error: 4 } as const
+/** The seconds for an answer that must come, and until no answer means silence. */
+const [patience, silence] = [300, 3]
 
 const library = koffi.load(null)
 const func = (text: string) => {
@@ -74,7 +76,7 @@ function connectOnce(how: 'fastopen' | 'mptcp' | 'io_uring', to: Buffer): RawAns
   const fd = socket(inet, stream, how === 'mptcp' ? multipath : 0)
   if (fd < 0) return [nameOf(fd)]
   try {
-    waitAtMost(fd)
+    waitAtMost(fd, patience)
     const result = connectBy(how, fd, to)
     return result < 0 ? [nameOf(result)] : [hear(fd), peerOf(fd)]
   } finally {
@@ -112,8 +114,9 @@ function listenOnly(at: Buffer): string {
 function reconnect(places: readonly Buffer[]): RawAnswer {
   const fd = socket(inet, datagram, 0)
   try {
-    waitAtMost(fd)
     return places.flatMap((to) => {
+      // Nobody answers a socket that is not connected.
+      waitAtMost(fd, to.readUInt16LE(0) === inet ? patience : silence)
       const result = connect(fd, to, to.length)
       if (result < 0) return [nameOf(result)]
       sendto(fd, Buffer.from('ask'), 3, 0, null, 0)
@@ -156,10 +159,10 @@ function address(host: string, port: number): Buffer {
   return bytes
 }
 
-function waitAtMost(fd: number): void {
+function waitAtMost(fd: number, seconds: number): void {
   const time = Buffer.alloc(16)
-  time.writeBigInt64LE(BigInt(patience.seconds), 0)
-  setsockopt(fd, patience.level, patience.receive, time, time.length)
+  time.writeBigInt64LE(BigInt(seconds), 0)
+  setsockopt(fd, options.level, options.receive, time, time.length)
 }
 
 function hear(fd: number): string {
@@ -178,7 +181,7 @@ function peerOf(fd: number): string {
 function errorOf(fd: number): string {
   const value = Buffer.alloc(4)
   const length = Buffer.from(Uint32Array.of(value.length).buffer)
-  getsockopt(fd, patience.level, patience.error, value, length)
+  getsockopt(fd, options.level, options.error, value, length)
   const error = value.readInt32LE(0)
   return error === 0 ? 'none' : nameOf(-error)
 }

@@ -11,7 +11,7 @@ import {
   writeUpstreamRules,
   type UpstreamMode,
 } from './upstream-rules.js'
-import { withProxyWorld, write, type ProxyWorld } from '../e2e/proxy-world.js'
+import { patient, withProxyWorld, write, type ProxyWorld } from '../e2e/proxy-world.js'
 import { until } from './until.js'
 
 /** One proxy takes over a node from another, while connections are open. */
@@ -45,9 +45,6 @@ const node = {
   status: { addresses: [{ type: 'InternalIP', address: addressOf('node', 'IPv4') }] },
 }
 
-/** The time for an answer that must come, also in User Mode Linux on a busy machine. */
-const patientMs = 30_000
-
 interface Kept {
   readonly place: 'client-pod' | 'outside' | 'node'
   readonly id: string
@@ -68,7 +65,7 @@ async function open(world: World): Promise<readonly Kept[]> {
   const kept: Kept[] = []
   for (const [place, protocol, host, port] of wanted) {
     const id = `${place} ${protocol}`
-    const request = { protocol, host, port, keepAs: id, timeoutMs: patientMs }
+    const request = { protocol, host, port, keepAs: id, timeoutMs: patient }
     const [result] = await world.agent(place).flow(request)
     if (result?.backend === undefined) throw new Error(`${id}: ${JSON.stringify(result)}`)
     kept.push({ place, id, backend: result.backend })
@@ -83,7 +80,7 @@ async function stillOpen(
   when: string,
 ): Promise<void> {
   for (const { place, id, backend } of kept) {
-    const result = await world.agent(place).send(id, patientMs)
+    const result = await world.agent(place).send(id, patient)
     t.match(result, { outcome: 'reply', backend }, `${when}: ${id}`)
   }
 }
@@ -98,7 +95,7 @@ async function serves(t: Test, world: World, when: string): Promise<void> {
   ] as const) {
     let seen: readonly string[] = []
     for (let tries = 0; tries < 5 && seen.join() !== 'pod-1,pod-2'; tries++) {
-      const request = { protocol, host, port, count: 20, timeoutMs: patientMs }
+      const request = { protocol, host, port, count: 20, timeoutMs: patient }
       const results = await world.agent(place).flow(request)
       seen = [...new Set(results.map(({ outcome, backend }) => backend ?? outcome))].sort()
     }

@@ -30,7 +30,7 @@ export async function traced(
   target: readonly string[] = [`${clusterIp}:80`],
   send: () => Promise<unknown> = () => ask(world),
 ): Promise<Story> {
-  const running = kubeProxy(world, 'trace', ...target, '--timeout', '20', '--json')
+  const running = kubeProxy(world, 'trace', ...target, '--timeout', '600', '--json')
   let isDone = false
   void running.catch(() => undefined).then(() => (isDone = true))
   while (!isDone) {

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** A wait fails after this time, which is long enough for a machine ten times as busy. */
-const patienceMs = 300_000
+/** A wait fails after this time, which is long enough for a machine ten times as busy. An answer that must come may take as long. */
+export const patienceMs = 300_000
 
 /** Waits until something is so, and fails with what it waited for. */
 export async function until(

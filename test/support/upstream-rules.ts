@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from './run-command.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
 import type { World } from '../../lib/lab/world/world.js'
 

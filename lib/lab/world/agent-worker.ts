@@ -28,7 +28,7 @@ const maximumParallel = 12
 /** Requests within this time are reported together, so that many requests cause few messages. */
 const newsMs = 20
 
-const mostTries = 30
+const mostTries = 100
 const tryAgainMs = 50
 
 const kept = new Map<string, Conversation>()

@@ -126,10 +126,10 @@ export class World {
     return agent
   }
 
-  /** Runs a program inside a place and waits for it. */
+  /** Runs a program inside a place and waits for it, on a busy machine for minutes. */
   exec(place: Place, argv: readonly string[], options?: CommandOptions): Promise<CommandResult> {
     const [program, args] = this.#inside(place, argv)
-    return runCommand(program, args, options)
+    return runCommand(program, args, { timeoutMs: 600_000, ...options })
   }
 
   /** Starts a program inside a place; it is killed when the world closes. */
