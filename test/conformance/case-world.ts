@@ -5,4 +5,6 @@ import type { Place } from '../../lib/lab/world/topology.js'
 export interface CaseWorld {
   agent(place: Place): Pick<Agent, 'flow' | 'send' | 'forget' | 'stray'>
   exec(place: Place, argv: readonly string[]): Promise<unknown>
+  /** Lets time pass; absent where it passes by itself. */
+  pass?(ms: number): void
 }

@@ -14,7 +14,7 @@ import type { Manifest } from './objects.js'
 import type { Changes, Subject } from './subject.js'
 import { program } from '../support/program.js'
 
-const patienceMs = 60_000 * patience
+const patienceMs = 300_000 * patience
 /** When no other sync follows in this time, the daemon has seen everything. */
 const quietMs = 200 * patience
 

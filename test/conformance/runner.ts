@@ -141,7 +141,9 @@ class Run<Where extends CaseWorld> {
       if (step.restart) await this.#restart(each, objects)
       else await this.#apply(objects)
       const disturbed = await meanwhile.stop()
-      if (step.waitMs > 0) await sleep(step.waitMs)
+      const { world } = this.#options
+      if (world.pass) world.pass(step.waitMs)
+      else if (step.waitMs > 0) await sleep(step.waitMs)
       const checks = this.#checks(step.flows, services.known(), outcome.skipped)
       outcome.checks += checks.length + disturbed.length
       for (const [check, problems] of [

@@ -11,7 +11,11 @@ import type { ModeName } from '../../lib/config/config.js'
 
 /** The places of the suite in the simulation of the playground. */
 export class SimulatedWorld implements CaseWorld {
-  readonly network = new SimulatedNetwork({ now: () => performance.now(), random: Math.random })
+  readonly network = new SimulatedNetwork({
+    now: () => performance.now() + this.#passed,
+    random: Math.random,
+  })
+  #passed = 0
 
   constructor() {
     for (const place of places) {
@@ -33,6 +37,10 @@ export class SimulatedWorld implements CaseWorld {
       forget: (id) => later(() => network.forget(id)),
       stray: () => later(() => undefined),
     }
+  }
+
+  pass(ms: number): void {
+    this.#passed += ms
   }
 
   /** Deletes all rules, because only the commands of flush.ts come here. */
