@@ -12,7 +12,7 @@ import { play } from './play.js'
 import { Stage } from './stage.js'
 
 /** A machine that does much else answers late. */
-const pace = { patienceMs: 15_000 }
+const pace = { patienceMs: 60_000 }
 const faults = faultGroups.flatMap((group) => group.faults)
 
 const chosen: Readonly<Record<Exclude<ModeName, 'ipvs' | 'winuserspace'>, readonly string[]>> = {

@@ -4,7 +4,8 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { families, type Place } from '../../lib/lab/world/topology.js'
 import { createWorld, type World } from '../../lib/lab/world/world.js'
-import { runCommand, type CommandResult } from '../../lib/kernel/command.js'
+import type { CommandResult } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 import { Api } from './api.js'
 import {
   added,
@@ -157,9 +158,7 @@ export class Stage {
 
   /** Runs a command of the program beside the daemon. */
   kubeProxy(...args: readonly string[]): Promise<CommandResult> {
-    // In User Mode Linux on a busy machine a comparison has taken more than two minutes.
-    const options = { timeoutMs: 600_000 }
-    return this.world.exec('node', [process.execPath, program, ...args], options)
+    return this.world.exec('node', [process.execPath, program, ...args])
   }
 
   /**
@@ -199,7 +198,7 @@ export class Stage {
   /** The differences that `kube-proxy diff` finds while no sync runs, or an empty text. */
   async differences(): Promise<string> {
     let told = ''
-    for (let tries = 0; tries < 5; tries++) {
+    for (let tries = 0; tries < 20; tries++) {
       const { code, stdout, stderr } = await this.kubeProxy('diff')
       if (code === 0) return ''
       told = `${stdout}${stderr}`

@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { Daemon } from '../chaos/daemon.js'
 import { rawSlice, endpoint } from '../state/objects.js'
 import { addressOf, bridgeName, type Place } from '../../lib/lab/world/topology.js'
-import { until } from '../support/until.js'
+import { patienceMs, until } from '../support/until.js'
 import { ask, clusterIp, service, skip, withProxyWorld, write } from './proxy-world.js'
 
 const nodePort = 30_053
@@ -61,11 +61,11 @@ const served = (t: Test, name: string, { flags, command, client, asks }: Late) =
       // A UDP client that does not listen to refusals, and keeps its port.
       const again = { timeoutMs: 500, fromPort: 40_053 }
       const outcomeOf = async (one: Late['asks'][number]) => {
-        const limit = performance.now() + 20_000
+        const limit = performance.now() + patienceMs
         for (;;) {
           const [result] = await agent.flow({
             ...one,
-            ...(one.protocol === 'UDP' ? again : { timeoutMs: 20_000 }),
+            ...(one.protocol === 'UDP' ? again : { timeoutMs: patienceMs }),
           })
           if (result?.outcome === 'reply' || performance.now() > limit) return result?.outcome
           await delay(200)
@@ -150,7 +150,7 @@ for (const mode of ['nftables', 'iptables'] as const) {
           return (await lostPackets()) > 0
         })
         const before = await lostPackets()
-        const answer = world.agent('client-pod').flow({ ...flow, timeoutMs: 20_000 })
+        const answer = world.agent('client-pod').flow({ ...flow, timeoutMs: patienceMs })
         await until('an attempt that is lost', async () => (await lostPackets()) > before)
         await write(folder, 'all.yaml', withNodePort, slice)
         const [result] = await answer
@@ -180,11 +180,11 @@ t.test('a UDP client is not left with an endpoint of the mode before', { skip },
       await daemon.ended('SIGTERM')
       await write(folder, 'all.yaml', withNodePort, slice)
       daemon.start('--proxy-mode', 'iptables')
-      const limit = performance.now() + 20_000
       const request = { protocol: 'UDP', host: clusterIp, port: 53, fromPort: 40_054 } as const
       let reply: string | undefined
       // It never stops sending, so the kernel's entry for it never expires.
       while (await hasRules()) await world.agent('client-pod').flow({ ...request, timeoutMs: 2 })
+      const limit = performance.now() + patienceMs
       while (reply !== 'reply' && performance.now() < limit) {
         const [result] = await world.agent('client-pod').flow({ ...request, timeoutMs: 200 })
         reply = result?.outcome

@@ -7,7 +7,7 @@ import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import { runProxy } from '../support/program.js'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
-import { skip, stopping, withProxyWorld, write } from './proxy-world.js'
+import { patient, skip, stopping, withProxyWorld, write } from './proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
 import { until } from '../support/until.js'
 
@@ -57,7 +57,7 @@ async function hammer(world: World, destination: Destination, isOver: () => bool
   const [from, protocol, host, port] = destination
   const outcomes = new Map<string, number>()
   while (!isOver()) {
-    const results = await world.agent(from).flow({ protocol, host, port, timeoutMs: 10_000 })
+    const results = await world.agent(from).flow({ protocol, host, port, timeoutMs: patient })
     for (const { outcome, error = '' } of results) {
       const what = outcome === 'reply' ? 'reply' : `${outcome} ${error}`
       outcomes.set(what, (outcomes.get(what) ?? 0) + 1)
@@ -124,7 +124,7 @@ for (const [before, after] of [
           return result?.outcome === 'reply'
         })
         const ports = await proxyPorts(world)
-        const kept = { protocol: 'TCP', host: clusterIps[0], port: 80 } as const
+        const kept = { protocol: 'TCP', host: clusterIps[0], port: 80, timeoutMs: patient } as const
         await world.agent('client-pod').flow({ ...kept, keepAs: 'long' })
         const clients = destinations.map((one) => hammer(world, one, () => isOver))
         // If the test fails first, its error is reported, and not the errors of these clients.
@@ -142,7 +142,7 @@ for (const [before, after] of [
           }
           t.same(await proxyPorts(world), ports, 'the same ports, and no rule was missed')
           t.ok(first.isRunning(), 'it stays for its connection')
-          const late = await world.agent('client-pod').send('long', 1000)
+          const late = await world.agent('client-pod').send('long', patient)
           t.equal(late.outcome, 'reply', 'which goes on')
           await world.agent('client-pod').forget('long')
           await until('the first ends', () => !first.isRunning())
@@ -157,7 +157,7 @@ t.test('if two processes take over at once, one succeeds and one ends', { skip }
   withProxyWorld('two-heirs', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const answer = async () => {
-      const flow = { protocol: 'TCP', host: clusterIps[0], port: 80, timeoutMs: 10_000 } as const
+      const flow = { protocol: 'TCP', host: clusterIps[0], port: 80, timeoutMs: patient } as const
       return (await world.agent('client-pod').flow(flow))[0]?.outcome
     }
     const successor = () => runProxy(world, [...inFolder(folder), '--takeover'])
@@ -233,7 +233,7 @@ t.test('the old process goes on if the new one dies during the takeover', { skip
         protocol: 'TCP',
         host: clusterIps[0],
         port: 80,
-        timeoutMs: 30_000,
+        timeoutMs: patient,
       } as const
       return (await world.agent('client-pod').flow(flow))[0]?.outcome
     }
@@ -285,7 +285,7 @@ t.test('a successor whose first sync fails gives the listeners back', { skip }, 
       t.equal(second.exitCode(), 1)
       t.match(second.output(), /took listeners over/)
       t.match(second.output(), /keep: .*match socket/)
-      const flow = { protocol: 'TCP', host: clusterIps[0], port: 80, timeoutMs: 10_000 } as const
+      const flow = { protocol: 'TCP', host: clusterIps[0], port: 80, timeoutMs: patient } as const
       t.equal((await world.agent('client-pod').flow(flow))[0]?.outcome, 'reply')
     })
   }),
@@ -336,7 +336,7 @@ t.test('successors tell that the old process is silent, and can be stopped', { s
             protocol: 'TCP',
             host: clusterIps[0],
             port: 80,
-            timeoutMs: 10_000,
+            timeoutMs: patient,
           } as const
           t.equal((await world.agent('client-pod').flow(flow))[0]?.outcome, 'reply')
         })

@@ -3,14 +3,17 @@ import { cgroupSkip } from '../support/cgroup-client.js'
 import { changesOfMode } from '../support/mode-change.js'
 import { skip } from './proxy-world.js'
 
+/** A machine that does much else answers late. */
+const pace = { patienceMs: 60_000 }
+
 t.test(
   'L16: from mode to mode and back to ebpf mode, no connection is lost',
   { skip: skip || cgroupSkip },
-  (t) => changesOfMode(t, ['nftables', 'ebpf', 'iptables', 'ebpf', 'nftables']),
+  (t) => changesOfMode(t, ['nftables', 'ebpf', 'iptables', 'ebpf', 'nftables'], pace),
 )
 
 t.test(
   'L16: from ebpf mode to userspace mode no connection is lost, and back all are served anew',
   { skip: skip || cgroupSkip },
-  (t) => changesOfMode(t, ['ebpf', 'userspace', 'ebpf']),
+  (t) => changesOfMode(t, ['ebpf', 'userspace', 'ebpf'], pace),
 )

@@ -14,7 +14,7 @@ import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import t from 'tap'
 import { ordinaryUser, play, playWithoutRights, powerlessRoot } from '../support/played.js'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 import { withoutPrograms } from '../support/without-programs.js'
 import { until } from '../support/until.js'
 

@@ -6,6 +6,7 @@ import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { createWorld, type World, type WorldOptions } from '../../lib/lab/world/world.js'
 import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
+import { patienceMs } from '../support/until.js'
 
 /** The tests of the whole program share this: a world, a folder, one Service, and waiting. */
 
@@ -46,7 +47,7 @@ export const sliceOf = (...places: Place[]) =>
   })
 
 /** The time for an answer that must come. A busy machine is only slow. */
-export const patient = 10_000
+export const patient = patienceMs
 
 /** Who answers at the Service. A wait asks again soon, so it needs no patience. */
 export async function ask(world: World, timeoutMs = 500): Promise<string> {
