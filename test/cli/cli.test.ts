@@ -1,4 +1,4 @@
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 import t from 'tap'
 import { spawn } from 'node:child_process'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
@@ -148,7 +148,7 @@ t.test('flows --watch goes on with a proxy that was restarted', async (t) => {
     notes += data.toString()
     if (notes.includes('2 lines')) child.kill()
   })
-  const timer = setTimeout(() => child.kill(), 20_000)
+  const timer = setTimeout(() => child.kill(), 600_000)
   await once(child, 'close')
   clearTimeout(timer)
   t.match(printed, JSON.stringify(line))
@@ -198,7 +198,7 @@ t.test(
       t.match(shown, new RegExp(`${leave}\\s*$`))
       t.equal(terminal.exitCode, 0)
     }
-    const printing = ['timeout', '60', 'script', '-qec', top, '/dev/null']
+    const printing = ['timeout', '600', 'script', '-qec', top, '/dev/null']
     const dumb = await runCommand('env', ['SHELL=/bin/sh', 'TERM=dumb', ...printing])
     t.match(dumb.stdout, /default\/web:b/, 'a dumb terminal gets the numbers once')
     t.notMatch(dumb.stdout, '\u001b')

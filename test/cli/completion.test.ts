@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap'
 import { fileURLToPath } from 'node:url'
 import { programSkip } from '../support/netns.js'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 
 /** Real shells load the scripts and say what they complete. */
 

@@ -96,12 +96,16 @@ t.test(
     const daemon = startDaemon(t, 256, ...flags, '--iptables-sync-period=1s')
     await until('the message', () => daemon.output().includes('not every service port fits'))
     await until('the first sync', answers('/livez'))
-    let served = 0
-    for (let first = 0; first < numbers.length && served < 20; first += 20) {
-      const some = numbers.slice(first, first + 20)
-      served += (await Promise.all(some.map(isServed))).filter(Boolean).length
-    }
-    t.ok(served >= 20, `${served} of those tried are served`)
+    const served = new Set<number>()
+    // On a busy machine those that work may be late, so all are asked again.
+    await until('20 that are served', async () => {
+      for (let first = 0; first < numbers.length && served.size < 20; first += 20) {
+        const some = numbers.slice(first, first + 20)
+        const answered = await Promise.all(some.map(isServed))
+        for (const [index, is] of answered.entries()) if (is) served.add(first + index)
+      }
+      return served.size >= 20
+    })
     const said = daemon
       .output()
       .split('\n')
@@ -166,9 +170,10 @@ for (const dataPath of ['net', 'splice']) {
       await until('the rules of a new Service', () => rules().includes(clusterIp(503)))
       t.ok(await answers('/livez')(), 'the kubelet is answered')
       const ticks = () => cpuSeconds(daemon.child.pid ?? 0)
-      const before = ticks()
+      const [before, began] = [ticks(), performance.now()]
       await delay(2000)
-      t.ok(ticks() - before < 1, `${ticks() - before} s of a processor in 2 s while clients wait`)
+      const share = (1000 * (ticks() - before)) / (performance.now() - began)
+      t.ok(share < 0.5, `${100 * share} % of a processor while clients wait`)
       t.equal(daemon.child.exitCode, null, 'it lives')
     },
   )

@@ -6,7 +6,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { enterPrivateNetns } from '../support/private-netns.js'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 import { addressMark } from '../../lib/modes/userspace/names.js'
 import {
   examples,

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 import { withoutPrograms, withoutProgramsSkip } from '../support/without-programs.js'
 import { program } from '../support/program.js'
 

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { fileURLToPath } from 'node:url'
 import { parse } from 'yaml'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 import { program } from '../support/program.js'
 
 /** A flag has the same name and meaning in all commands. The test runs the built program. */

@@ -8,7 +8,7 @@ import { FlowReader } from '../../lib/cli/kubectl/flow-reader.js'
 import { findProxies } from '../../lib/cli/kubectl/proxies.js'
 import { Kubectl, type ClusterFlags } from '../../lib/cli/kubectl/kubectl.js'
 import { longestTimerMs } from '../../lib/async.js'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 import { programSkip } from '../support/netns.js'
 import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
 import type { ApiServer } from '../../lib/lab/apiserver/server.js'
@@ -165,7 +165,7 @@ void t.test('flows from a pod are those from each of its addresses', { skip }, a
   const plugin = installPlugin(t, server.kubeconfig)
   const from = ['--from', 'pod/client', `--port=${typeof at === 'object' ? at?.port : ''}`]
   t.match(await plugin('flows', ...from), { code: 0 })
-  const traced = await plugin('trace', 'web', '--count', '2', '--timeout', '5', ...from)
+  const traced = await plugin('trace', 'web', '--count', '2', '--timeout', '600', ...from)
   t.match(traced.stdout, /00:01\.000Z TCP.*00:02\.000Z TCP/s, 'each is one')
   t.same(new Set(asked), new Set(['10.244.1.7,fd44::7']))
 })
@@ -180,7 +180,7 @@ void t.test('trace shows no connection that began before', { skip }, async (t) =
   const { run } = await twoNodes(t, {
     ...{ '/flows': JSON.stringify({ flows, next: 1, leftOut: 0 }) },
   })
-  const traced = await run('trace', 'web', '--count', '2', '--timeout', '5', '--node', 'node-2')
+  const traced = await run('trace', 'web', '--count', '2', '--timeout', '600', '--node', 'node-2')
   t.match(traced, { code: 0, stdout: /^2026-01-01T00:00:02.*\n2026-01-01T00:00:03.*/s })
 })
 

@@ -13,7 +13,7 @@ import {
   startOnNode,
 } from '../support/changing-node.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
-import { untilSeen } from '../support/until.js'
+import { patienceMs, untilSeen } from '../support/until.js'
 
 /**
  * A running proxy uses a changed configuration and a changed node without a restart and without a
@@ -73,7 +73,7 @@ for (const mode of modes) {
     t.match(await page('/metrics'), /kubeproxy_config_file_valid 0/)
     proxy.remove()
     await untilSeen('another', () => page('/healthz?verbose'), /\[-\]configuration: wrong, .*gone/)
-    t.equal(await answerOf('192.0.2.2', nodePort), '8080', 'the last good one stays')
+    t.equal(await answerOf('192.0.2.2', nodePort, patienceMs), '8080', 'the last good one stays')
 
     const other = mode === 'userspace' ? 'iptables' : 'userspace'
     const waiting = `${live}bindAddress: 192.0.2.1\n`
@@ -141,7 +141,7 @@ for (const mode of modes) {
     // The node registers anew: for a moment it has no object, and then an object without pod CIDR.
     proxy.setNode(undefined)
     await untilSeen('the node port of then', () => answerOf('192.0.2.1', nodePort + 1), /^8081$/)
-    t.equal(await answerOf(clusterIp, 80), '8081', 'the zone stays')
+    t.equal(await answerOf(clusterIp, 80, patienceMs), '8081', 'the zone stays')
     proxy.setNode({ podCidr: '' })
     await untilSeen('the new zone', () => answerOf(clusterIp, 80), /^8080$/)
     if (mode !== 'userspace') t.match(ruleset(), /10\.244\.1\.0\/24/, 'the pod CIDR stays')
@@ -165,12 +165,16 @@ for (const mode of modes) {
       /\[-\]IPv4 syncs: .* [1-9]\d* failed; failing since 2\S+: \w/,
     )
     t.match(await status(), /\[\+\]IPv6 syncs/, 'the other family goes on')
-    t.match(await status(), /\[-\]foreign changes: [1-9].*, the newest not repaired yet/)
+    await untilSeen(
+      'the foreign change',
+      status,
+      /\[-\]foreign changes: [1-9].*, the newest not repaired yet/,
+    )
     thief.stdin.end()
     await gone
     await untilSeen('the end of it', status, /\[\+\]IPv4 syncs: .* [1-9]\d* failed\n/)
     await untilSeen('the repair', status, /\[\+\]foreign changes: [1-9].*, all repaired/)
-    t.equal(await answerOf(clusterIp, 80), '8080')
+    t.equal(await answerOf(clusterIp, 80, patienceMs), '8080')
     t.match(await page('/metrics'), /kubeproxy_foreign_changes_total [1-9]/)
     await proxy.abandon()
   })

@@ -210,7 +210,7 @@ t.test('a proxy ends with the signal while a file or a plugin hangs', { skip }, 
     await untilSeen('the mode', proxy.output, /nftables mode writes rules/)
     // No log tells that the thread waits. A signal that comes before finds less, and no failure.
     await delay(1000)
-    const hangs = delay(60_000, 'it waits for the file', { ref: false })
+    const hangs = delay(300_000, 'it waits for the file', { ref: false })
     const ended = await Promise.race([proxy.stop(), hangs])
     // Whoever opens a pipe for both ends waits for nobody, and lets a reader that still waits go on.
     const both = await open(token, 'r+')

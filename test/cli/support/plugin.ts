@@ -3,7 +3,8 @@ import { fileURLToPath } from 'node:url'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import type { Test } from 'tap'
-import { runCommand, type CommandResult } from '../../../lib/kernel/command.js'
+import type { CommandResult } from '../../../lib/kernel/command.js'
+import { runCommand } from '../../support/run-command.js'
 import type { ApiServer } from '../../../lib/lab/apiserver/server.js'
 
 /** The programs by the names under which npm installs them. */
