@@ -1,7 +1,7 @@
 import { rmSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { whyNotEnding } from '../../lib/modes/ebpf/stale-sockets.js'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 import { ownedName } from '../../lib/lab/world/namespaces.js'
 import { daemonNumbers } from '../../lib/inspect/top/daemon-numbers.js'
 import { cgroupSkip, serveTcp, serveUdp } from '../support/cgroup-client.js'

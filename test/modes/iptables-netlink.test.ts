@@ -249,7 +249,9 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
       const saves = () => node.programs.filter((file) => file.includes('save')).length
       const readOnce = saves() + 1
       await untilTrue(() => saves() >= readOnce)
-      await sleep(50)
+      let programs = -1
+      const isQuiet = () => programs === (programs = node.programs.length)
+      await until('the end of the reading', isQuiet, 1000)
       node.programs.length = 0
       cluster.put(service({ endpoints: 3 }))
       await apply(mode, cluster)

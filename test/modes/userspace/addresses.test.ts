@@ -16,7 +16,7 @@ import { service, states, testSettings } from '../../support/states.js'
 import { skip, stopping, withProxyWorld, write } from '../../e2e/proxy-world.js'
 import type { IpFamily } from '../../../lib/state/ip.js'
 import type { World } from '../../../lib/lab/world/world.js'
-import { until } from '../../support/until.js'
+import { patienceMs as timeoutMs, until } from '../../support/until.js'
 
 const settings = { ...testSettings, portals: 'addresses' } as const
 const quiet = { debug() {}, info() {}, warn() {}, error() {} }
@@ -234,9 +234,6 @@ interface Asked {
   readonly timeoutMs: number
 }
 
-/** The time for an answer that must come. */
-const timeoutMs = 10_000
-
 const virtual = { IPv4: '10.96.0.10', IPv6: 'fd00:10:96::10' }
 const byAddresses = ['--proxy-mode', 'userspace', '--userspace-portals', 'addresses']
 const apart = ['--takeover-folder', '']
@@ -308,7 +305,7 @@ t.test('connections to addresses of Services drain', { skip }, (t) =>
       const stopped = proxy.stop()
       await until('it stops', () => /"stopping"/.test(proxy.output()))
       await until('it is refused', async () => (await ask(world, virtual.IPv4)) !== 'reply')
-      t.equal((await node.send('long', 5000)).outcome, 'reply')
+      t.equal((await node.send('long', timeoutMs)).outcome, 'reply')
       await node.forget('long')
       await stopped
       t.equal(proxy.exitCode(), 0)

@@ -7,12 +7,13 @@ import { UserspaceMode } from '../../../lib/modes/userspace/userspace-mode.js'
 import { joinNetworkNamespace } from '../../../lib/lab/world/namespaces.js'
 import { addressOf, families, ranges } from '../../../lib/lab/world/topology.js'
 import { createWorld } from '../../../lib/lab/world/world.js'
-import { runCommand } from '../../../lib/kernel/command.js'
+import { runCommand } from '../../support/run-command.js'
 import { service, states, testSettings } from '../../support/states.js'
 import type { Mode, ModeContext } from '../../../lib/modes/mode.js'
 import type { IpFamily } from '../../../lib/state/ip.js'
 import type { Place } from '../../../lib/lab/world/topology.js'
 import type { States } from '../../support/states.js'
+import { patienceMs } from '../../support/until.js'
 
 const skip = process.getuid?.() === 0 ? false : 'needs root for network namespaces'
 
@@ -70,7 +71,7 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
   }
   const flow = async (from: Place, host: string, port: number, extra: object = {}) =>
     (
-      await world.agent(from).flow({ protocol: 'TCP', host, port, timeoutMs: 10_000, ...extra })
+      await world.agent(from).flow({ protocol: 'TCP', host, port, timeoutMs: patienceMs, ...extra })
     ).map(({ outcome, backend, source }) => ({ outcome, backend, source }))
 
   /** Nothing comes back, so the wait is short. */
@@ -106,10 +107,9 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
     }
   })
   await t.test('US60, US21: endpoints answer in turn, and do not see the client', async (t) => {
-    const client = world.agent('client-pod')
     for (const family of families) {
       const host = virtual.cluster[family]
-      const results = await client.flow({ protocol: 'TCP', host, port: 80, count: 6 })
+      const results = await flow('client-pod', host, 80, { count: 6 })
       const counts = new Map<string, number>()
       for (const { backend = 'none' } of results) {
         counts.set(backend, (counts.get(backend) ?? 0) + 1)

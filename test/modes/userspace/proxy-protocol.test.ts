@@ -17,6 +17,7 @@ import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descript
 import { encodeProxyHeader } from '../../../lib/modes/userspace/datapath/proxy-header.js'
 import { hostPort } from '../../../lib/state/ip.js'
 import { untilTrue } from '../../support/until.js'
+import { freePort } from '../../support/free-port.js'
 
 const asked = {
   IPv4: { ip: '10.96.0.10', port: 443 },
@@ -336,15 +337,6 @@ function withBrackets(text: string): string {
   return text.replace(/(\S*:\S*):(\d+)/g, (_, ip: string, port: string) =>
     hostPort(ip, Number(port)),
   )
-}
-
-async function freePort(host: string): Promise<number> {
-  const server = createServer().listen(0, host)
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
 }
 
 function answers(host: string, port: number): Promise<boolean> {

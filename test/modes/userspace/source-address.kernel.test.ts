@@ -3,7 +3,7 @@ import { mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { runCommand } from '../../../lib/kernel/command.js'
+import { runCommand } from '../../support/run-command.js'
 import type { Run } from '../../../lib/kernel/iptables.js'
 import { runProgram } from '../../../lib/kernel/iptables/command.js'
 import { joinNetworkNamespace } from '../../../lib/lab/world/namespaces.js'
@@ -17,6 +17,7 @@ import {
 import { SourceRouting } from '../../../lib/modes/userspace/portals/source-routing.js'
 import type { FlowRequest } from '../../../lib/lab/world/agent-protocol.js'
 import { kubeProxy, startDaemon } from '../../support/live-daemon.js'
+import { patienceMs } from '../../support/until.js'
 
 const skip = process.getuid?.() === 0 ? false : 'needs root for network namespaces'
 const clusterIps = { IPv4: '10.96.0.10', IPv6: 'fd00:10:96::10' } as const
@@ -49,7 +50,7 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
       '--userspace-workers=1',
     )
   const flow = async (request: Pick<FlowRequest, 'protocol' | 'host'> & Partial<FlowRequest>) =>
-    (await world.agent('client-pod').flow({ port, ...request }))[0]
+    (await world.agent('client-pod').flow({ port, timeoutMs: patienceMs, ...request }))[0]
   const clean = await leftBehind()
   /** The addresses that one of the two endpoints sees as the client's. */
   const sources = async (backend: 'pod-1' | 'pod-4' = 'pod-4') => {
@@ -81,7 +82,7 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
   const reuse = async (t: Test, used: Awaited<ReturnType<typeof usedPorts>>) => {
     for (const { family, fromPort, backend } of used) {
       const host = addressOf(backend === 'pod-1' ? 'pod-1' : 'pod-4', family)
-      const answer = await flow({ protocol: 'TCP', host, fromPort, timeoutMs: 30_000 })
+      const answer = await flow({ protocol: 'TCP', host, fromPort })
       t.match(answer, { outcome: 'reply', backend }, `${family} from port ${fromPort}`)
     }
   }
@@ -173,7 +174,7 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
   await t.test('a client moves on when its endpoint refuses datagrams', async (t) => {
     write('keep', closedPort)
     const keeping = await start()
-    const request = { protocol: 'UDP', repeatMs: 200, timeoutMs: 30_000 } as const
+    const request = { protocol: 'UDP', repeatMs: 200 } as const
     for (const family of families) {
       // One of two clients in turn is sent to the closed port first.
       for (const which of ['one', 'the other']) {
