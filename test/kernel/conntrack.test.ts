@@ -39,6 +39,8 @@ async function send(from: number, ip: string, port: number): Promise<void> {
 function prepareNode(): void {
   const run = (...args: string[]) => execFileSync('ip', args)
   run('link', 'set', 'lo', 'up')
+  // A flow without an answer ends after 30 s otherwise, before a busy machine looks at it.
+  execFileSync('sysctl', ['-qw', 'net.netfilter.nf_conntrack_udp_timeout=600'])
   for (const last of [1, 2]) run('address', 'add', `10.180.0.${last}/32`, 'dev', 'lo')
   run('address', 'add', '192.0.2.1/32', 'dev', 'lo')
   run('route', 'add', '10.96.0.0/16', 'dev', 'lo')

@@ -6,6 +6,7 @@ import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { freePort } from '../support/free-port.js'
+import { patienceMs, until } from '../support/until.js'
 
 const host = '127.0.0.1'
 const script = new URL('./starved-listener.js', import.meta.url).pathname
@@ -25,10 +26,10 @@ const answers = {
 }
 
 /** Connects and returns the first words of the answer, or how the connection ended. */
-function ask(port: number): Promise<string> {
+function ask(port: number, withinMs = 1000): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect({ host, port })
-    socket.setTimeout(1000, () => resolve('nothing'))
+    socket.setTimeout(withinMs, () => resolve('nothing'))
     socket.on('data', (chunk) => resolve(String(chunk)))
     socket.on('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? 'error'))
     socket.on('close', () => {
@@ -52,7 +53,7 @@ function start(t: Test, args: readonly string[]) {
   t.teardown(() => child.kill('SIGKILL'))
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
   const next = async (): Promise<unknown> => {
-    const line = await Promise.race([lines.next(), sleep(20_000)])
+    const line = await Promise.race([lines.next(), sleep(patienceMs, undefined, { ref: false })])
     return line?.done === false ? JSON.parse(line.value) : 'silence'
   }
   const tell = (command: string) => {
@@ -72,7 +73,7 @@ for (const [kind, answer] of Object.entries(answers)) {
     const { next, tell } = start(t, [kind, String(port), String(await portOf(endpoint))])
     t.teardown(() => endpoint.close())
     t.match(await next(), { listens: true })
-    t.match(await ask(port), answer, 'it works at first')
+    t.match(await ask(port, patienceMs), answer, 'it works at first')
     t.match(await tell('starve'), { starved: true })
     const crowd = Array.from({ length: clients }, async (_, index) => {
       await sleep(index * 10)
@@ -88,11 +89,7 @@ for (const [kind, answer] of Object.entries(answers)) {
       t.ok(busy < 0.3, `${Math.round(busy * 100)} % of a processor while clients wait`)
     await Promise.all(crowd)
     t.match(await tell('feed'), { fed: true })
-    let heard = ''
-    for (let tries = 0; tries < 40 && !heard.startsWith(answer); tries++) {
-      await sleep(250)
-      heard = await ask(port)
-    }
-    t.match(heard, answer, 'it works again')
+    await until('it works again', async () => (await ask(port)).startsWith(answer), 250)
+    t.pass('it works again')
   })
 }

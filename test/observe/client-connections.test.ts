@@ -9,7 +9,7 @@ import { close, listen, portOf, text, type HttpHandler } from '../../lib/observe
 
 const bound = 8
 const notLinux = process.platform !== 'linux' && 'the timers of sockets are those of Linux'
-const patient = 60_000
+const patient = 600_000
 
 async function serving(t: Test, options: { idleMs?: number; handler?: HttpHandler } = {}) {
   const clients = new ClientConnections(bound)

@@ -26,8 +26,9 @@ try {
 } catch {
   say({ isStarved: true })
 }
-const before = process.cpuUsage()
+const [before, began] = [process.cpuUsage(), performance.now()]
 await delay(starvedMs)
 const { user, system } = process.cpuUsage(before)
+const busyShare = (user + system) / 1000 / (performance.now() - began)
 for (const descriptor of held) closeSync(descriptor)
-say({ busyShare: (user + system) / 1000 / starvedMs })
+say({ busyShare })

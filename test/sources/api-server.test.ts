@@ -336,7 +336,7 @@ void t.test('bookmarks let a quiet watch resume', async (t) => {
   await untilTrue(() => api.faults.watches.size === 4)
   // Changes of another kind raise the version. Only a bookmark tells this to the watch of Services.
   api.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'x' } })
-  await delay(60)
+  await delay(1500)
   api.faults.compact()
   api.faults.dropWatches()
   api.put(service('a'))

@@ -35,7 +35,7 @@ async function serve(t: Test, options: Parameters<typeof createApiServer>[0]) {
     controller.abort()
     await running
   })
-  const request = { path: '/api/v1/services', headTimeoutMs: 5000, idleTimeoutMs: 5000 }
+  const request = { path: '/api/v1/services', headTimeoutMs: 300_000, idleTimeoutMs: 300_000 }
   const ask = (client: ApiClient) => client.send(request, controller.signal)
   return { server: await api.listening(), ask }
 }
@@ -141,8 +141,8 @@ void t.test('a kubeconfig can ask to act as another user, with groups, UID and m
     const to = { server: `http://127.0.0.1:${port}`, ...cluster }
     const path = await kubeconfig(directory, to, user)
     const client = new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test')
-    const request = { path: '/', headTimeoutMs: 5000, idleTimeoutMs: 5000 }
-    await client.send(request, AbortSignal.timeout(10_000))
+    const request = { path: '/', headTimeoutMs: 300_000, idleTimeoutMs: 300_000 }
+    await client.send(request, AbortSignal.timeout(300_000))
     return seen.splice(0)
   }
   const user = {
@@ -394,7 +394,7 @@ void t.test('an exec plugin that gave nothing usable runs again', async (t) => {
 void t.test('an exec plugin that hangs holds up neither requests nor the end', async (t) => {
   const directory = await folder(t)
   const [plugin, starts] = [join(directory, 'plugin'), join(directory, 'starts')]
-  await writeFile(plugin, `#!/bin/sh\necho $$ >>${starts}\nexec sleep 60\n`)
+  await writeFile(plugin, `#!/bin/sh\necho $$ >>${starts}\nexec sleep 600\n`)
   await chmod(plugin, 0o755)
   const exec = { apiVersion: 'client.authentication.k8s.io/v1', command: plugin }
   const path = await kubeconfig(directory, { server: 'http://127.0.0.1:9' }, { exec })

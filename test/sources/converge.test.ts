@@ -117,9 +117,9 @@ async function converges(given: readonly (Step | undefined)[]): Promise<readonly
     nodeName: 'n',
     timing: {
       pageSize: 2,
-      headTimeoutMs: 30,
-      idleTimeoutMs: 200,
-      pageTimeoutMs: 100,
+      headTimeoutMs: 100,
+      idleTimeoutMs: 400,
+      pageTimeoutMs: 300,
       firstRetryMs: 1,
       longestConnectRetryMs: 10,
       longestErrorRetryMs: 10,
