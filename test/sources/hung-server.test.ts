@@ -59,7 +59,7 @@ void t.test('a quiet watch stays open if the server answers, without a log line'
   const seen = await follow(
     t,
     { list: () => listOf('5', 'a'), watch: (answer) => answer.flushHeaders() },
-    { askAfterMs: 200, idleTimeoutMs: 1_000_000 },
+    { askAfterMs: 2000, idleTimeoutMs: 1_000_000 },
   )
   await untilTrue(() => seen.others.length >= 4)
   t.ok(seen.others.every((path) => path === '/version'))
@@ -80,7 +80,7 @@ void t.test(
           else answer.write(event('ADDED', 'b', '6'))
         },
       },
-      { askAfterMs: 200, idleTimeoutMs: 4000 },
+      { askAfterMs: 2000, idleTimeoutMs: 4000 },
     )
     await untilTrue(() => seen.names.has('b'))
     t.strictSame(seen.watches.slice(0, 3), ['5', '5', '5'])
