@@ -50,4 +50,4 @@ export async function untilTrue(isTrue: () => boolean, signal: AbortSignal): Pro
 }
 
 const askMs = 50
-const patienceMs = 15_000
+const patienceMs = 60_000

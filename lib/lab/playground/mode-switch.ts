@@ -17,7 +17,7 @@ interface SwitchListener {
 }
 
 const askMs = 30
-const startMs = 180_000
+const startMs = 300_000
 
 /** Which daemon runs in the cluster, one at a time. */
 export class ModeSwitch {

@@ -221,7 +221,7 @@ interface ReachDeps {
 
 const reachMs = 3000
 /** Each connection reaches a pod by chance. A busy machine gets more time for so many of them. */
-const [leastTries, longestReachMs] = [30, 30_000]
+const [leastTries, longestReachMs] = [60, 300_000]
 const waitMs = 5
 
 /** Connects until this pod answers, for the timeline. The page does not show these connections. */

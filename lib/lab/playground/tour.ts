@@ -150,7 +150,7 @@ class Guide {
 }
 
 /** A machine under load is slow. On others the wait ends early. */
-const patienceMs = 60_000
+const patienceMs = 300_000
 const pauseMs = 50
 
 function createWeb({ api, testBed }: Cluster): KubeObject {

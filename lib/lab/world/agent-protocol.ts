@@ -13,7 +13,7 @@ export interface FlowRequest {
   readonly fromPort?: number
   /** How many conversations; 1 if absent. */
   readonly count?: number
-  /** How long to wait for an answer before the flow counts as dropped; 2000 if absent. */
+  /** How long to wait for an answer before the flow counts as dropped; `usualPatienceMs` if absent. */
   readonly timeoutMs?: number
   /** UDP: sends the request again at this interval, because an answer such as ICMP may be lost. */
   readonly repeatMs?: number
@@ -89,6 +89,9 @@ export interface Answered {
 
 /** The most requests of a backend that are reported at once; the log of a pod keeps no more. */
 export const mostAnswered = 1000
+
+/** The time for an answer that must come. A busy machine is only slow. */
+export const usualPatienceMs = 60_000
 
 /** The requests that backends answered since the last report, by the number of the listener. */
 export interface AgentNews {

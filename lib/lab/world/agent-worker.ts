@@ -7,6 +7,7 @@ import { Turns } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import {
   mostAnswered,
+  usualPatienceMs,
   type AgentPlace,
   type AgentAnswer,
   type AgentNews,
@@ -168,7 +169,7 @@ async function converse(request: FlowRequest): Promise<FlowResult> {
   const isTcp = request.protocol === 'TCP'
   const conversation = openConversation(isTcp ? { fromPort: freshPort(), ...request } : request)
   const result = await conversation.ask({
-    timeoutMs: request.timeoutMs ?? 2000,
+    timeoutMs: request.timeoutMs ?? usualPatienceMs,
     payloadBytes: request.payloadBytes,
     halfClose: request.halfClose,
   })

@@ -1,5 +1,6 @@
 import { Worker } from 'node:worker_threads'
 import { KernelError } from '../../errors.js'
+import { usualPatienceMs } from './agent-protocol.js'
 import type {
   AgentPlace,
   AgentAnswer,
@@ -95,7 +96,7 @@ function agentAt(place: AgentPlace, { server, client }: Threads): Agent {
   }
   return {
     flow: async (request) => client().ask({ op: 'flow', request }),
-    send: async (id, timeoutMs = 2000) => {
+    send: async (id, timeoutMs = usualPatienceMs) => {
       const [result] = await client().ask({ op: 'send', id, timeoutMs })
       return result ?? { outcome: 'dropped', latencyMs: timeoutMs }
     },

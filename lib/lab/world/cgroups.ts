@@ -5,7 +5,7 @@ import { codeOf, KernelError, messageOf } from '../../errors.js'
 import { mountOf } from '../../kernel/cgroup.js'
 import { isOrphan, ownedName } from './namespaces.js'
 
-const patienceMs = 60_000
+const patienceMs = 300_000
 const stepMs = 10
 
 /**

@@ -32,6 +32,7 @@ export async function ipBatch(
   const where = namespace === undefined ? [] : ['-n', namespace]
   const result = await runCommand('ip', [...where, '-batch', '-'], {
     stdin: commands.map((command) => `${command}\n`).join(''),
+    timeoutMs: 600_000,
   }).catch(withoutProgram)
   if (result.code === 0) return
   const denied = /not permitted|Permission denied/.test(result.stderr)
