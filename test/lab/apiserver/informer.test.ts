@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import {
   CoreV1Api,
   KubeConfig,
@@ -8,8 +7,7 @@ import {
 } from '@kubernetes/client-node'
 import t from 'tap'
 import { startServer } from './support/kubectl.js'
-
-const patienceMs = 60_000
+import { until } from '../../support/until.js'
 
 void t.test("@kubernetes/client-node's informers and typed calls work unmodified", async (t) => {
   const server = await startServer()
@@ -18,14 +16,9 @@ void t.test("@kubernetes/client-node's informers and typed calls work unmodified
   config.loadFromFile(server.kubeconfig)
   const core = config.makeApiClient(CoreV1Api)
   const seen: string[] = []
-  const waitFor = async (what: string, isSo: () => boolean) => {
-    const end = performance.now() + patienceMs
-    while (!isSo()) {
-      if (performance.now() > end) throw new Error(`no ${what}, but ${seen.join(', ')}`)
-      await delay(5)
-    }
-  }
-  const until = (event: string) => waitFor(event, () => seen.includes(event))
+  const waitFor = (what: string, isSo: () => boolean) =>
+    until(() => `${what}, but ${seen.join(', ')}`, isSo, 5)
+  const untilSeen = (event: string) => waitFor(event, () => seen.includes(event))
   const list = () => core.listServiceForAllNamespaces()
   const informer = makeInformer(config, '/api/v1/services', list)
   informer.on('add', (service) => seen.push(`add ${service.metadata?.name ?? ''}`))
@@ -45,7 +38,7 @@ void t.test("@kubernetes/client-node's informers and typed calls work unmodified
     isOver = true
     return informer.stop()
   })
-  await until('add a')
+  await untilSeen('add a')
 
   const created = await core.createNamespacedService({
     namespace,
@@ -54,24 +47,24 @@ void t.test("@kubernetes/client-node's informers and typed calls work unmodified
   const name = created.metadata?.name ?? ''
   t.match(name, /^b-[a-z0-9]{5}$/)
   t.match(created.spec, { clusterIP: /^10\.96\./, type: 'ClusterIP', sessionAffinity: 'None' })
-  await until(`add ${name}`)
+  await untilSeen(`add ${name}`)
 
   await core.patchNamespacedService(
     { name, namespace, body: { metadata: { labels: { x: 'y' } } } },
     setHeaderOptions('Content-Type', PatchStrategy.MergePatch),
   )
-  await until(`update ${name}`)
+  await untilSeen(`update ${name}`)
 
   // Optimistic concurrency: the version from the creation is old now.
   await t.rejects(core.replaceNamespacedService({ name, namespace, body: created }), { code: 409 })
   await core.deleteNamespacedService({ name, namespace })
-  await until(`delete ${name}`)
+  await untilSeen(`delete ${name}`)
 
   // It lists again after a 410, which is the answer for an expired version.
   server.api.faults.compact()
   server.api.faults.failWatches(410)
   await core.createNamespacedService({ namespace, body: { metadata: { name: 'c' }, spec } })
-  await until('add c')
+  await untilSeen('add c')
   t.equal(informer.list().length, 2)
   // The informer was stopped between a list and its watch, and begins the watch nevertheless.
   await waitFor('watch', () => server.api.faults.watches.size > 0)

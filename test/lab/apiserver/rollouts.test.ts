@@ -92,7 +92,7 @@ void t.test('a rollout goes on where no room is left', { skip: noKubectl }, (t) 
         }),
       ]
       await server.ok(`set image deployment/hello nginx=${image}`)
-      await server.ok('rollout status deployment/hello --timeout=20s')
+      await server.ok('rollout status deployment/hello --timeout=300s')
       for (const stop of stops) stop()
       t.ok(fewest >= replicas - 2, `at most a quarter is missing: ${fewest} of ${replicas}`)
       t.notOk(isMissed, 'and the Deployment stays available')
@@ -104,7 +104,7 @@ void t.test('a rollout goes on where no room is left', { skip: noKubectl }, (t) 
 
 void t.test('an undone rollout is the version of before', { skip: noKubectl }, (t) =>
   withNodes(async (server) => {
-    const settled = () => server.ok('rollout status deployment/hello --timeout=20s')
+    const settled = () => server.ok('rollout status deployment/hello --timeout=300s')
     await server.ok('set image deployment/hello nginx=nginx:2')
     await server.ok('annotate deployment/hello kubernetes.io/change-cause=second')
     await settled()

@@ -67,7 +67,7 @@ void t.test(
     await server.ok('apply -f -', manifests)
 
     await t.test('a Deployment becomes pods, and its Service finds them', async (t) => {
-      await server.ok('rollout status deployment/web --timeout=20s')
+      await server.ok('rollout status deployment/web --timeout=300s')
       t.equal(server.api.list(pods).length, 2)
       await untilTrue(() => readyAddresses(server).length === 2)
       const [slice] = server.api.list(slices)
@@ -107,7 +107,7 @@ void t.test(
         fewest = Math.min(fewest, readyAddresses(server).length)
       })
       await server.ok('set image deployment/web web=web:2')
-      await server.ok('rollout status deployment/web --timeout=20s')
+      await server.ok('rollout status deployment/web --timeout=300s')
       stop()
       t.ok(fewest >= 3, `never fewer than 3 ready, saw ${fewest}`)
       await untilTrue(() => server.api.list(pods).length === 3)
@@ -134,7 +134,7 @@ void t.test(
         t.strictSame(images(), ['web:2', 'web:2'])
         t.match(await server.ok('get deployment web'), /web +2\/2 +0 +2 /, 'none is up to date')
         await server.ok('rollout resume deployment/web')
-        await server.ok('rollout status deployment/web --timeout=20s')
+        await server.ok('rollout status deployment/web --timeout=300s')
         await untilTrue(() => server.api.list(pods).length === 2)
         t.strictSame(images(), ['web:3', 'web:3'])
         await server.ok('scale deployment/web --replicas=3')

@@ -43,7 +43,7 @@ export async function startServer(options: Partial<ApiServerOptions> = {}): Prom
     runCommand(
       'kubectl',
       [`--kubeconfig=${kubeconfig}`, `--cache-dir=${directory}/cache`, ...args.split(' ')],
-      { stdin, timeoutMs: 60_000 },
+      { stdin, timeoutMs: 600_000 },
     )
   return {
     api,
