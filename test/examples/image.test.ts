@@ -176,7 +176,7 @@ async function image(t: Test, act: (folder: string) => Promise<void>): Promise<v
   const place = mkdtempSync(join(tmpdir(), 'image-'))
   try {
     const folder = await make(t, place)
-    const { stdout } = await runCommand('du', ['-sm', folder])
+    const { stdout } = await runCommand('du', ['-sm', folder], { timeoutMs: 600_000 })
     const nodeMib = statSync(process.execPath).size / 2 ** 20
     const besides = parseInt(stdout) - nodeMib
     t.comment(`${parseInt(stdout)} MiB, of which ${nodeMib.toFixed(0)} are Node`)

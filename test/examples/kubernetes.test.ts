@@ -67,7 +67,9 @@ async function examplesFor(t: Test): Promise<string> {
 }
 
 async function rendered(path: string): Promise<{ text: string; manifests: readonly Manifest[] }> {
-  const { code, stdout, stderr } = await runCommand('kubectl', ['kustomize', path])
+  const { code, stdout, stderr } = await runCommand('kubectl', ['kustomize', path], {
+    timeoutMs: 600_000,
+  })
   if (code !== 0) throw new Error(stderr)
   return { text: stdout, manifests: parse(stdout) }
 }

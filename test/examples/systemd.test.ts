@@ -33,7 +33,9 @@ const noFilter =
 
 /** The system calls of a group, which may contain others. */
 async function callsOf(group: string): Promise<readonly string[]> {
-  const { stdout } = await runCommand('systemd-analyze', ['syscall-filter', group])
+  const { stdout } = await runCommand('systemd-analyze', ['syscall-filter', group], {
+    timeoutMs: 600_000,
+  })
   const names = Array.from(stdout.matchAll(/^ {4}([@\w-]+)$/gm), ([, name = '']) => name)
   const inside = names.filter((name) => name.startsWith('@')).map(callsOf)
   return [...names, ...(await Promise.all(inside)).flat()]
@@ -66,7 +68,9 @@ t.test('systemd understands every line of the unit', { skip: noSystemd }, async 
     const text = await readFile(unit, 'utf8')
     t.match(text, /^Type=notify$/m)
     await copyFile(unit, copy)
-    const { stderr } = await runCommand('systemd-analyze', ['verify', '--man=no', copy])
+    const { stderr } = await runCommand('systemd-analyze', ['verify', '--man=no', copy], {
+      timeoutMs: 600_000,
+    })
     const complaints = stderr.split('\n').filter((line) => line.includes('kube-proxy.service'))
     t.same(
       complaints.filter((line) => !/is not executable/.test(line)),

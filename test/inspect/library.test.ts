@@ -13,7 +13,8 @@ const objects = readdirSync(examples)
 const node = ['--manifests', examples, '--addresses', '192.0.2.1,2001:db8::1,127.0.0.1,::1']
 
 async function command(...args: string[]): Promise<string> {
-  return (await runCommand(process.execPath, [main, ...args, ...node])).stdout
+  return (await runCommand(process.execPath, [main, ...args, ...node], { timeoutMs: 600_000 }))
+    .stdout
 }
 
 t.test('the library renders the same text as `render`, in every mode and family', async (t) => {

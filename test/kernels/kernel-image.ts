@@ -128,4 +128,4 @@ export function load(modules: string, release: string, module: string): readonly
   return shown.split('\n').flatMap((line) => /^insmod (\S+)/.exec(line)?.[1] ?? [])
 }
 
-const shell = (command: string) => execFileSync('sh', ['-c', command], { timeout: 60_000 })
+const shell = (command: string) => execFileSync('sh', ['-c', command], { timeout: 600_000 })

@@ -82,7 +82,7 @@ export async function chooseAccelerator(kernel: KernelImage): Promise<Accelerato
   const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
   const [when, remembered] = existsSync(known) ? readFileSync(known, 'utf8').split(' ') : []
   if (when === boot) return remembered === 'kvm' ? 'kvm' : 'tcg'
-  const tried = await runInQemu(kernel, 'true', { accelerator: 'kvm', timeoutMs: 15_000 }).then(
+  const tried = await runInQemu(kernel, 'true', { accelerator: 'kvm', timeoutMs: 120_000 }).then(
     ({ code }) => code === 0,
     () => false,
   )

@@ -44,7 +44,7 @@ END
 # A process of userspace mode leaves its folder for the next one, and its socket when it is killed.
 kube-proxy-ts --manifests=/etc/kube-proxy-ts/services --proxy-mode=userspace --proxy-mode-fallback=none --hostname-override=node-1 >/tmp/log 2>&1 &
 daemon=$!
-for try in $(seq 600); do
+for try in $(seq 6000); do
     ls /run/kube-proxy-ts/*.sock >/dev/null 2>&1 && break
     kill -0 $daemon || { cat /tmp/log >&2; exit 1; }
     sleep 0.1
@@ -65,7 +65,7 @@ setpriv --reuid=kube-proxy --regid=kube-proxy --clear-groups --no-new-privs \\
     --inh-caps=-all,+net_admin,+net_raw --ambient-caps=-all,+net_admin,+net_raw --bounding-set=-all,+net_admin,+net_raw \\
     kube-proxy-ts --config=/etc/kube-proxy-ts/config.conf --hostname-override=node-1 >/tmp/log 2>&1 &
 daemon=$!
-for try in $(seq 600); do
+for try in $(seq 6000); do
     nft list table ip kube-proxy 2>/dev/null | grep -q 10.244.1.11 && break
     kill -0 $daemon || { cat /tmp/log >&2; exit 1; }
     sleep 0.1

@@ -7,7 +7,7 @@ import { umlPatience } from '../support/uml.js'
 const pathOf = (file: string) => fileURLToPath(new URL(file, import.meta.url))
 const words = [process.execPath, ...flagsToOptimizeLater].map(quoted).join(' ')
 /** Seconds until a part counts as stuck. The machine shares its processor with other tests. */
-const patience = 1800
+const patience = 3600
 const node = `TAP_TIMEOUT=${patience} TEST_NODE_PROGRAM=${quoted(program)} ${umlPatience} ${words}`
 
 interface Part {

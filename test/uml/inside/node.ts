@@ -65,7 +65,9 @@ async function listen(ip: string): Promise<void> {
 
 export async function ask(socket: Socket): Promise<string> {
   socket.write('?')
-  const [answer] = (await once(socket, 'data', { signal: AbortSignal.timeout(60_000) })) as [Buffer]
+  const [answer] = (await once(socket, 'data', { signal: AbortSignal.timeout(600_000) })) as [
+    Buffer,
+  ]
   return answer.toString()
 }
 

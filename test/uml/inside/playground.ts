@@ -101,8 +101,9 @@ await t.test('the page in ipvs mode shows way, counters, schedulers and the less
         const view = await sent(100)
         return view.answers.map(({ name }) => name).sort()
       }
-      let names = await local()
-      for (let tries = 0; tries < 10 && names.length !== here.length; tries++) names = await local()
+      let names: readonly string[] = []
+      const isLocal = async () => (names = await local()).length === here.length
+      await until(() => `answers of this node only: ${names.join()}`, isLocal)
       t.same(names, [...here].sort(), 'policy Local: the pods of this node answer')
     } finally {
       close()
