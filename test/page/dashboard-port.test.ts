@@ -1,21 +1,20 @@
 import { once } from 'node:events'
-import { connect, createServer } from 'node:net'
+import { connect, createServer, type AddressInfo } from 'node:net'
 import t from 'tap'
 import { selfSigned } from '../../lib/lab/apiserver/certificate.js'
 import { openDashboard } from '../../lib/page/dashboard/run.js'
 import { modeLoaders } from '../../lib/modes/registry.js'
 import { Metrics } from '../../lib/observe/metrics.js'
 import { PageServer } from '../../lib/page/server.js'
-import { freePort } from '../support/free-port.js'
 import { testConfig } from '../support/states.js'
-import { untilTrue } from '../support/until.js'
+import { until, untilTrue } from '../support/until.js'
 
 void t.test(
   'a taken port of the dashboard is tried again, as after a take-over, and told once',
   async (t) => {
-    const port = await freePort()
-    const other = createServer().listen(port, '127.0.0.1')
+    const other = createServer().listen(0, '127.0.0.1')
     await once(other, 'listening')
+    const { port } = other.address() as AddressInfo
     const told: string[] = []
     const tell = (_fields: object, message: string) => void told.push(message)
     const definition = await modeLoaders.userspace()
@@ -43,23 +42,24 @@ void t.test(
 
 void t.test('a client in the middle of a TLS handshake does not delay the end', async (t) => {
   const { certificate, key } = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
-  const port = await freePort()
-  const page = await PageServer.listen(
-    { view: () => ({}) as never, subscribe: () => () => undefined },
-    port,
-    {
-      ...{ host: '127.0.0.1', fallsForward: false, refusal: () => undefined },
-      tls: { cert: Buffer.from(certificate), key: Buffer.from(key) },
-    },
-  )
-  const client = connect(port, '127.0.0.1').on('error', () => undefined)
-  t.teardown(() => client.destroy())
-  await once(client, 'connect')
-  // Such a client has 10 s. One that has just connected may not be accepted yet.
-  client.write(Buffer.from([22, 3, 1]))
-  await new Promise((resolve) => setTimeout(resolve, 100))
-  const began = performance.now()
-  await page.close()
-  const took = performance.now() - began
-  t.ok(took < 5000, `${took} ms`)
+  const access = {
+    ...{ host: '127.0.0.1', fallsForward: false, refusal: () => undefined },
+    tls: { cert: Buffer.from(certificate), key: Buffer.from(key) },
+  }
+  const source = { view: () => ({}) as never, subscribe: () => () => undefined }
+  const isSoon = async () => {
+    const page = await PageServer.listen(source, 0, access)
+    const client = connect(Number(new URL(page.url).port), '127.0.0.1').on('error', () => undefined)
+    await once(client, 'connect')
+    // Such a client has 10 s. One that has just connected may not be accepted yet.
+    client.write(Buffer.from([22, 3, 1]))
+    await new Promise((resolve) => setTimeout(resolve, 100))
+    const began = performance.now()
+    await page.close()
+    client.destroy()
+    return performance.now() - began < 5000
+  }
+  // A busy machine may need longer once, but a delayed end is never soon.
+  await until('an end that waits for nobody', isSoon)
+  t.pass('it comes soon')
 })

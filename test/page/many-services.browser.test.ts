@@ -1,9 +1,8 @@
-import { chromium } from 'playwright-core'
 import t from 'tap'
 import {
-  browserFlags,
   browserPath,
   hasBrowser,
+  openBrowser,
   pageIn,
   pictures,
 } from '../lab/playground/opened-page.js'
@@ -46,7 +45,7 @@ t.test('a real browser follows 5,000 Services by what changes', { skip }, async 
   sync()
   const server = await PageServer.listen(source, 0)
   t.teardown(() => server.close())
-  const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
+  const browser = await openBrowser()
   t.teardown(() => browser.close())
   const { page, complaints } = await pageIn(browser, server.url)
   const see = (selector: string, text: string | RegExp) =>

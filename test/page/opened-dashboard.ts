@@ -1,7 +1,7 @@
 import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { chromium, type Page } from 'playwright-core'
-import { browserFlags, browserPath, pageIn } from '../lab/playground/opened-page.js'
+import type { Page } from 'playwright-core'
+import { browserPath, openBrowser, pageIn } from '../lab/playground/opened-page.js'
 import { runProxy } from '../support/program.js'
 import { stopping, type ProxyWorld } from '../e2e/proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
@@ -25,10 +25,7 @@ export async function withDashboard(
   const proxy = runProxy(world, [...flags, ...args])
   await stopping(proxy, async () => {
     await until('the dashboard listens', () => /"?dashboard"?/.test(proxy.output()))
-    const browser = await chromium.launch({
-      executablePath: await browserOn(world, folder),
-      args: browserFlags,
-    })
+    const browser = await openBrowser(await browserOn(world, folder))
     try {
       await act(await pageIn(browser, dashboardUrl))
     } finally {

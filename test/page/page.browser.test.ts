@@ -107,6 +107,7 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const satisfies read
             host: clusterIps[family],
             port: 80,
             count: 60,
+            timeoutMs: 300_000,
           } as const
           const results = await world.agent('client-pod').flow(request)
           const answered = new Set(results.map(({ backend }) => backend))
@@ -170,6 +171,7 @@ async function seeStream(t: Test, page: Page, world: World): Promise<void> {
   const connect = (host: string) =>
     world.agent('client-pod').flow({ protocol: 'TCP', host, port: 80, count: 1, timeoutMs: 500 })
   await seeRow('web-fghij')
+  await rows.nth(99).waitFor()
   t.equal(await rows.count(), 100, 'of 120 connections the newest hundred')
   await connect(emptyIp)
   await seeRow('no-endpoints')

@@ -1,6 +1,11 @@
-import { chromium } from 'playwright-core'
 import t from 'tap'
-import { browserFlags, browserPath, hasBrowser, pageIn } from '../lab/playground/opened-page.js'
+import {
+  browserPath,
+  hasBrowser,
+  newPage,
+  openBrowser,
+  pageIn,
+} from '../lab/playground/opened-page.js'
 import { DashboardSource } from '../../lib/page/dashboard/source.js'
 import { FlowLog } from '../../lib/observe/flows/flow-log.js'
 import { mode as nftables } from '../../lib/modes/nftables/index.js'
@@ -29,7 +34,7 @@ function proxyThatSaw(...clients: readonly string[]): DashboardSource {
 
 t.test('an open page shows what a restarted proxy has seen, and no more', { skip }, async (t) => {
   const before = await PageServer.listen(proxyThatSaw('10.0.0.1', '10.0.0.2', '10.0.0.3'), 0)
-  const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
+  const browser = await openBrowser()
   t.teardown(() => browser.close())
   const { page } = await pageIn(browser, before.url)
   const rows = page.locator('#flows tr')
@@ -53,9 +58,9 @@ t.test('an open page shows what a restarted proxy has seen, and no more', { skip
 t.test('before the first view the page of a node shows no playground', { skip }, async (t) => {
   const server = await PageServer.listen(proxyThatSaw('10.0.0.1'), 0)
   t.teardown(() => server.close())
-  const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
+  const browser = await openBrowser()
   t.teardown(() => browser.close())
-  const page = await browser.newPage()
+  const page = await newPage(browser)
   let answer = (): void => undefined
   const answered = new Promise<void>((resolve) => (answer = resolve))
   await page.route('**/events', async (route) => {
@@ -76,7 +81,7 @@ t.test(
   { skip },
   async (t) => {
     const server = await PageServer.listen(proxyThatSaw('10.0.0.1'), 0)
-    const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
+    const browser = await openBrowser()
     t.teardown(() => browser.close())
     const { page } = await pageIn(browser, server.url)
     const rows = page.locator('#flows tr')

@@ -13,7 +13,7 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
     const { cluster } = player
     const kubectl = async (args: string) => {
       const all = [`--kubeconfig=${cluster.kubeconfig}`, ...args.split(' ')]
-      const { code, stdout, stderr } = await runCommand('kubectl', all, { timeoutMs: 60_000 })
+      const { code, stdout, stderr } = await runCommand('kubectl', all, { timeoutMs: 600_000 })
       return { code, text: stdout + stderr }
     }
     const ok = async (args: string) => {
@@ -40,7 +40,7 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
     const inPod = ['netns', 'exec', namespaceNames('kubectl')['client-pod'], process.execPath, '-e']
     const ask = `fetch('http://10.96.0.1:443/version').then(({ status }) => console.log(status))`
     t.match(
-      (await runCommand('ip', [...inPod, ask])).stdout,
+      (await runCommand('ip', [...inPod, ask], { timeoutMs: 600_000 })).stdout,
       /^\d{3}$/m,
       'it answers, if only to refuse',
     )
@@ -49,7 +49,7 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
     t.notOk(objects.some(({ name }) => name === 'kubernetes'))
     await ok('create deployment hello --image=nginx --port=80')
     await ok('expose deployment hello --port=80')
-    await ok('rollout status deployment/hello --timeout=60s')
+    await ok('rollout status deployment/hello --timeout=300s')
     await player.do({ do: 'select', service: 'default/hello' })
     await player.see('its pod in the way', ({ path }) =>
       path.ways.some(({ pod }) => /^hello-/.test(pod)),
@@ -85,7 +85,7 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
     const ip = await ok('get service hello -o jsonpath={.spec.clusterIP}')
     const fetched = `fetch('http://${ip}/').then((got) => got.text()).then(console.log)`
     t.match(
-      (await runCommand('ip', [...inPod, fetched])).stdout,
+      (await runCommand('ip', [...inPod, fetched], { timeoutMs: 600_000 })).stdout,
       /^hello-\S+ answers 10\.244\.1\.10$/m,
       'as curl in a pod would see it',
     )
@@ -96,11 +96,11 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
 
     t.match(await ok('get replicasets'), /hello-\w+ +1 +1 +1 /)
     await ok('set image deployment/hello nginx=nginx:2')
-    await ok('rollout status deployment/hello --timeout=60s')
+    await ok('rollout status deployment/hello --timeout=300s')
     t.same(await gone, [0, null], 'who follows a pod is told that it has ended')
     t.match(await ok('rollout history deployment/hello'), /\n1 [^]*\n2 /)
     await ok('rollout undo deployment/hello')
-    await ok('rollout status deployment/hello --timeout=60s')
+    await ok('rollout status deployment/hello --timeout=300s')
     const image = 'jsonpath={.spec.template.spec.containers[0].image}'
     t.equal(await ok(`get deployment hello -o ${image}`), 'nginx')
     t.match(await ok('rollout history deployment/hello'), /\n2 [^]*\n3 /)

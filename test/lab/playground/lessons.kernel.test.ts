@@ -5,6 +5,7 @@ import type { PodView } from '../../../lib/page/view.js'
 import type { LessonView } from '../../../lib/page/learning-view.js'
 import { endpointsInRules, type LessonFacts } from '../../../lib/lab/playground/lesson-checks.js'
 import { lessons } from '../../../lib/lab/playground/lessons.js'
+import { until } from '../../support/until.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 
@@ -19,15 +20,14 @@ const solutions: Readonly<Record<string, (player: Player) => Promise<void>>> = {
   userspace: async (player) => {
     await mode(player, 'userspace')
     await player.see('three pods', hasReady(3))
-    await untilDone(player, 2, () => player.send())
-    await player.send()
+    await untilDone(player, 3, () => player.send())
   },
   iptables: async (player) => {
     await mode(player, 'userspace')
-    await player.send(100)
+    await untilDone(player, 1, () => player.send(100))
     await mode(player, 'iptables')
-    await player.send(100)
-    await player.send()
+    await untilDone(player, 2, () => player.send(100))
+    await untilDone(player, 3, () => player.send())
   },
   statistics: async (player) => {
     await mode(player, 'iptables')
@@ -151,12 +151,13 @@ async function untilDone(
   count: number,
   act: () => Promise<unknown>,
 ): Promise<void> {
-  for (let tries = 0; tries < 60; tries++) {
+  const isEnough = async () => {
     const done = active(player)?.tasks.filter(({ isDone }) => isDone).length ?? 0
-    if (done >= count) return
+    if (done >= count) return true
     await act()
-    await new Promise((resolve) => setTimeout(resolve, 100))
+    return false
   }
+  await until(() => `${active(player)?.title}: ${count} tasks`, isEnough, 100)
 }
 
 t.test('every lesson sees that a task is done, and not before', { skip }, async (t) => {

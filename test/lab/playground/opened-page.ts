@@ -1,9 +1,10 @@
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { mkdir, readFile } from 'node:fs/promises'
-import { chromium, type Browser, type Page } from 'playwright-core'
+import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core'
 import { messageOf } from '../../../lib/errors.js'
 import { runLivePage } from '../../../lib/lab/cli/playground-here.js'
+import { until } from '../../support/until.js'
 import type { ModeName } from '../../../lib/config/config.js'
 
 export const browserPath = '/usr/bin/chromium'
@@ -15,7 +16,7 @@ export const skip =
       ? false
       : `there is no ${browserPath}; apt-get install chromium`
 
-export const browserFlags = [
+const browserFlags = [
   ...['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
   ...['--disable-component-update', '--disable-sync'],
 ]
@@ -31,9 +32,9 @@ export interface OpenedPage {
   readonly press: (name: string) => Promise<void>
   /** Clears the answers, sends 100 requests and returns the number of answers of each pod. */
   readonly answers: () => Promise<ReadonlyMap<string, number>>
-  /** Asks repeatedly for some time until the expected pods answer. Returns whether they did. */
+  /** Asks until the expected pods answer. */
   readonly answersLike: (isWanted: (names: readonly string[]) => boolean) => Promise<boolean>
-  /** Sends single requests for some time until the log shows such a one. Returns whether it did. */
+  /** Sends single requests until the log shows such a one. */
   readonly sendUntil: (wanted: RegExp) => Promise<boolean>
 }
 
@@ -78,10 +79,23 @@ export async function violations(page: Page): Promise<readonly string[]> {
   )
 }
 
+/** A busy machine starts a browser slowly. */
+export const openBrowser = (executablePath = browserPath) =>
+  chromium.launch({ executablePath, args: browserFlags, timeout: 300_000 })
+
+/** A page that waits as long as a busy machine needs. */
+export async function newPage(
+  browser: Browser,
+  options: BrowserContextOptions = {},
+): Promise<Page> {
+  const page = await browser.newPage(options)
+  page.setDefaultTimeout(300_000)
+  return page
+}
+
 /** A page in that browser, and its errors. */
 export async function pageIn(browser: Browser, url: string) {
-  const page = await browser.newPage({ viewport: { width: 1280, height: 900 } })
-  page.setDefaultTimeout(300_000)
+  const page = await newPage(browser, { viewport: { width: 1280, height: 900 } })
   const complaints: string[] = []
   page.on('pageerror', ({ message }) => complaints.push(message))
   page.on('console', (line) => line.type() === 'error' && complaints.push(line.text()))
@@ -94,7 +108,7 @@ export async function withBrowser(
   { url, kubeconfig, mode }: ServedPage,
   act: (opened: OpenedPage) => Promise<void>,
 ): Promise<void> {
-  const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
+  const browser = await openBrowser()
   let shown = () => Promise.resolve('nothing')
   try {
     const { page, complaints } = await pageIn(browser, url)
@@ -107,24 +121,21 @@ export async function withBrowser(
       await page.locator('#bars .hint').waitFor()
     }
     const answersLike: OpenedPage['answersLike'] = async (isWanted) => {
-      let found = await answers()
       // Rules need some time to reach the kernel. Only later packets count.
-      for (let tries = 0; tries < 150 && !isWanted([...found.keys()]); tries++) {
-        await page.waitForTimeout(200)
-        found = await answers()
-      }
-      return isWanted([...found.keys()])
+      await until('the expected pods', async () => isWanted([...(await answers()).keys()]), 200)
+      return true
     }
     const sendUntil: OpenedPage['sendUntil'] = async (wanted) => {
       await clear()
       const newest = page.locator('#log tr').first()
-      for (let tries = 1; tries < 60; tries++) {
+      let sent = 0
+      const isSeen = async () => {
         await press('Send request')
-        await see('#asked', `to ${tries} request`)
-        if (wanted.test(await newest.innerText())) return true
-        await page.waitForTimeout(200)
+        await see('#asked', `to ${++sent} request`)
+        return wanted.test(await newest.innerText())
       }
-      return false
+      await until(String(wanted), isSeen, 200)
+      return true
     }
     const answers = async () => {
       await clear()
@@ -156,6 +167,12 @@ export async function withBrowser(
   } finally {
     await browser.close()
   }
+}
+
+/** The page hears of its size before the next frame, and draws another picture. */
+export async function becomeWide(page: Page, width: number, height: number): Promise<void> {
+  await page.setViewportSize({ width, height })
+  await page.evaluate('new Promise(requestAnimationFrame)')
 }
 
 /** The folder for screenshots, such as those of docs/images, if they are wanted. */

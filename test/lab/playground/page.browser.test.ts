@@ -1,5 +1,6 @@
 import t from 'tap'
 import { picture, skip, withOpenedPage } from './opened-page.js'
+import { until } from '../../support/until.js'
 
 t.test('the page shows the way of a connection in every mode', { skip }, async (t) => {
   await withOpenedPage(['iptables', 'nftables', 'userspace'], async (opened) => {
@@ -30,10 +31,7 @@ t.test('the page shows the way of a connection in every mode', { skip }, async (
     t.equal(await page.locator('#picture .writes').count(), 0, 'now kube-proxy is in the way')
     const turns = async () => [...(await answers()).values()].sort().join(' ')
     // The old rules choose by chance, and go only after the new ones are there.
-    for (let tries = 0; tries < 100 && (await turns()) !== '33 33 34'; tries++) {
-      await page.waitForTimeout(200)
-    }
-    t.equal(await turns(), '33 33 34', 'exact turns')
+    await until('exact turns', async () => (await turns()) === '33 33 34', 200)
     await see('#counters', /exact.*Connections: 10\.244\.\d\.\d+:8080: \d+/)
     const source = await page.locator('#log tr td').nth(4).innerText()
     t.match(source, /^(10\.244\.1\.1|192\.168\.50\.1)$/, 'US21: the pod saw the node')

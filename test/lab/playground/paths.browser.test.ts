@@ -1,11 +1,10 @@
-import { chromium } from 'playwright-core'
 import t from 'tap'
 import { createApiServer } from '../../../lib/lab/apiserver/server.js'
 import { onlyService, pathOf, stateOf } from '../../../lib/lab/playground/rules-view.js'
 import { PageServer } from '../../../lib/page/server.js'
 import { namespaceLayout } from '../../../lib/lab/playground/cluster-layout.js'
 import { addressOf, type Place } from '../../../lib/lab/world/topology.js'
-import { browserFlags, browserPath, hasBrowser } from './opened-page.js'
+import { browserPath, hasBrowser, newPage, openBrowser } from './opened-page.js'
 import type { ModeName } from '../../../lib/config/config.js'
 import { PersistentMap } from '../../../lib/state/persistent-map.js'
 import { noFlows, type PageView } from '../../../lib/page/readers.js'
@@ -150,7 +149,7 @@ t.test(
   'the picture draws the way of every mode, also of ipvs without IPVS in the kernel',
   { skip },
   async (t) => {
-    const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
+    const browser = await openBrowser()
     t.teardown(() => browser.close())
     for (const mode of modes) {
       const view = viewOf(mode)
@@ -158,7 +157,7 @@ t.test(
         { view: () => view, subscribe: () => () => undefined },
         0,
       )
-      const page = await browser.newPage()
+      const page = await newPage(browser)
       await page.goto(server.url)
       await page.locator('#picture .plate').nth(2).waitFor()
       t.equal(await page.locator('#picture .plate').count(), 3, `${mode}: a way to each pod`)

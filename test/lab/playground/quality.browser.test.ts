@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import { get } from 'node:http'
 import { promisify } from 'node:util'
 import t from 'tap'
-import { picture, skip, withOpenedPage, type OpenedPage } from './opened-page.js'
+import { becomeWide, picture, skip, withOpenedPage, type OpenedPage } from './opened-page.js'
 import { until } from '../../support/until.js'
 
 const run = promisify(execFile)
@@ -23,6 +23,13 @@ function statusFor(url: string, host: string): Promise<number> {
 async function holds({ page }: OpenedPage, text: string): Promise<void> {
   const editor = page.locator('#yaml')
   await until(`${text} in the editor`, async () => (await editor.inputValue()).includes(text))
+}
+
+/** Reads the chosen object again. */
+async function readAgain(opened: OpenedPage): Promise<void> {
+  await opened.page.locator('#yaml').fill('')
+  await opened.page.getByRole('button', { name: 'read again' }).click()
+  await holds(opened, 'kind: ')
 }
 
 /** Runs the command that the page shows, as a user would in another terminal. */
@@ -55,8 +62,7 @@ t.test('every object can be edited as YAML through the API server', { skip }, as
     t.ok(await answersLike((names) => names.length === 1), 'and packets do it')
 
     const wrong = async (change: (yaml: string) => string, answer: RegExp) => {
-      await page.getByRole('button', { name: 'read again' }).click()
-      await page.waitForTimeout(200)
+      await readAgain(opened)
       await yaml.fill(change(await yaml.inputValue()))
       await press('apply')
       await see('#error', answer)
@@ -112,8 +118,7 @@ t.test('every object can be edited as YAML through the API server', { skip }, as
       await see('#kubectl', 'annotate')
       t.match(await runShownLine(opened), /pod\/web-\S+ annotated/)
       await page.locator('#object').selectOption({ label: 'Service default/web' })
-      await page.getByRole('button', { name: 'read again' }).click()
-      await page.waitForTimeout(200)
+      await readAgain(opened)
       await press('apply')
       await see('#kubectl', 'replace -f -')
       t.match(await runShownLine(opened), /service\/web replaced/)
@@ -259,11 +264,11 @@ t.test('the page works by keyboard, at both widths, and with 200 Services', { sk
     await terminating.waitFor({ state: 'detached' })
     await page.locator('#pods .state.ready').nth(2).waitFor()
     await focus('#send-100')
-    for (let tries = 0; tries < 10; tries++) {
+    const isDone = async () => {
       await page.keyboard.press('Enter')
-      if ((await page.locator('#lessons .moral').count()) > 0) break
-      await page.waitForTimeout(300)
+      return (await page.locator('#lessons .moral').count()) > 0
     }
+    await until('the end of the lesson', isDone, 300)
     await see('#lessons .moral', 'One address')
     t.equal(await page.locator('#task').isVisible(), false, 'the lesson is beside the controls')
     await page.setViewportSize({ width: 390, height: 844 })
@@ -277,8 +282,7 @@ t.test('the page works by keyboard, at both widths, and with 200 Services', { sk
     const overflow = async () =>
       page.evaluate('document.documentElement.scrollWidth - document.documentElement.clientWidth')
     for (const width of [1280, 768, 390]) {
-      await page.setViewportSize({ width, height: 844 })
-      await page.waitForTimeout(100)
+      await becomeWide(page, width, 844)
       t.equal(await overflow(), 0, `nothing sticks out at ${width} px`)
       const clashes = await page.evaluate(overlaps)
       t.same(clashes, [], `no label of the picture lies over another at ${width} px`)

@@ -1,6 +1,7 @@
 import t from 'tap'
 import { picture, skip, withBrowser, type OpenedPage } from './opened-page.js'
 import { playWithoutRights } from '../../support/played.js'
+import { until } from '../../support/until.js'
 
 /** The page of a playground that has neither root nor user namespaces. */
 
@@ -78,10 +79,11 @@ t.test('the page without any rights sends real requests, and says what is missin
     await press('all lessons')
     await page.locator('#lessons [data-key=userspace]').click()
     t.equal(await page.locator('#lessons .missing').count(), 0)
-    for (let count = 0; count < 8; count++) {
+    const isDone = async () => {
       await press('Send request')
-      await page.waitForTimeout(100)
+      return (await page.locator('#lessons .moral').count()) > 0
     }
+    await until('the end of the lesson', isDone, 100)
     await see('#lessons .moral', 'Pods take exact turns')
     t.same(complaints, [], 'no error in the console')
   }),

@@ -1,4 +1,5 @@
 import type { OpenedSite } from './opened-site.js'
+import { until } from '../../support/until.js'
 
 /** A learner without a mouse. */
 export class Keyboard {
@@ -44,13 +45,12 @@ export class Keyboard {
   async #choose(label: string): Promise<void> {
     const { page } = this.#opened
     const box = page.locator('#object')
-    for (let tries = 0; tries < 20; tries++) {
+    const isChosen = async () => {
       await box.focus()
       await page.keyboard.type(label)
-      if ((await box.locator('option:checked').innerText()) === label) return
-      await page.waitForTimeout(1_500)
+      return (await box.locator('option:checked').innerText()) === label
     }
-    throw new Error(`${label} was never chosen`)
+    await until(`the choice of ${label}`, isChosen, 1_500)
   }
 
   /** Presses `check` until its report matches, because pods need some time. */
@@ -60,12 +60,14 @@ export class Keyboard {
     await page.waitForFunction(
       `!document.querySelector('#exercises [data-key=report]')?.textContent.startsWith('Setting')`,
     )
-    for (let tries = 0; tries < 200; tries++) {
+    let text = ''
+    const isSaid = async () => {
       await this.press('#exercises [data-key=check]')
       await page.waitForTimeout(50)
-      const text = await report.innerText()
-      if (wanted.test(text)) return text
+      text = await report.innerText()
+      return wanted.test(text)
     }
-    throw new Error(`check never said ${wanted}: ${await report.innerText()}`)
+    await until(() => `a check that says ${wanted}: ${text}`, isSaid, 0)
+    return text
   }
 }

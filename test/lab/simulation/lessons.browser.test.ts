@@ -4,6 +4,7 @@ import { predictions } from '../../../lib/lab/playground/lesson-predictions.js'
 import { browserPath, hasBrowser } from '../playground/opened-page.js'
 import { Keyboard } from './keyboard.js'
 import { withOpenedSite, withSite, type OpenedSite } from './opened-site.js'
+import { until } from '../../support/until.js'
 
 const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
 
@@ -37,11 +38,12 @@ class Learner extends Keyboard {
     }
     await begin()
     const count = () => page.locator('#lessons .tasks .done').count()
-    for (let tries = 0; tries < 60 && (await count()) < done; tries++) {
+    const isDone = async () => {
+      if ((await count()) >= done) return true
       await send()
-      await page.waitForTimeout(50)
+      return false
     }
-    if ((await count()) < done) throw new Error(`${lesson}: task ${done} does not get done`)
+    await until(`task ${done} of ${lesson}`, isDone)
   }
 
   send = () => this.#sent('#send-1')

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { browserPath, hasBrowser } from '../playground/opened-page.js'
+import { becomeWide, browserPath, hasBrowser } from '../playground/opened-page.js'
 import { withOpenedSite, withSite } from './opened-site.js'
 
 const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
@@ -78,7 +78,7 @@ t.test('a frame in another page holds the whole picture', { skip }, async (t) =>
         [500, 500],
         [390, 770],
       ] as const) {
-        await page.setViewportSize({ width, height })
+        await becomeWide(page, width, height)
         const over = await page.evaluate<number[]>(`[
           document.documentElement.scrollWidth - innerWidth,
           document.documentElement.scrollHeight - innerHeight,

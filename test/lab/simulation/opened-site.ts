@@ -4,10 +4,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
-import { chromium } from 'playwright-core'
 import type { Browser, Page } from 'playwright-core'
 import t from 'tap'
-import { browserFlags, browserPath, pageIn } from '../playground/opened-page.js'
+import { openBrowser, pageIn } from '../playground/opened-page.js'
 
 const script = fileURLToPath(new URL('../../../../scripts/site.mjs', import.meta.url))
 
@@ -48,7 +47,7 @@ export async function withOpenedSite(
   url: string,
   act: (opened: OpenedSite) => Promise<void>,
 ): Promise<void> {
-  started ??= chromium.launch({ executablePath: browserPath, args: browserFlags })
+  started ??= openBrowser()
   const { page, complaints } = await pageIn(await started, url)
   try {
     const see = (selector: string, text: string | RegExp) =>

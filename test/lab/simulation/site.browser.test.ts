@@ -5,7 +5,7 @@ import { deflateRawSync, gzipSync, inflateRawSync } from 'node:zlib'
 import t from 'tap'
 import { missingSystem } from '../../../lib/modes/systems.js'
 import { modeNames } from '../../../lib/modes/registry.js'
-import { browserPath, hasBrowser, violations } from '../playground/opened-page.js'
+import { becomeWide, browserPath, hasBrowser, violations } from '../playground/opened-page.js'
 import { play } from '../../support/played.js'
 import { withOpenedSite, withSite, type OpenedSite } from './opened-site.js'
 
@@ -373,15 +373,10 @@ t.test('at every width there is room for the words, also for long ones', { skip 
   await withSite(async ({ url }) => {
     await withOpenedSite(url, async ({ page, see, press }) => {
       await page.waitForFunction(`document.querySelectorAll('#pods .ready').length === 3`)
-      const becomeWide = async (width: number) => {
-        await page.setViewportSize({ width, height: 900 })
-        // The page hears of it before the next frame, and draws another picture.
-        await page.evaluate('new Promise(requestAnimationFrame)')
-      }
       const over = () =>
         page.evaluate('document.documentElement.scrollWidth - document.documentElement.clientWidth')
       for (const width of [1440, 1241, 1240, 1024, 981, 980, 761, 760, 390]) {
-        await becomeWide(width)
+        await becomeWide(page, width, 900)
         const tall = await page.evaluate<string[]>(
           `[...document.querySelectorAll('.where-is, .state, h2, button')]
             .filter((each) => each.checkVisibility() && each.clientHeight > 70)
@@ -407,7 +402,7 @@ t.test('at every width there is room for the words, also for long ones', { skip 
       await page.locator('#ranges').waitFor()
       // A screen of 1280 px at a zoom of 400 %.
       for (const width of [1440, 760, 320]) {
-        await becomeWide(width)
+        await becomeWide(page, width, 900)
         t.equal(await over(), 0, `${width}: no long name sticks out`)
         const wide = await page.evaluate<string[]>(
           `[...document.querySelectorAll('#picture .box ~ text')].filter((text) => {
