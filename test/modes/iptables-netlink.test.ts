@@ -251,14 +251,15 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
       await untilTrue(() => saves() >= readOnce)
       let programs = -1
       const isQuiet = () => programs === (programs = node.programs.length)
-      await until('the end of the reading', isQuiet, 1000)
+      // The other backend counts no transactions, so its rules are read again and again.
+      if (backend === 'nft') await until('the end of the reading', isQuiet, 1000)
       node.programs.length = 0
       cluster.put(service({ endpoints: 3 }))
       await apply(mode, cluster)
       if (backend === 'nft') {
         await sleep(1000)
         t.same(node.programs, ['iptables-nft-restore'], 'our own change is no reason to')
-      } else await until('a reading, as this backend counts no transactions', () => saves() > 0)
+      } else await until('a reading', () => saves() > 0)
 
       execFileSync(`iptables-${backend}`, ['-t', 'nat', '-N', 'OF-ANOTHER'])
       node.programs.length = 0
