@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { parentPort, workerData } from 'node:worker_threads'
 import type { Answer, Exchange, Question } from './cgroup-client.js'
 
-const patienceMs = 300_000
+const patienceMs = 60_000
 const sockets = new Map<string, UdpSocket>()
 /** The error that a socket got while no question was open. */
 const failures = new Map<UdpSocket, string>()

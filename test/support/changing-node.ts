@@ -77,6 +77,9 @@ export async function answerOf(host: string, port: number, withinMs?: number): P
   return answer
 }
 
+/** Whoever abandons the probes waits so long for the last one, which may have met no rules. */
+const probeMs = 60_000
+
 /** Connects to the Service all the time and keeps what was not answered. */
 function probing() {
   const stop = new AbortController()
@@ -84,7 +87,7 @@ function probing() {
   let count = 0
   const running = (async () => {
     while (!stop.signal.aborted) {
-      const answer = await answerOf(clusterIp, 80, patienceMs)
+      const answer = await answerOf(clusterIp, 80, probeMs)
       count++
       if (!/^808[01]$/.test(answer)) lost.push(`${new Date().toISOString()} ${answer}`)
       await delay(10)
