@@ -212,6 +212,7 @@ for (const datapath of ['net', 'splice'] as const) {
       const portRange = { from: 26_000, to: 26_001 }
       const mode = await openMode(t, runProgram, { portRange, datapath })
       const taken = createServer().listen(26_000, '0.0.0.0')
+      t.teardown(() => void taken.close())
       await once(taken, 'listening')
       const services = ['a', 'b', 'c'].map(async (name, index) =>
         service({
