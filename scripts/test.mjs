@@ -168,7 +168,11 @@ function printNotes(heading, readers) {
 
 function failedJobs() {
   const jobs = [...results.values()].flatMap(({ jobs }) => jobs)
-  return jobs.filter(({ readers }) => readers.some(({ failed }) => failed > 0))
+  return jobs.filter(({ readers }) => failedOf(readers).length > 0)
+}
+
+function failedOf(readers) {
+  return readers.filter(({ failed }) => failed > 0)
 }
 
 /**
@@ -178,15 +182,14 @@ function failedJobs() {
 async function runFailedAgain() {
   const unsteady = []
   const jobs = failedJobs()
-  const failedOf = ({ readers }) => readers.filter(({ failed }) => failed > 0)
   // If much fails, the code is broken.
-  if (jobs.flatMap(failedOf).length > 5) return unsteady
+  if (jobs.flatMap(({ readers }) => failedOf(readers)).length > 5) return unsteady
   for (const job of jobs) {
-    const failed = failedOf(job)
+    const failed = failedOf(job.readers)
     console.log(`\n=== once more, alone: ${job.name}`)
     const { readers } = await job.run(failed.map(({ name }) => name))
     printNotes(job.name, readers)
-    if (readers.some(({ failed }) => failed > 0)) continue
+    if (failedOf(readers).length > 0) continue
     unsteady.push({ name: job.name, readers: failed })
     job.readers = [...job.readers.filter(({ failed }) => failed === 0), ...readers]
   }
@@ -197,8 +200,8 @@ async function runFailedAgain() {
 function printFailures(heading, jobs) {
   if (jobs.length > 0) console.log(`\n=== ${heading}`)
   for (const { name, readers } of jobs) {
-    const lines = readers
-      .flatMap(({ failed, notes }) => (failed > 0 ? notes : []))
+    const lines = failedOf(readers)
+      .flatMap(({ notes }) => notes)
       .filter((line) => /^\s*not ok|^Bail out|^\s+[-+][^-+]/.test(line))
     console.log([`${name}:`, ...lines.map((line) => line.slice(0, 1000))].join('\n'))
   }

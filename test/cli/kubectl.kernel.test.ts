@@ -134,11 +134,10 @@ t.test('explain, flows, top, trace, check and diff run via the API server', { sk
     stdout: new RegExp(`^1 service port on 1 node\n.*\ndefault/web:http +\\d+ +${made} `, 's'),
   })
   const clients = latest.slice(-5)
-  const linesOfThem = async () =>
-    (await linesOf()).filter((line) => clients.some((each) => line.includes(`"${each}"`)))
   const lines = await untilThere('a line for each', async () => {
-    const now = await linesOfThem()
-    return now.length >= clients.length ? now : undefined
+    const now = await linesOf()
+    const ofThem = now.filter((line) => clients.some((each) => line.includes(`"${each}"`)))
+    return ofThem.length >= clients.length ? ofThem : undefined
   })
   t.equal(lines.length, 5)
   t.match(lines.at(-1), '"endpointPod":"default/web-0"')

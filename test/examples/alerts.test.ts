@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { parse, stringify } from 'yaml'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 
 const file = fileURLToPath(
   new URL('../../../examples/kubernetes/components/monitoring/alerts.yaml', import.meta.url),
@@ -156,7 +156,7 @@ for (const { alert, what, series, at, fires } of cases) {
     }
     await writeFile(join(folder, 'test.yaml'), stringify(test))
     const args = ['test', 'rules', join(folder, 'test.yaml')]
-    const { code, stdout, stderr } = await runCommand('promtool', args, { timeoutMs: 600_000 })
+    const { code, stdout, stderr } = await runCommand('promtool', args)
     t.equal(code, 0, code === 0 ? 'as expected' : `${stdout}${stderr}`)
   })
 }

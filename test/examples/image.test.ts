@@ -14,7 +14,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 import { ask, service, skip, sliceOf, withProxyWorld, write } from '../e2e/proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
 import { until } from '../support/until.js'
@@ -176,7 +176,7 @@ async function image(t: Test, act: (folder: string) => Promise<void>): Promise<v
   const place = mkdtempSync(join(tmpdir(), 'image-'))
   try {
     const folder = await make(t, place)
-    const { stdout } = await runCommand('du', ['-sm', folder], { timeoutMs: 600_000 })
+    const { stdout } = await runCommand('du', ['-sm', folder])
     const nodeMib = statSync(process.execPath).size / 2 ** 20
     const besides = parseInt(stdout) - nodeMib
     t.comment(`${parseInt(stdout)} MiB, of which ${nodeMib.toFixed(0)} are Node`)

@@ -7,7 +7,7 @@ import { parseFlags } from '../../lib/config/flags.js'
 import { loadConfig } from '../../lib/config/load.js'
 import { fullName } from '../../lib/observe/metric-spec.js'
 import { metricTable } from '../../lib/observe/metrics.js'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 import { kubectlMinor, noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
 import { problems, shapes } from './shapes.js'
 
@@ -67,9 +67,7 @@ async function examplesFor(t: Test): Promise<string> {
 }
 
 async function rendered(path: string): Promise<{ text: string; manifests: readonly Manifest[] }> {
-  const { code, stdout, stderr } = await runCommand('kubectl', ['kustomize', path], {
-    timeoutMs: 600_000,
-  })
+  const { code, stdout, stderr } = await runCommand('kubectl', ['kustomize', path])
   if (code !== 0) throw new Error(stderr)
   return { text: stdout, manifests: parse(stdout) }
 }

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { parseFlags } from '../../lib/config/flags.js'
 import { loadConfig } from '../../lib/config/load.js'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 import { confine, profileFile } from '../security/confinement.js'
 import { listenForDatagrams } from '../support/datagram-socket.js'
 import {
@@ -33,9 +33,7 @@ const noFilter =
 
 /** The system calls of a group, which may contain others. */
 async function callsOf(group: string): Promise<readonly string[]> {
-  const { stdout } = await runCommand('systemd-analyze', ['syscall-filter', group], {
-    timeoutMs: 600_000,
-  })
+  const { stdout } = await runCommand('systemd-analyze', ['syscall-filter', group])
   const names = Array.from(stdout.matchAll(/^ {4}([@\w-]+)$/gm), ([, name = '']) => name)
   const inside = names.filter((name) => name.startsWith('@')).map(callsOf)
   return [...names, ...(await Promise.all(inside)).flat()]
@@ -68,9 +66,7 @@ t.test('systemd understands every line of the unit', { skip: noSystemd }, async 
     const text = await readFile(unit, 'utf8')
     t.match(text, /^Type=notify$/m)
     await copyFile(unit, copy)
-    const { stderr } = await runCommand('systemd-analyze', ['verify', '--man=no', copy], {
-      timeoutMs: 600_000,
-    })
+    const { stderr } = await runCommand('systemd-analyze', ['verify', '--man=no', copy])
     const complaints = stderr.split('\n').filter((line) => line.includes('kube-proxy.service'))
     t.same(
       complaints.filter((line) => !/is not executable/.test(line)),

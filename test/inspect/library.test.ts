@@ -2,7 +2,7 @@ import t from 'tap'
 import { explainConnection, parseObjects, renderRules } from '../../lib/index.js'
 import { readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { runCommand } from '../../lib/kernel/command.js'
+import { runCommand } from '../support/run-command.js'
 
 const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 const examples = fileURLToPath(new URL('../../../examples/services/', import.meta.url))
@@ -13,8 +13,7 @@ const objects = readdirSync(examples)
 const node = ['--manifests', examples, '--addresses', '192.0.2.1,2001:db8::1,127.0.0.1,::1']
 
 async function command(...args: string[]): Promise<string> {
-  return (await runCommand(process.execPath, [main, ...args, ...node], { timeoutMs: 600_000 }))
-    .stdout
+  return (await runCommand(process.execPath, [main, ...args, ...node])).stdout
 }
 
 t.test('the library renders the same text as `render`, in every mode and family', async (t) => {

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { spawn } from 'node:child_process'
 import t from 'tap'
-import { runCommand } from '../../../lib/kernel/command.js'
+import { runCommand } from '../../support/run-command.js'
 import { namespaceNames } from '../../../lib/lab/world/namespaces.js'
 import { kubectlMinor, noKubectl } from '../apiserver/support/kubectl.js'
 import { withPlayer } from './player.js'
@@ -13,7 +13,7 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
     const { cluster } = player
     const kubectl = async (args: string) => {
       const all = [`--kubeconfig=${cluster.kubeconfig}`, ...args.split(' ')]
-      const { code, stdout, stderr } = await runCommand('kubectl', all, { timeoutMs: 600_000 })
+      const { code, stdout, stderr } = await runCommand('kubectl', all)
       return { code, text: stdout + stderr }
     }
     const ok = async (args: string) => {
@@ -40,7 +40,7 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
     const inPod = ['netns', 'exec', namespaceNames('kubectl')['client-pod'], process.execPath, '-e']
     const ask = `fetch('http://10.96.0.1:443/version').then(({ status }) => console.log(status))`
     t.match(
-      (await runCommand('ip', [...inPod, ask], { timeoutMs: 600_000 })).stdout,
+      (await runCommand('ip', [...inPod, ask])).stdout,
       /^\d{3}$/m,
       'it answers, if only to refuse',
     )
@@ -85,7 +85,7 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
     const ip = await ok('get service hello -o jsonpath={.spec.clusterIP}')
     const fetched = `fetch('http://${ip}/').then((got) => got.text()).then(console.log)`
     t.match(
-      (await runCommand('ip', [...inPod, fetched], { timeoutMs: 600_000 })).stdout,
+      (await runCommand('ip', [...inPod, fetched])).stdout,
       /^hello-\S+ answers 10\.244\.1\.10$/m,
       'as curl in a pod would see it',
     )

@@ -4,7 +4,7 @@ import { mkdir, readFile } from 'node:fs/promises'
 import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core'
 import { messageOf } from '../../../lib/errors.js'
 import { runLivePage } from '../../../lib/lab/cli/playground-here.js'
-import { until } from '../../support/until.js'
+import { patienceMs, until } from '../../support/until.js'
 import type { ModeName } from '../../../lib/config/config.js'
 
 export const browserPath = '/usr/bin/chromium'
@@ -81,7 +81,7 @@ export async function violations(page: Page): Promise<readonly string[]> {
 
 /** A busy machine starts a browser slowly. */
 export const openBrowser = (executablePath = browserPath) =>
-  chromium.launch({ executablePath, args: browserFlags, timeout: 300_000 })
+  chromium.launch({ executablePath, args: browserFlags, timeout: patienceMs })
 
 /** A page that waits as long as a busy machine needs. */
 export async function newPage(
@@ -89,7 +89,7 @@ export async function newPage(
   options: BrowserContextOptions = {},
 ): Promise<Page> {
   const page = await browser.newPage(options)
-  page.setDefaultTimeout(300_000)
+  page.setDefaultTimeout(patienceMs)
   return page
 }
 

@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import type { Answered } from '../../../lib/lab/world/agent-protocol.js'
 import { startAgent } from '../../../lib/lab/world/agent.js'
-import { runCommand } from '../../../lib/kernel/command.js'
+import { runCommand } from '../../support/run-command.js'
 import { freePort } from '../../support/free-port.js'
 
 const host = '127.0.0.1'
@@ -151,7 +151,7 @@ for (const [what, script] of Object.entries({
     const lib = new URL('../../../lib', import.meta.url).href
     const lines = `${script.replaceAll('LIB', lib)}\nawait thread.close()\nconsole.log('closed')`
     const argv = ['--input-type=module', '--eval', lines]
-    const { stdout, stderr } = await runCommand(process.execPath, argv, { timeoutMs: 600_000 })
+    const { stdout, stderr } = await runCommand(process.execPath, argv)
     t.equal(stdout, 'closed\n', stderr)
   })
 }

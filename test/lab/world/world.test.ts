@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
-import { runCommand } from '../../../lib/kernel/command.js'
+import { runCommand } from '../../support/run-command.js'
 import { addNodeCgroup, removeCgroup, sweepCgroups } from '../../../lib/lab/world/cgroups.js'
 import { sweepWorlds } from '../../../lib/lab/world/namespaces.js'
 import { addressOf, families, placeOf } from '../../../lib/lab/world/topology.js'
@@ -218,7 +218,7 @@ await t.test(
     const folder = t.testdir({ unshare: link('unshare'), true: link('true'), sh: link('sh') })
     const path = ['/usr/bin/env', `PATH=${folder}`]
     const [file, args] = withoutPrograms([...path, process.execPath, ...words])
-    const { code, stderr } = await runCommand(file, args, { timeoutMs: 600_000 })
+    const { code, stderr } = await runCommand(file, args)
     t.not(code, 0)
     t.match(stderr, 'the program ip is missing; install iproute2')
   },

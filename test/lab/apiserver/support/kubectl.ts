@@ -2,7 +2,8 @@ import { spawnSync } from 'node:child_process'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { runCommand, type CommandResult } from '../../../../lib/kernel/command.js'
+import type { CommandResult } from '../../../../lib/kernel/command.js'
+import { runCommand } from '../../../support/run-command.js'
 import {
   createApiServer,
   type ApiServer,
@@ -43,7 +44,7 @@ export async function startServer(options: Partial<ApiServerOptions> = {}): Prom
     runCommand(
       'kubectl',
       [`--kubeconfig=${kubeconfig}`, `--cache-dir=${directory}/cache`, ...args.split(' ')],
-      { stdin, timeoutMs: 600_000 },
+      { stdin },
     )
   return {
     api,
