@@ -5,13 +5,13 @@ import { availableParallelism } from 'node:os'
 import { createInterface } from 'node:readline'
 import { setTimeout as delay } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
-import { buildSync } from 'esbuild'
 import { flagsToOptimizeLater } from '../build/lib/engine.js'
 import { withoutPins } from '../build/lib/lab/world/cgroups.js'
 import { withUsage } from '../build/test/support/usage.js'
 import { putProgramTogether } from './node-program.mjs'
 import { withSourcePlaces } from './source-places.mjs'
 import { TapReader } from './tap-reader.mjs'
+import { putTapTogether } from './test-library.mjs'
 
 /** What a test imports tells what it needs: a world or a namespace, another kernel, a browser. */
 const sourceOf = (file) => readFileSync(file, 'utf8')
@@ -21,6 +21,12 @@ const isKernelTest = (file) =>
   !isUmlTest(file) &&
   !isBrowserTest(file) &&
   /(world\/world|netns|\/proxy-world)\.js|runCommand|kernel\.test/.test(`${file} ${sourceOf(file)}`)
+
+/** What a test uses that the next test in the same process would notice. */
+const needsOwnProcess = (file) =>
+  /process\.|_process|worker_threads|globalThis|node:test|played-time|\/proc\/self|startServer|^t\.(before|after|teardown)/m.test(
+    sourceOf(file),
+  )
 
 const usage = `node scripts/test.mjs [--times] [TIER]...
   tiers: lint unit kernel conformance uml browser; without names all of them
@@ -32,6 +38,9 @@ const { values: options, positionals: chosen } = withUsage(usage, () =>
 /** Seconds until a file counts as stuck. A busy machine is only slow. */
 const patience = { short: 1200, long: 1800 }
 const files = listTests('build/test')
+const unitFiles = files.filter(
+  (file) => !isKernelTest(file) && !isUmlTest(file) && !isBrowserTest(file),
+)
 /** The jobs of each tier. They do not depend on each other; the longest begin first. */
 const tiers = {
   uml: async () => [await umlMachine(), ...files.filter(isUmlTest).map(file(patience.short))],
@@ -39,10 +48,10 @@ const tiers = {
     command('oxlint', ['--deny-warnings', 'lib', 'test', 'bench']),
     command('oxfmt', ['--check', 'lib', 'test', 'bench', 'scripts']),
   ],
-  unit: () =>
-    files
-      .filter((file) => !isKernelTest(file) && !isUmlTest(file) && !isBrowserTest(file))
-      .map(file(patience.short)),
+  unit: () => [
+    ...unitFiles.filter(needsOwnProcess).map(file(patience.short)),
+    ...rooms(unitFiles.filter((file) => !needsOwnProcess(file))).map(file(patience.long)),
+  ],
   kernel: () => files.filter(isKernelTest).map(file(patience.long)),
   conformance: () => conformance(),
   browser: () => files.filter(isBrowserTest).map(file(patience.long)),
@@ -63,7 +72,7 @@ const results = new Map()
 let seenTicks = 0
 const queue = []
 if (names.includes('kernel') || names.includes('uml')) putProgramTogether()
-if (names.some((name) => name !== 'lint')) putTapTogether()
+if (names.some((name) => name !== 'lint')) await putTapTogether()
 for (const tier of names) {
   const jobs = await tiers[tier]()
   results.set(tier, { left: jobs.length, jobs: [] })
@@ -216,29 +225,19 @@ function printTimes(tier, jobs) {
 }
 
 /**
- * Puts the test library into one file, where tests find it before that of the package. To read its
- * 300 files takes each file of tests 0.15 s of a processor.
+ * Puts the files of each room into one process, because its start takes longer than most of them.
+ * A file alone is still a process of its own.
  */
-function putTapTogether() {
-  const lines = [
-    "export { default } from 'tap'",
-    // Otherwise reports would show its own lines, and not those of tests.
-    "import { addIgnoredPackage } from '@tapjs/stack'",
-    "addIgnoredPackage('tap')",
-  ]
-  const banner = [
-    "import { createRequire as requireFrom } from 'node:module'",
-    'const require = requireFrom(import.meta.url)',
-  ]
-  buildSync({
-    stdin: { contents: lines.join('\n'), resolveDir: '.' },
-    outfile: 'build/node_modules/tap/index.mjs',
-    bundle: true,
-    platform: 'node',
-    format: 'esm',
-    banner: { js: banner.join('\n') },
+function rooms(files) {
+  const roomOf = (file) => file.split('/')[2]
+  return [...new Set(files.map(roomOf))].map((room) => {
+    const own = files.filter((file) => roomOf(file) === room)
+    if (own.length === 1) return own[0]
+    const together = `build/test/${room}.together.js`
+    const lines = own.map((file) => `await import('./${file.slice('build/test/'.length)}')\n`)
+    writeFileSync(together, lines.join(''))
+    return together
   })
-  writeFileSync('build/node_modules/tap/package.json', '{ "exports": "./index.mjs" }')
 }
 
 function listTests(folder) {
