@@ -1,32 +1,42 @@
 /** What runs on other systems. The process sees another platform, and cannot load koffi. */
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { cpSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 
-const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+const root = fileURLToPath(new URL('../../..', import.meta.url))
+const refuse = "throw new Error('refused in this test: ' + import.meta.url)"
+/**
+ * A copy of the program, in which modules that only Linux can use refuse to load. Hooks of Node for
+ * imports would do without a copy, but they double what a command costs.
+ */
+const copy = t.testdir({
+  'package.json': readFileSync(join(root, 'package.json')),
+  build: { site: t.fixture('symlink', join(root, 'build/site')) },
+  node_modules: { koffi: { 'package.json': '{ "exports": "./index.mjs" }', 'index.mjs': refuse } },
+})
+cpSync(join(root, 'build/lib'), join(copy, 'build/lib'), {
+  recursive: true,
+  filter: (file) => !/\.(map|d\.ts)$/.test(file),
+})
+for (const name of ['netlink/socket.js', 'bpf/system-calls.js']) {
+  writeFileSync(join(copy, 'build/lib/kernel', name), refuse)
+}
+const command = join(copy, 'build/lib/cli/main.js')
 const services = 'examples/services'
 /** Without programs, `cleanup` cannot change this machine. */
 const env = { PATH: '' }
 
-/** Code that sets another platform and refuses modules that only Linux can use; `files` lie beside it. */
+/** Code that sets another platform; `files` lie beside it. */
 function preload(t: Test, platform: string, files: Record<string, string> = {}): string {
-  const hook = `export async function resolve(name, context, next) {
-    const found = await next(name, context)
-    if (/node_modules.koffi|kernel.(netlink.socket|bpf.system-calls)[.]js/.test(found.url)) {
-      throw new Error('refused in this test: ' + found.url)
-    }
-    return found
-  }`
-  const main = `import { register } from 'node:module'
-    import os from 'node:os'
+  const main = `import os from 'node:os'
     import { syncBuiltinESMExports } from 'node:module'
     Object.defineProperty(process, 'platform', { value: '${platform}' })
     os.networkInterfaces = () => { throw new Error('no interfaces in this test') }
-    syncBuiltinESMExports()
-    register('./hook.mjs', import.meta.url)`
-  return join(t.testdir({ ...files, 'hook.mjs': hook, 'main.mjs': main }), 'main.mjs')
+    syncBuiltinESMExports()`
+  return join(t.testdir({ ...files, 'main.mjs': main }), 'main.mjs')
 }
 
 function run(file: string, ...args: string[]): Promise<{ code: number; text: string }> {
@@ -122,7 +132,7 @@ t.test('the proxy starts on Windows where koffi does not load', async (t) => {
 })
 
 t.test('the playground serves a simulated cluster on darwin, without koffi', async (t) => {
-  const whole = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
+  const whole = join(copy, 'build/lib/main.js')
   const args = ['--import', preload(t, 'darwin'), whole, 'playground', '--port', '0']
   const played = spawn(process.execPath, args, { env })
   const ended = once(played, 'close')
