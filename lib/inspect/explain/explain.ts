@@ -46,43 +46,71 @@ export function explainPacket(
 
 /** Like {@link explainPacket}, with a plan that the mode has already made of the state. */
 export function explainPlan(mode: ModeName, plan: FamilyPlan, asked: AskedPacket): readonly Way[] {
-  const { state, lacks } = asked
-  const node = { localAddresses: new Set(state.node.localAddresses), lacks }
-  return walks[mode](plan, { ...asked, node })
+  return explainerOf(mode, plan)(asked)
+}
+
+/** Tells the ways of any number of packets through one plan, whose rules it reads once. */
+export type Explainer = (asked: AskedPacket) => readonly Way[]
+
+export function explainerOf(mode: ModeName, plan: FamilyPlan): Explainer {
+  let walk: Walk | undefined
+  return (asked) => {
+    const { state, lacks } = asked
+    const node = { localAddresses: new Set(state.node.localAddresses), lacks }
+    return (walk ??= walks[mode](plan))({ ...asked, node })
+  }
 }
 
 interface WalkedPacket extends AskedPacket {
   readonly node: NodeSurroundings
 }
 
-/** The type of a method, which may ask for the plan of its own mode. */
-type Walk = { walk(plan: FamilyPlan, asked: WalkedPacket): readonly Way[] }['walk']
+type Walk = (asked: WalkedPacket) => readonly Way[]
 
-const walks: Readonly<Record<ModeName, Walk>> = {
-  iptables: (plan: IptablesPlan, { packet, node }) =>
-    walkIptables(iptablesRuleset(plan), packet, node),
-  nftables: (plan: NftablesPlan, { state, config, packet, node }) => {
-    const ways = walkNftables(nftablesRuleset(plan), packet, node)
-    return nftablesSettings(config).localhostNodePorts
-      ? ways.flatMap((way) => throughLocalhost(way, state))
-      : ways
+/** The type of a method, which may ask for the plan of its own mode. */
+type WalkOf = { of(plan: FamilyPlan): Walk }['of']
+
+const walks: Readonly<Record<ModeName, WalkOf>> = {
+  iptables: (plan: IptablesPlan) => {
+    const rules = iptablesRuleset(plan)
+    return ({ packet, node }) => walkIptables(rules, packet, node)
   },
-  ebpf: ({ sockets, packets }: EbpfPlan, asked) => {
-    const { config, packet, node } = asked
-    const isOfPod = packet.inInterface !== undefined
-    const isLeft = isOfPod && ebpfSettings(config).sockets === 'node'
-    const atSocket = isLeft ? undefined : walkSockets(sockets, packet, node)
-    return atSocket ?? walks.nftables(packets, asked)
+  nftables: (plan: NftablesPlan) => {
+    const rules = nftablesRuleset(plan)
+    return ({ state, config, packet, node }) => {
+      const ways = walkNftables(rules, packet, node)
+      return nftablesSettings(config).localhostNodePorts
+        ? ways.flatMap((way) => throughLocalhost(way, state))
+        : ways
+    }
   },
-  ipvs: (plan: IpvsPlan, { state, packet, node }) =>
-    markedAnswers(walkIpvs(ipvsRuleset(plan), packet, node), { state, packet }),
-  userspace: (plan: UserspacePlan, { state, config, packet, node }) =>
-    // With this setting there are no rules: the listeners listen at the addresses of Services.
-    config.userspace.portals === 'addresses'
-      ? walkListeners(plan, state, packet, node)
-      : walkUserspace(userspaceRuleset(plan), state, packet, node),
-  winuserspace: (plan: UserspacePlan, { state, packet, node }) =>
-    walkListeners(plan, state, packet, node),
+  ebpf: ({ sockets, packets }: EbpfPlan) => {
+    let walk: Walk | undefined
+    return (asked) => {
+      const { config, packet, node } = asked
+      const isOfPod = packet.inInterface !== undefined
+      const isLeft = isOfPod && ebpfSettings(config).sockets === 'node'
+      const atSocket = isLeft ? undefined : walkSockets(sockets, packet, node)
+      return atSocket ?? (walk ??= walks.nftables(packets))(asked)
+    }
+  },
+  ipvs: (plan: IpvsPlan) => {
+    const rules = ipvsRuleset(plan)
+    return ({ state, packet, node }) =>
+      markedAnswers(walkIpvs(rules, packet, node), { state, packet })
+  },
+  userspace: (plan: UserspacePlan) => {
+    const rules = userspaceRuleset(plan)
+    return ({ state, config, packet, node }) =>
+      // With this setting there are no rules: the listeners listen at the addresses of Services.
+      config.userspace.portals === 'addresses'
+        ? walkListeners(plan, state, packet, node)
+        : walkUserspace(rules, state, packet, node)
+  },
+  winuserspace:
+    (plan: UserspacePlan) =>
+    ({ state, packet, node }) =>
+      walkListeners(plan, state, packet, node),
 }
 
 /**

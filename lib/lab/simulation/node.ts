@@ -1,11 +1,11 @@
-import { explainPlan } from '../../inspect/explain/explain.js'
+import { explainerOf, type Explainer } from '../../inspect/explain/explain.js'
 import { planners } from '../../modes/planners.js'
 import { hostPort, parseIp, type IpFamily } from '../../state/ip.js'
 import { destinationsOf, staleFlowTest } from '../../sync/stale-flows.js'
 import { Choices, type SimulationDeps } from './choices.js'
 import type { Config, ModeName } from '../../config/config.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
-import type { FamilyPlan, PlanReader } from '../../modes/mode.js'
+import type { PlanReader } from '../../modes/mode.js'
 import { endOf, type Packet, type Way } from '../../inspect/explain/packet.js'
 
 /** The first packet of a connection, with its source port. */
@@ -15,7 +15,7 @@ export interface FirstPacket extends Packet {
 
 interface Programmed {
   readonly state: DesiredState
-  readonly plan: FamilyPlan
+  readonly explain: Explainer
 }
 
 interface Flow {
@@ -67,8 +67,8 @@ export class SimulatedNode {
   write(state: DesiredState): void {
     if (!this.#planner) return
     const before = this.#programmed.get(state.family)
-    const plan = this.#planner.plan(state)
-    this.#programmed.set(state.family, { state, plan })
+    const explain = explainerOf(this.#mode, this.#planner.plan(state))
+    this.#programmed.set(state.family, { state, explain })
     this.#ways.clear()
     const isStale = staleFlowTest(state, before?.state)
     for (const [key, { packet, way }] of this.#flows) {
@@ -112,12 +112,12 @@ export class SimulatedNode {
     if (!programmed || !this.#config) {
       return [{ probability: 1, hops: [], rules: 0, chains: 0, packet, end: 'sent' }]
     }
-    const { plan, state } = programmed
+    const { explain, state } = programmed
     const { protocol, source, destination, port, inInterface } = packet
     const key = [protocol, source, destination, port, inInterface].join(' ')
     const known = this.#ways.get(key)
     if (known) return known
-    const ways = explainPlan(this.#mode, plan, { state, config: this.#config, packet })
+    const ways = explain({ state, config: this.#config, packet })
     this.#ways.set(key, ways)
     return ways
   }

@@ -1,9 +1,10 @@
 import t from 'tap'
-import { explainPacket } from '../../../lib/inspect/explain/explain.js'
+import { explainerOf, type Explainer } from '../../../lib/inspect/explain/explain.js'
 import { missingSystem } from '../../../lib/modes/systems.js'
 import { modeNames } from '../../../lib/modes/registry.js'
-import type { ModeName } from '../../../lib/config/config.js'
-import type { Way } from '../../../lib/inspect/explain/packet.js'
+import { planners } from '../../../lib/modes/planners.js'
+import type { Config, ModeName } from '../../../lib/config/config.js'
+import type { Packet, Way } from '../../../lib/inspect/explain/packet.js'
 import {
   addressOf,
   backendPorts,
@@ -39,18 +40,22 @@ function outcomeOf({ end, packet, isAnsweredPast }: Way): string {
   return end === 'local' ? 'refused' : 'no-reply'
 }
 
+interface Explained {
+  readonly state: DesiredState
+  readonly config: Config
+  readonly explain: Explainer
+}
+
 function disagreement(
-  { mode, keepsSource }: Expected,
+  { mode }: Expected,
   check: Check,
-  state: DesiredState,
-  each: Case,
+  { state, config, explain }: Explained,
 ): string | undefined {
   const { client, family, protocol, host, port, gets, source } = check
   // Packets without ports are not compared.
   if (protocol === 'ICMP') return undefined
   if (mode === undefined) return 'no mode'
-  const config = caseConfig(each.settings, keepsSource !== undefined)
-  const ways = explainPacket(mode, state, config, {
+  const packet: Packet = {
     family,
     protocol,
     source:
@@ -64,7 +69,8 @@ function disagreement(
     mark: 0,
     isDnated: false,
     isMasqueraded: false,
-  })
+  }
+  const ways = explain({ state, config, packet })
   const total = ways.reduce((sum, { probability }) => sum + probability, 0)
   if (Math.abs(total - 1) > 1e-6) return `probabilities add up to ${total}`
   const outcomes = [
@@ -99,6 +105,7 @@ function isLeftOut(mode: ModeName, { name, topic }: Case, check: Check): boolean
   return name.startsWith('S34: an address on') && check.client.place === 'outside'
 }
 
+const cases = readCases(casesFolder)
 const variants = [
   ...modeNames.filter((mode) => !missingSystem(mode, 'linux')).map((mode) => ({ mode })),
   { mode: 'userspace', keepsSource: 'everywhere' } as const,
@@ -111,17 +118,22 @@ for (const variant of variants) {
     let compared = 0
     const wrong: string[] = []
     let serial = 0
-    for (const each of readCases(casesFolder)) {
+    for (const each of cases) {
+      const config = caseConfig(each.settings, 'keepsSource' in variant)
       for (const { step, states, services } of caseStates(each, mode, () => serial++)) {
+        const explained = states.map((state) => {
+          const plan = planners[mode](config).plan(state)
+          return { state, config, explain: explainerOf(mode, plan) }
+        })
         for (const flow of step.flows) {
           // An earlier connection decides about these flows, and not the rules.
           if (flow.use !== undefined || flow.sticky !== false || flow.keep !== undefined) continue
           for (const check of expandFlow(flow, services.known(), variant)) {
             if (isLeftOut(mode, each, check)) continue
-            const own = states.find(({ family }) => family === check.family)
+            const own = explained.find(({ state }) => state.family === check.family)
             if (!own) continue
             compared++
-            const problem = disagreement(variant, check, own, each)
+            const problem = disagreement(variant, check, own)
             if (problem !== undefined)
               wrong.push(`${each.topic}: ${each.name}: ${check.label}: ${problem}`)
           }

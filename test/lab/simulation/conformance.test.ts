@@ -11,13 +11,15 @@ import {
   SimulatedWorld,
 } from '../../conformance/simulated-world.js'
 
+const cases = readCases(casesFolder).filter(isSimulated)
+
 /** The simulation agrees with the cases, which `npm run conformance` checks with real packets. */
 for (const mode of modeNames.filter((mode) => !missingSystem(mode, 'linux'))) {
   t.test(`the simulation does in ${mode} mode what packets do in every case`, async (t) => {
     const results = await runCases({
       world: new SimulatedWorld(),
       subject: new SimulatedSubject(mode),
-      cases: readCases(casesFolder).filter(isSimulated),
+      cases,
       mode,
       skips: simulationSkips(mode),
     })
