@@ -254,7 +254,7 @@ function command(tool, args) {
     const lines = []
     const began = Date.now()
     const onLine = (line) => lines.push(line)
-    const { code, processor } = await start('npx', [tool, ...args], { onLine })
+    const { code, processor } = await start(`node_modules/.bin/${tool}`, args, { onLine })
     const ms = Date.now() - began
     const isWell = code === 0
     const notes = isWell ? [] : [...lines, `not ok - ${name}`]
