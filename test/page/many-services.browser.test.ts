@@ -2,7 +2,7 @@ import t from 'tap'
 import {
   browserPath,
   hasBrowser,
-  openBrowser,
+  sharedBrowser,
   pageIn,
   pictures,
 } from '../lab/playground/opened-page.js'
@@ -45,9 +45,8 @@ t.test('a real browser follows 5,000 Services by what changes', { skip }, async 
   sync()
   const server = await PageServer.listen(source, 0)
   t.teardown(() => server.close())
-  const browser = await openBrowser()
-  t.teardown(() => browser.close())
-  const { page, complaints } = await pageIn(browser, server.url)
+  const { page, complaints } = await pageIn(await sharedBrowser(), server.url)
+  t.teardown(() => page.close())
   const see = (selector: string, text: string | RegExp) =>
     page.locator(selector, { hasText: text }).first().waitFor()
   const gone = (selector: string, text: string | RegExp) =>

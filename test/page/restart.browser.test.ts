@@ -3,7 +3,7 @@ import {
   browserPath,
   hasBrowser,
   newPage,
-  openBrowser,
+  sharedBrowser,
   pageIn,
 } from '../lab/playground/opened-page.js'
 import { DashboardSource } from '../../lib/page/dashboard/source.js'
@@ -34,9 +34,8 @@ function proxyThatSaw(...clients: readonly string[]): DashboardSource {
 
 t.test('an open page shows what a restarted proxy has seen, and no more', { skip }, async (t) => {
   const before = await PageServer.listen(proxyThatSaw('10.0.0.1', '10.0.0.2', '10.0.0.3'), 0)
-  const browser = await openBrowser()
-  t.teardown(() => browser.close())
-  const { page } = await pageIn(browser, before.url)
+  const { page } = await pageIn(await sharedBrowser(), before.url)
+  t.teardown(() => page.close())
   const rows = page.locator('#flows tr')
   await rows.nth(2).waitFor()
   await before.close()
@@ -58,9 +57,8 @@ t.test('an open page shows what a restarted proxy has seen, and no more', { skip
 t.test('before the first view the page of a node shows no playground', { skip }, async (t) => {
   const server = await PageServer.listen(proxyThatSaw('10.0.0.1'), 0)
   t.teardown(() => server.close())
-  const browser = await openBrowser()
-  t.teardown(() => browser.close())
-  const page = await newPage(browser)
+  const page = await newPage(await sharedBrowser())
+  t.teardown(() => page.close())
   let answer = (): void => undefined
   const answered = new Promise<void>((resolve) => (answer = resolve))
   await page.route('**/events', async (route) => {
@@ -81,9 +79,8 @@ t.test(
   { skip },
   async (t) => {
     const server = await PageServer.listen(proxyThatSaw('10.0.0.1'), 0)
-    const browser = await openBrowser()
-    t.teardown(() => browser.close())
-    const { page } = await pageIn(browser, server.url)
+    const { page } = await pageIn(await sharedBrowser(), server.url)
+    t.teardown(() => page.close())
     const rows = page.locator('#flows tr')
     await rows.first().waitFor()
     const turn = (isHidden: boolean) =>

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { mkdir, readFile } from 'node:fs/promises'
+import t from 'tap'
 import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core'
 import { messageOf } from '../../../lib/errors.js'
 import { runLivePage } from '../../../lib/lab/cli/playground-here.js'
@@ -83,6 +84,12 @@ export async function violations(page: Page): Promise<readonly string[]> {
 export const openBrowser = (executablePath = browserPath) =>
   chromium.launch({ executablePath, args: browserFlags, timeout: patienceMs })
 
+let started: Promise<Browser> | undefined
+t.teardown(async () => (await started)?.close())
+
+/** One browser for all tests of a process: a start costs 5 s of a processor. A page sees itself alone. */
+export const sharedBrowser = () => (started ??= openBrowser())
+
 /** A page that waits as long as a busy machine needs. */
 export async function newPage(
   browser: Browser,
@@ -108,11 +115,8 @@ export async function withBrowser(
   { url, kubeconfig, mode }: ServedPage,
   act: (opened: OpenedPage) => Promise<void>,
 ): Promise<void> {
-  const browser = await openBrowser()
-  let shown = () => Promise.resolve('nothing')
+  const { page, complaints } = await pageIn(await sharedBrowser(), url)
   try {
-    const { page, complaints } = await pageIn(browser, url)
-    shown = () => page.locator('body').innerText()
     const see = (selector: string, text: string | RegExp) =>
       page.locator(selector, { hasText: text }).first().waitFor()
     const press = (name: string) => page.getByRole('button', { name, exact: true }).first().click()
@@ -162,10 +166,10 @@ export async function withBrowser(
       sendUntil,
     })
   } catch (error) {
-    const text = await shown().catch(messageOf)
+    const text = await page.locator('body').innerText().catch(messageOf)
     throw new Error(`${messageOf(error)}; the page shows: ${text.replace(/\s+/g, ' ')}`)
   } finally {
-    await browser.close()
+    await page.close()
   }
 }
 

@@ -4,7 +4,7 @@ import { onlyService, pathOf, stateOf } from '../../../lib/lab/playground/rules-
 import { PageServer } from '../../../lib/page/server.js'
 import { namespaceLayout } from '../../../lib/lab/playground/cluster-layout.js'
 import { addressOf, type Place } from '../../../lib/lab/world/topology.js'
-import { browserPath, hasBrowser, newPage, openBrowser } from './opened-page.js'
+import { browserPath, hasBrowser, newPage, sharedBrowser } from './opened-page.js'
 import type { ModeName } from '../../../lib/config/config.js'
 import { PersistentMap } from '../../../lib/state/persistent-map.js'
 import { noFlows, type PageView } from '../../../lib/page/readers.js'
@@ -149,15 +149,13 @@ t.test(
   'the picture draws the way of every mode, also of ipvs without IPVS in the kernel',
   { skip },
   async (t) => {
-    const browser = await openBrowser()
-    t.teardown(() => browser.close())
     for (const mode of modes) {
       const view = viewOf(mode)
       const server = await PageServer.listen(
         { view: () => view, subscribe: () => () => undefined },
         0,
       )
-      const page = await newPage(browser)
+      const page = await newPage(await sharedBrowser())
       await page.goto(server.url)
       await page.locator('#picture .plate').nth(2).waitFor()
       t.equal(await page.locator('#picture .plate').count(), 3, `${mode}: a way to each pod`)

@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
-import type { Browser, Page } from 'playwright-core'
+import type { Page } from 'playwright-core'
 import t from 'tap'
-import { openBrowser, pageIn } from '../playground/opened-page.js'
+import { pageIn, sharedBrowser } from '../playground/opened-page.js'
 
 const script = fileURLToPath(new URL('../../../../scripts/site.mjs', import.meta.url))
 
@@ -17,9 +17,7 @@ export interface BuiltSite {
 }
 
 let built: Promise<BuiltSite> | undefined
-let started: Promise<Browser> | undefined
 t.teardown(async () => {
-  await (await started)?.close()
   if (built) await rm((await built).folder, { recursive: true })
 })
 
@@ -47,8 +45,7 @@ export async function withOpenedSite(
   url: string,
   act: (opened: OpenedSite) => Promise<void>,
 ): Promise<void> {
-  started ??= openBrowser()
-  const { page, complaints } = await pageIn(await started, url)
+  const { page, complaints } = await pageIn(await sharedBrowser(), url)
   try {
     const see = (selector: string, text: string | RegExp) =>
       page.locator(selector, { hasText: text }).first().waitFor()
