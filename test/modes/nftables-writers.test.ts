@@ -14,16 +14,22 @@ import { casesFolder } from '../conformance/cases-folder.js'
 import { inside } from '../support/enter-netns.js'
 import { contextOf } from '../support/mode-context.js'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
+import { nftLibrary } from '../support/nft-library.js'
 import { withElementsSorted } from '../support/nft-listing.js'
+
+const library = nftLibrary()
+/** The first steps are those of the program itself. */
+const stepsOfProgram = 5
 
 /** A namespace with a writer for it. */
 function place(name: string, writerOf: (run: RunCommand) => RulesetWriter) {
   const netns = createNetns(name)
   t.teardown(() => netns.remove())
+  let nft = runCommand
   // This thread enters the namespace and starts the program: that is faster than `ip netns exec`.
-  const run: RunCommand = (file, args, options) =>
-    inside(netns, () => runCommand(file, args, options))
+  const run: RunCommand = (file, args, options) => inside(netns, () => nft(file, args, options))
   const writer = inside(netns, () => writerOf(run))
+  const list = async () => withElementsSorted((await run('nft', ['list', 'ruleset'])).stdout)
   return {
     newApplier: () =>
       new NftablesApplier({
@@ -32,7 +38,8 @@ function place(name: string, writerOf: (run: RunCommand) => RulesetWriter) {
         now: () => 0,
         context: contextOf().context,
       }),
-    list: async () => withElementsSorted((await run('nft', ['list', 'ruleset'])).stdout),
+    list,
+    use: (other: RunCommand) => void (nft = other),
   }
 }
 
@@ -60,6 +67,10 @@ void t.test(
         }
         const [text, netlink] = await Promise.all([byText.list(), byNetlink.list()])
         compared++
+        if (compared === stepsOfProgram && library) {
+          for (const each of [byText, byNetlink]) each.use(library)
+          t.equal(await byText.list(), text, 'the library lists what the program lists')
+        }
         bytes += text.length
         if (text === netlink) continue
         different.push(`${each.topic}: ${each.name}`)
