@@ -16,7 +16,7 @@ const programs = {
       .then((code) => (process.exitCode = code))`,
   [join(dirname(plugin), 'kubectl_complete-svcproxy')]:
     `import { runCompletion } from './complete.js'
-    runCompletion(process.argv.slice(2))`,
+    void runCompletion(process.argv.slice(2))`,
 }
 for (const [outfile, contents] of Object.entries(programs)) {
   await build({

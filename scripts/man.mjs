@@ -93,7 +93,7 @@ for (const more of [{}, laboratory]) {
     ],
   })
 }
-write(shapeOf(createPlugin(version)), {
+write(shapeOf(await createPlugin(version)), {
   ...{ title: 'KUBECTL-SVCPROXY', section: 1, book: 'User commands' },
   what: 'asks the Service proxies of a cluster',
   options: 'These work without a command.',

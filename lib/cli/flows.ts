@@ -1,9 +1,9 @@
 import { Option, type Command } from 'commander'
 import { ConfigError } from '../errors.js'
-import { addOutputOptions, given, printedOfMany, type OutputFlags } from './shared-options.js'
+import { addOutputOptions, printedOfMany, type OutputFlags } from './shared-options.js'
+import { flowsQuery, noteLeftOut, noteNone } from './flow-question.js'
 import { defaultDaemon, get } from './seen-node.js'
 import { flowHead, flowText, howToFollow } from '../observe/flows/text.js'
-import { rangeOf } from '../observe/flows/flow-log.js'
 import { showsColours, stopSignal, watch } from './process.js'
 import { flowsAnswerIn, FlowsFollower, type FlowsAnswer } from '../observe/flows/answer.js'
 import { verdicts, type FlowVerdict } from '../observe/flows/line.js'
@@ -43,33 +43,6 @@ export function addFlowsCommand(program: Command): void {
     .action(flows)
 }
 
-/** The question to a proxy. */
-interface WantedFlows {
-  readonly service: string | undefined
-  readonly from: string | undefined
-  readonly verdict: FlowVerdict | undefined
-  /** As the user wrote it. */
-  readonly limit: string
-}
-
-export function flowsQuery({ service, from, verdict, limit }: WantedFlows): URLSearchParams {
-  if (!/^\d{1,4}$/.test(limit)) {
-    throw new ConfigError(`--limit: ${JSON.stringify(limit)} is not a number from 0 to 9999`)
-  }
-  if (from?.split(',').every(isClient) === false) {
-    throw new ConfigError(
-      `--from: ${JSON.stringify(from)} is no address, no CIDR, and no pod, such as web-1 or default/web-1`,
-    )
-  }
-  return new URLSearchParams(given({ service, from, verdict, limit }))
-}
-
-/** Names of namespaces have no dots, so a CIDR with a wrong length is not taken for a pod. */
-function isClient(text: string): boolean {
-  const isPod = /^([a-z0-9-]+\/)?[a-z0-9][a-z0-9.-]*$/.test(text)
-  return isPod || rangeOf(text) !== undefined
-}
-
 const followEveryMs = 500
 
 async function flows(service: string | undefined, flags: FlowsFlags): Promise<void> {
@@ -90,17 +63,6 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
   }
   const everyMs = follow === true ? followEveryMs : undefined
   await watch(everyMs, stopSignal(), () => ask(flags.daemon, follower.query()), print)
-}
-
-/** Says on standard error why the table is empty: perhaps the name is wrong. */
-export function noteNone(service: string | undefined): void {
-  const hint = service === undefined ? '' : `; is the name ${JSON.stringify(service)} right?`
-  process.stderr.write(`no such connection so far${hint}\n`)
-}
-
-/** Prints on standard error, so that every line on standard output is a connection. */
-export function noteLeftOut(count: number): void {
-  if (count > 0) process.stderr.write(`… and ${count} lines that were left out under load\n`)
 }
 
 async function ask(daemon: string, query: string): Promise<FlowsAnswer> {

@@ -67,7 +67,7 @@ t.test('the plug-in of kubectl accepts every command of the documents', async (t
   t.ok(calls.length > 8, `${calls.length} commands`)
   for (const { document, words } of calls) {
     const argv = words.slice(2)
-    const refused = await parseOnly(createPlugin(''), argv, argv.length === 1).then(
+    const refused = await parseOnly(await createPlugin(''), argv, argv.length === 1).then(
       () => undefined,
       (error: unknown) => String(error),
     )

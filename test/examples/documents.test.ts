@@ -158,7 +158,8 @@ const foreignFlags = [
 ]
 
 t.test('flags that documents name without a program exist', async (t) => {
-  const plugin = createPlugin('').commands.flatMap(({ options }) => options.map(({ long }) => long))
+  const { commands } = await createPlugin('')
+  const plugin = commands.flatMap(({ options }) => options.map(({ long }) => long))
   const known = new Set([...[...(await flagsOf(laboratory)).values()].flat(), ...plugin])
   let flags = 0
   for (const { path, code } of documents) {

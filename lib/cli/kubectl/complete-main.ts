@@ -2,4 +2,4 @@
 /** The program `kubectl_complete-svcproxy`: kubectl asks it what to offer after `kubectl svcproxy`. */
 import { runCompletion } from './complete.js'
 
-runCompletion(process.argv.slice(2))
+void runCompletion(process.argv.slice(2))

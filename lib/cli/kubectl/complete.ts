@@ -5,8 +5,8 @@ import { shapeOf, type CommandShape, type OptionShape } from '../command-shape.j
 const directives = { words: ':4', files: ':0' } as const
 
 /** Prints the answer to kubectl. */
-export function runCompletion(typed: readonly string[]): void {
-  process.stdout.write(completions(shapeOf(createPlugin('')), typed))
+export async function runCompletion(typed: readonly string[]): Promise<void> {
+  process.stdout.write(completions(shapeOf(await createPlugin('')), typed))
 }
 
 /**

@@ -1,15 +1,22 @@
 import { Option, type Command } from 'commander'
-import { addNamedOptions, clientOf, namespaceOf, outputOf, targetOf } from './names.js'
+import {
+  addNamedOptions,
+  clientOf,
+  namespaceOf,
+  outputOf,
+  serviceName,
+  targetOf,
+  type NamedFlags,
+} from './names.js'
 import { answersOf, findProxies, type Asked } from './proxies.js'
 import { byTime, FlowReader, type RemoteFlow, type RemoteFlows } from './flow-reader.js'
-import { flowsQuery, noteLeftOut, noteNone } from '../flows.js'
+import { flowsQuery, noteLeftOut, noteNone } from '../flow-question.js'
 import { flowHead, flowText } from '../../observe/flows/text.js'
 import { Kubectl } from './kubectl.js'
 import { printable } from '../../state/names.js'
 import { printedOfMany } from '../shared-options.js'
 import { showsColours, stopSignal, watch } from '../process.js'
 import { verdicts, type FlowVerdict } from '../../observe/flows/line.js'
-import type { NamedFlags } from './names.js'
 
 interface FlowsFlags extends NamedFlags {
   readonly from?: string
@@ -98,7 +105,3 @@ function namePrinter(): (flow: RemoteFlow) => void {
     process.stdout.write(`${printable(name)}\n`)
   }
 }
-
-/** `service/web` for `default/web:http`, as kubectl prints names. */
-export const serviceName = (service: string) =>
-  `service/${service.slice(service.indexOf('/') + 1).split(':', 1)[0] ?? ''}`

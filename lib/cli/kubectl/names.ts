@@ -79,3 +79,7 @@ export async function clientOf(
   if (ip === undefined) throw new ConfigError(`--from: ${from} has no address yet`)
   return { from: ip, addresses, node: asString(asObject(pod?.spec)?.nodeName) }
 }
+
+/** `service/web` for `default/web:http`, as kubectl prints names. */
+export const serviceName = (service: string) =>
+  `service/${service.slice(service.indexOf('/') + 1).split(':', 1)[0] ?? ''}`

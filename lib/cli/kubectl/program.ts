@@ -1,9 +1,4 @@
 import { Command, CommanderError } from 'commander'
-import { addCheckCommand, addDiffCommand } from './check.js'
-import { addExplainCommand } from './explain.js'
-import { addFlowsCommand } from './flows.js'
-import { addTopCommand } from './top.js'
-import { addTraceCommand } from './trace.js'
 import { untilWritten } from '../output.js'
 import { printable } from '../../state/names.js'
 import { failureOf, versionText, withoutEquals } from '../process.js'
@@ -13,22 +8,25 @@ Everything is read through the API server, by kubectl, with your kubeconfig and 
 pods/proxy in the namespace of the proxy. Nothing is changed.
 Exit codes: 0: done. 1: failed, or something is wrong on a node. 2: a wrong flag or argument.`
 
-export function createPlugin(version: string): Command {
+/** Only the one that is called is loaded, which makes the start fast. */
+const commands: Readonly<Record<string, () => Promise<(program: Command) => void>>> = {
+  explain: async () => (await import('./explain.js')).addExplainCommand,
+  flows: async () => (await import('./flows.js')).addFlowsCommand,
+  top: async () => (await import('./top.js')).addTopCommand,
+  trace: async () => (await import('./trace.js')).addTraceCommand,
+  check: async () => (await import('./check.js')).addCheckCommand,
+  diff: async () => (await import('./check.js')).addDiffCommand,
+}
+
+/** The plug-in with the command of this name, or with all if there is none. */
+export async function createPlugin(version: string, name = ''): Promise<Command> {
   const program = new Command('kubectl svcproxy')
     .description('What the Service proxies of the nodes do with connections.')
     .version(version, '--version', 'Print the version')
     .addHelpText('after', notes)
     .exitOverride()
-  for (const add of [
-    addExplainCommand,
-    addFlowsCommand,
-    addTopCommand,
-    addTraceCommand,
-    addCheckCommand,
-    addDiffCommand,
-  ]) {
-    add(program)
-  }
+  const called = Object.hasOwn(commands, name) ? [commands[name]] : Object.values(commands)
+  for (const load of called) (await load?.())?.(program)
   return program
 }
 
@@ -42,14 +40,14 @@ export function runPlugin(argv: readonly string[], version = versionText()): Pro
 
 async function run(argv: readonly string[], version: string): Promise<number> {
   try {
-    const program = createPlugin(version)
+    const program = await createPlugin(version, argv[0])
     if (argv.length === 0) program.outputHelp()
     else await program.parseAsync(withoutEquals(argv), { from: 'user' })
     return typeof process.exitCode === 'number' ? process.exitCode : 0
   } catch (error) {
     if (error instanceof CommanderError) {
       // Commander has already printed its error, or the help.
-      const usage = usageFor(error, argv)
+      const usage = await usageFor(error, argv)
       if (usage !== undefined) process.stderr.write(`usage: ${usage}\n`)
       return error.exitCode === 0 ? 0 : 2
     }
@@ -64,8 +62,12 @@ function say(text: string): void {
 }
 
 /** How to call the command whose arguments are too few or too many. */
-function usageFor({ message }: CommanderError, [name]: readonly string[]): string | undefined {
+async function usageFor(
+  { message }: CommanderError,
+  [name]: readonly string[],
+): Promise<string | undefined> {
   if (!/missing required argument|too many arguments/.test(message)) return undefined
-  const command = createPlugin('').commands.find((each) => each.name() === name)
+  const plugin = await createPlugin('', name)
+  const command = plugin.commands.find((each) => each.name() === name)
   return command && `kubectl svcproxy ${command.name()} ${command.usage()}`
 }

@@ -1,14 +1,12 @@
 import type { Command } from 'commander'
-import { addNamedOptions, namespaceOf, outputOf, type NamedFlags } from './names.js'
+import { addNamedOptions, namespaceOf, outputOf, serviceName, type NamedFlags } from './names.js'
 import { answersOf, askAll, findProxies, type Asked, type RemoteProxy } from './proxies.js'
-import { askDaemon } from '../seen-node.js'
 import { ConfigError } from '../../errors.js'
 import { howToFollow } from '../../observe/flows/text.js'
 import { daemonNumbers, sumOf, type DaemonNumbers } from '../../inspect/top/daemon-numbers.js'
 import { Kubectl } from './kubectl.js'
 import { printable } from '../../state/names.js'
 import { printed } from '../shared-options.js'
-import { serviceName } from './flows.js'
 import { stopSignal, watch } from '../process.js'
 import { topText, withRates, type Look } from '../../inspect/top/table.js'
 import type { ServiceNumbers } from '../../inspect/top/rows.js'
@@ -106,6 +104,7 @@ function lookIn(asked: readonly Asked<NodeNumbers>[], namespace: string | undefi
 async function numbersOf(proxy: RemoteProxy): Promise<NodeNumbers> {
   const numbers = daemonNumbers(await proxy.get('/metrics'))
   if (numbers.size > 0) return { numbers, note: '' }
+  const { askDaemon } = await import('../seen-node.js')
   const { config, mode } = await askDaemon(proxy)
   const counts = config.flows.enabled || !['iptables', 'nftables', 'ebpf'].includes(mode)
   const note = counts ? '' : `${proxy.name} counts no connections in ${mode} mode; ${howToFollow}`

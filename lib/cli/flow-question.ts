@@ -1,0 +1,44 @@
+import { ConfigError } from '../errors.js'
+import { rangeOf } from '../observe/flows/flow-log.js'
+import { given } from './shared-options.js'
+import type { FlowVerdict } from '../observe/flows/line.js'
+
+/** What `flows` asks a proxy, and notes about its answer: on the node and in the plug-in of kubectl. */
+
+/** The question to a proxy. */
+interface WantedFlows {
+  readonly service: string | undefined
+  readonly from: string | undefined
+  readonly verdict: FlowVerdict | undefined
+  /** As the user wrote it. */
+  readonly limit: string
+}
+
+export function flowsQuery({ service, from, verdict, limit }: WantedFlows): URLSearchParams {
+  if (!/^\d{1,4}$/.test(limit)) {
+    throw new ConfigError(`--limit: ${JSON.stringify(limit)} is not a number from 0 to 9999`)
+  }
+  if (from?.split(',').every(isClient) === false) {
+    throw new ConfigError(
+      `--from: ${JSON.stringify(from)} is no address, no CIDR, and no pod, such as web-1 or default/web-1`,
+    )
+  }
+  return new URLSearchParams(given({ service, from, verdict, limit }))
+}
+
+/** Names of namespaces have no dots, so a CIDR with a wrong length is not taken for a pod. */
+function isClient(text: string): boolean {
+  const isPod = /^([a-z0-9-]+\/)?[a-z0-9][a-z0-9.-]*$/.test(text)
+  return isPod || rangeOf(text) !== undefined
+}
+
+/** Says on standard error why the table is empty: perhaps the name is wrong. */
+export function noteNone(service: string | undefined): void {
+  const hint = service === undefined ? '' : `; is the name ${JSON.stringify(service)} right?`
+  process.stderr.write(`no such connection so far${hint}\n`)
+}
+
+/** Prints on standard error, so that every line on standard output is a connection. */
+export function noteLeftOut(count: number): void {
+  if (count > 0) process.stderr.write(`… and ${count} lines that were left out under load\n`)
+}
