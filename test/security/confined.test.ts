@@ -8,7 +8,7 @@ import { skips, withoutSctp } from '../conformance/mode-profiles.js'
 import { runCases } from '../conformance/runner.js'
 import { sampleOfCases } from '../conformance/sample.js'
 import { cgroupSkip } from '../support/cgroup-client.js'
-import { confine, confinementOf, profileFile } from './confinement.js'
+import { confinementOf, confinementSkip, profileFile } from './confinement.js'
 
 const { profileOf } = (await import(
   new URL('../../../scripts/seccomp.mjs', import.meta.url).href
@@ -16,17 +16,7 @@ const { profileOf } = (await import(
   profileOf: (mode: string) => string
 }
 
-const hasLibrary =
-  spawnSync(process.execPath, [confine, profileFile('nftables'), 'true']).status === 0
-const skip =
-  process.getuid?.() !== 0
-    ? 'network namespaces need root'
-    : spawnSync('setpriv', ['--version']).error
-      ? 'setpriv is not installed (Debian package util-linux)'
-      : hasLibrary
-        ? false
-        : 'libseccomp.so.2 is not installed (Debian package libseccomp2)'
-
+const skip = confinementSkip
 const modes = ['nftables', 'iptables', 'userspace', 'ipvs', 'ebpf'] as const
 
 t.test('the profiles are those of the table', (t) => {

@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -37,3 +38,14 @@ export const confinementOf = (mode: string) => [
     .join()}`,
   ...[process.execPath, confine, profileFile(mode)],
 ]
+
+/** A reason to skip a test of these rights, or false. */
+export const confinementSkip: string | false = (() => {
+  if (process.getuid?.() !== 0) return 'network namespaces need root'
+  if (spawnSync('setpriv', ['--version']).error)
+    return 'setpriv is not installed (Debian package util-linux)'
+  const probe = spawnSync(process.execPath, [confine, profileFile('nftables'), 'true'])
+  return probe.status === 0
+    ? false
+    : 'libseccomp.so.2 is not installed (Debian package libseccomp2)'
+})()
