@@ -2,6 +2,7 @@ import t, { type Test } from 'tap'
 import { connect, createServer } from 'node:net'
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
+import { setTimeout as delay } from 'node:timers/promises'
 import { startProxy } from '../support/live-daemon.js'
 import { commands } from '../support/documents.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
@@ -82,15 +83,25 @@ async function visit(): Promise<string> {
   return client
 }
 
+/** Visits now and then while something is done: without a pause the visits cost more than it. */
+async function whileVisiting<T>(act: () => Promise<T>): Promise<T> {
+  const stop = new AbortController()
+  const visiting = (async () => {
+    for (; !stop.signal.aborted; await delay(100)) await visit()
+  })()
+  try {
+    return await act()
+  } finally {
+    stop.abort()
+    await visiting
+  }
+}
+
 /** The commands that documents show run in this cluster. */
 async function runDocumented(t: Test): Promise<void> {
   const lines = commands.map(({ words }) => words.join(' '))
   const documented = new Set(lines.filter((line) => line.startsWith('kubectl svcproxy ')))
   t.ok(documented.size >= 9, `${documented.size} commands`)
-  const stop = new AbortController()
-  const visiting = (async () => {
-    while (!stop.signal.aborted) await visit()
-  })()
   for (const line of documented) {
     // A busy machine needs more time than people have.
     const patience = line.includes(' trace ') ? ['--timeout', '600'] : []
@@ -98,8 +109,6 @@ async function runDocumented(t: Test): Promise<void> {
     const { code, stderr } = await runUntilPrinted(words, line.includes('--watch'))
     t.equal(code, 0, `${line}: ${stderr}`)
   }
-  stop.abort()
-  await visiting
 }
 
 t.test('explain, flows, top, trace, check and diff run via the API server', { skip }, async (t) => {
@@ -154,20 +163,14 @@ t.test('explain, flows, top, trace, check and diff run via the API server', { sk
   )
   t.match(explained.stdout, '10.244.1.1:8080')
 
-  const traced = run('trace', 'svc/web', '--timeout', '600')
-  const stop = new AbortController()
-  const visiting = (async () => {
-    while (!stop.signal.aborted) await visit()
-  })()
-  t.match(await traced, {
+  const traced = await whileVisiting(() => run('trace', 'svc/web', '--timeout', '600'))
+  t.match(traced, {
     code: 0,
     stderr: /kubectl exec .* trace default\/web`/,
     stdout: /endpoint +default\/web-0 \(10\.244\.1\.1:8080\)\n +verdict +forwarded/,
   })
-  stop.abort()
-  await visiting
 
-  await runDocumented(t)
+  await whileVisiting(() => runDocumented(t))
   t.match(await run('check'), { code: 0, stdout: /node-1 +proxy-node-1 +nftables +ok\n/ })
   t.match(await run('diff', '-o', 'wide'), { code: 0, stdout: /ok {5}foreign changes: none\n/ })
   await daemon.end('SIGTERM')
