@@ -183,14 +183,6 @@ t.test('every lesson sees that a task is done, and not before', { skip }, async 
   )
 })
 
-t.test('the lesson of the dark pod shows the difference of two modes', { skip }, async (t) => {
-  await withPlayer('lesson-dark', ['nftables', 'userspace'], async (player) => {
-    await player.do({ do: 'lesson', id: 'dark' })
-    await solutions['dark']?.(player)
-    t.match(active(player)?.tasks, [{ isDone: true }, { isDone: true }, { isDone: true }])
-  })
-})
-
 t.test('of two silent pods the page says which one a request was sent to', { skip }, async (t) => {
   const modes = ['nftables', 'iptables', ...ebpfHere] as const
   await withPlayer('silent', [...modes, 'userspace'], async (player) => {
