@@ -87,7 +87,10 @@ async function visit(): Promise<string> {
 async function whileVisiting<T>(act: () => Promise<T>): Promise<T> {
   const stop = new AbortController()
   const visiting = (async () => {
-    for (; !stop.signal.aborted; await delay(100)) await visit()
+    while (!stop.signal.aborted) {
+      await visit()
+      await delay(100)
+    }
   })()
   try {
     return await act()
