@@ -17,30 +17,16 @@ import { keyEntries } from '../../lib/config/keys.js'
 import { get } from '../../lib/cli/seen-node.js'
 import { flowsQuery } from '../../lib/cli/flow-question.js'
 import { createProgram } from '../../lib/cli/program.js'
+import { commandThread } from '../support/command-thread.js'
 import { programSkip } from '../support/netns.js'
 import { untilTrue } from '../support/until.js'
 import type { Finding, Log, ModeDefinition } from '../../lib/modes/mode.js'
 
 const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 
-interface Ended {
-  readonly code: number | null
-  readonly stdout: string
-  readonly stderr: string
-}
-
-/** Runs the command to its end. */
-function kubeProxy(...args: readonly string[]): Promise<Ended> {
-  return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [main, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
-    let stdout = ''
-    let stderr = ''
-    child.stdout.on('data', (data: Buffer) => (stdout += data.toString()))
-    child.stderr.on('data', (data: Buffer) => (stderr += data.toString()))
-    child.on('error', reject)
-    child.on('close', (code) => resolve({ code, stdout, stderr }))
-  })
-}
+const kubeProxy = commandThread()
+/** The program itself. */
+const started = (...args: readonly string[]) => runCommand(process.execPath, [main, ...args])
 
 t.test('a reader that is slower than the command gets everything', async (t) => {
   const ports = Array.from({ length: 20_000 }, (_, index) => ({
@@ -97,7 +83,7 @@ t.test('top takes an interval as a duration, or in seconds', async (t) => {
 })
 
 t.test('without a proxy flows prints no empty table, and advises no flag of others', async (t) => {
-  const { code, stdout, stderr } = await kubeProxy('flows', '--daemon', '127.0.0.1:1')
+  const { code, stdout, stderr } = await started('flows', '--daemon', '127.0.0.1:1')
   t.same({ code, stdout }, { code: 2, stdout: '' })
   t.match(stderr, /; start kube-proxy, or give --daemon IP:port if its metrics are elsewhere\n$/)
 })
@@ -224,7 +210,7 @@ t.test('render takes the manifests of the configuration, as the daemon does', as
     services: { 'web.yaml': web },
     'config.yaml': `apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\nmanifests: ${t.testdirName}/services\n`,
   })
-  const { code, stdout } = await kubeProxy('render', '--config', `${folder}/config.yaml`)
+  const { code, stdout } = await started('render', '--config', `${folder}/config.yaml`)
   t.equal(code, 0)
   t.match(stdout, /-d 10\.96\.0\.10\/32/)
 })
@@ -277,8 +263,8 @@ t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) =
     [['render', '--manifests', 'x', '--config', `${folder}/bad.yaml`], /bad\.yaml:3: moed/],
   ]
   await Promise.all(
-    cases.map(async ([args, says]) => {
-      const { code, stdout, stderr } = await kubeProxy(...args)
+    cases.map(async ([args, says], index) => {
+      const { code, stdout, stderr } = await (index === 0 ? started : kubeProxy)(...args)
       t.equal(code, 2, args.join(' '))
       t.match(stderr, says)
       t.equal(stdout, '')
@@ -287,7 +273,7 @@ t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) =
 })
 
 t.test('L24: --version and --help end with exit code 0', async (t) => {
-  const [version, help] = await Promise.all([kubeProxy('--version'), kubeProxy('--help')])
+  const [version, help] = await Promise.all([started('--version'), started('--help')])
   t.match(version, { code: 0, stdout: /^kube-proxy-ts v\d+\.\d+\.\d+ \(behaves as .*v1\.36\)\n$/ })
   t.equal(help.code, 0)
   let position = 0
@@ -330,10 +316,10 @@ t.test('help as a command is --help', async (t) => {
 
 t.test('L23: --write-config-to writes what the flags set, and --config reads it', async (t) => {
   const file = join(t.testdir({}), 'out.yaml')
-  const { code } = await kubeProxy('--write-config-to', file, '--proxy-mode=ipvs', '--logtostderr')
+  const { code } = await started('--write-config-to', file, '--proxy-mode=ipvs', '--logtostderr')
   t.equal(code, 0)
   t.match(readFileSync(file, 'utf8'), /\nmode: ipvs\n/)
-  const again = await kubeProxy(`--config=${file}`, `--write-config-to=${file}.2`)
+  const again = await started(`--config=${file}`, `--write-config-to=${file}.2`)
   t.equal(again.code, 0)
   t.equal(readFileSync(`${file}.2`, 'utf8'), readFileSync(file, 'utf8'))
 })

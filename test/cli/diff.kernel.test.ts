@@ -6,11 +6,12 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { enterPrivateNetns } from '../support/private-netns.js'
+import { commandThread } from '../support/command-thread.js'
 import { runCommand } from '../support/run-command.js'
 import { addressMark } from '../../lib/modes/userspace/names.js'
 import {
   examples,
-  kubeProxy,
+  kubeProxy as program,
   kubeProxyCommand,
   sourceFlags,
   startDaemon,
@@ -26,6 +27,8 @@ if (skip === false) {
   execFileSync('ip', ['address', 'add', '192.0.2.1/24', 'dev', 'lo'])
 }
 
+const kubeProxy = commandThread()
+
 const run = (file: string, ...args: string[]) =>
   execFileSync(file, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] })
 
@@ -37,8 +40,8 @@ interface Difference {
 }
 
 /** Each difference as one line: `where | expected | found | owner`. */
-async function differences(mode: string): Promise<readonly string[]> {
-  const { stdout, stderr } = await kubeProxy('diff', '--mode', mode, ...sourceFlags, '--json')
+async function differences(mode: string, ask = kubeProxy): Promise<readonly string[]> {
+  const { stdout, stderr } = await ask('diff', '--mode', mode, ...sourceFlags, '--json')
   if (stdout === '') throw new Error(stderr)
   const { families } = JSON.parse(stdout) as { families: { differences: Difference[] }[] }
   return families.flatMap(({ differences: list }) =>
@@ -49,7 +52,7 @@ async function differences(mode: string): Promise<readonly string[]> {
 }
 
 async function expectClean(t: Test): Promise<void> {
-  const { code, stdout } = await kubeProxy('diff')
+  const { code, stdout } = await program('diff')
   t.equal(code, 0, 'the daemon tells how it is configured')
   t.match(stdout, /5 service ports: the kernel holds what it should\./)
 }
@@ -75,7 +78,7 @@ t.test(
       'set cluster-ips |  | 10.9.9.9 | ',
       'chain stray |  | a chain of 0 rules that nothing here asks for | ',
     ])
-    const text = await kubeProxy('diff', '--mode', 'nftables', ...sourceFlags)
+    const text = await program('diff', '--mode', 'nftables', ...sourceFlags)
     t.equal(text.code, 1)
     t.match(
       text.stdout,
@@ -83,7 +86,7 @@ t.test(
     )
 
     const explain = ['explain', 'web', '--mode', 'nftables', ...sourceFlags, '--live']
-    const told = await kubeProxy(...explain)
+    const told = await program(...explain)
     t.match(
       told.stdout,
       /element service-ips .*\n.*\n +!! MISSING: the kernel does not have this now/,
@@ -116,6 +119,8 @@ for (const backend of ['nft', 'legacy'] as const) {
     `diff names each rule of iptables mode (${backend}) that somebody changed`,
     { skip: without },
     async (t) => {
+      // A process asks for the backend of the node once.
+      const kubeProxy = commandThread()
       const iptables = (...args: string[]) => run(`iptables-${backend}`, '-t', 'nat', ...args)
       // Kubelet shows the backend of the node by this chain.
       run(`iptables-${backend}`, '-t', 'mangle', '-N', 'KUBE-IPTABLES-HINT')
@@ -140,7 +145,7 @@ for (const backend of ['nft', 'legacy'] as const) {
       const [last = ''] = iptables('-S', 'KUBE-SERVICES').split('\n').slice(-2)
       run('sh', '-c', `iptables-${backend} -t nat ${last.replace('-A', '-D')}`)
       run('sh', '-c', `iptables-${backend} -t nat ${last.replace('-A', '-I')}`)
-      const seen = await differences('iptables')
+      const seen = await differences('iptables', kubeProxy)
       t.same(
         seen.map((line) => line.replace(/ \| .*/, '')),
         [
@@ -182,7 +187,7 @@ t.test('diff in userspace mode compares portal rules and listeners', { skip }, a
     '1234',
   ]
   run('iptables', '-t', 'nat', '-A', 'KUBE-PORTALS-CONTAINER', ...lead)
-  const seen = await differences('userspace')
+  const seen = await differences('userspace', program)
   t.equal(seen.length, 2)
   t.match(
     seen[0],
@@ -190,7 +195,7 @@ t.test('diff in userspace mode compares portal rules and listeners', { skip }, a
   )
   t.match(seen[1], /^nat KUBE-PORTALS-CONTAINER \|  \| .* --to-ports 1234 \| $/)
   await daemon.end('SIGKILL')
-  const later = await differences('userspace')
+  const later = await differences('userspace', program)
   t.ok(later.some((line) => /^listeners \| somebody listens on tcp port \d+/.test(line)))
   await kubeProxy('cleanup')
 })
@@ -351,7 +356,7 @@ t.test('what the kernel keeps is a difference, although the plan goes on to chan
 })
 
 t.test('diff ends with exit code 2 and advice if it cannot compare', { skip }, async (t) => {
-  const none = await kubeProxy('diff')
+  const none = await program('diff')
   t.equal(none.code, 2)
   t.match(none.stderr, /no proxy answers on http:\/\/127\.0\.0\.1:10249\/configz.*start kube-proxy/)
   const ipvs = await kubeProxy('diff', '--mode', 'ipvs', ...sourceFlags)

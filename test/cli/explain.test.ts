@@ -1,15 +1,18 @@
 import t from 'tap'
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
+import { commandThread } from '../support/command-thread.js'
 import { runCommand } from '../support/run-command.js'
 import { withoutPrograms, withoutProgramsSkip } from '../support/without-programs.js'
 import { program } from '../support/program.js'
 
 const examples = fileURLToPath(new URL('../../../examples/services', import.meta.url))
 
+const kubeProxy = commandThread()
+
 async function explain(...args: string[]) {
   const node = ['--manifests', examples, '--addresses', '192.0.2.1,127.0.0.1', '--node', 'node-1']
-  return runCommand(process.execPath, [program, 'explain', ...args, ...node])
+  return kubeProxy('explain', ...args, ...node)
 }
 
 t.test(
@@ -48,7 +51,7 @@ t.test('of thousands of Services a wrong name tells the few that are like it', a
   const file = 'all.json'
   const folder = t.testdir({ [file]: JSON.stringify({ kind: 'List', apiVersion: 'v1', items }) })
   const args = ['explain', 'web', '--manifests', folder]
-  const { stderr } = await runCommand(process.execPath, [program, ...args])
+  const { stderr } = await kubeProxy(...args)
   t.match(stderr, /there are: shop\/web, (default\/a\d+,? ){19}and 1980 more\n$/)
   t.ok(stderr.length < 1000, `${stderr.length} characters`)
 })
@@ -79,8 +82,8 @@ t.test('explain warns about the Service it was asked about, not about others', a
   })
   const warned = async (target: string) => {
     const of = ['--manifests', folder, '--mode', 'nftables', '--json']
-    const argv = [program, 'explain', target, ...of]
-    const { stderr } = await runCommand(process.execPath, argv)
+    const argv = ['explain', target, ...of]
+    const { stderr } = await kubeProxy(...argv)
     return stderr.match(/^(?:Service|EndpointSlice) [^ :]+/gm)?.sort()
   }
   const odd = 'EndpointSlice default/odd'
@@ -101,7 +104,7 @@ t.test('no text of a manifest moves the cursor or turns text around', async (t) 
   const folder = t.testdir({ 'web.json': JSON.stringify(service) })
   for (const command of [['explain', 'web'], ['explain', '10.96.0.9:80'], ['render']]) {
     const of = ['--manifests', folder, '--mode', 'nftables']
-    const { stderr } = await runCommand(process.execPath, [program, ...command, ...of])
+    const { stderr } = await kubeProxy(...command, ...of)
     t.match(stderr, String.raw`Service default/web\u001b]0;owned\u0007`, command.join(' '))
     t.notMatch(stderr, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202e]/)
   }
@@ -121,8 +124,8 @@ t.test('the port of a Service without a port is its first TCP port', async (t) =
   const service = { apiVersion: 'v1', kind: 'Service', metadata: { name: 'many' }, spec }
   const folder = t.testdir({ 'many.json': JSON.stringify(service) })
   const asked = async (...args: string[]) => {
-    const argv = [program, 'explain', ...args, '--manifests', folder, '--mode', 'nftables']
-    return (await runCommand(process.execPath, argv)).stdout
+    const argv = ['explain', ...args, '--manifests', folder, '--mode', 'nftables']
+    return (await kubeProxy(...argv)).stdout
   }
   t.match(await asked('many'), /10\.96\.0\.78:80, an address of default\/many:zoo/)
   t.match(await asked('many', '--protocol', 'UDP'), /:53, an address of default\/many:dns/)
@@ -137,7 +140,7 @@ t.test('a Service of both families is asked in that of the sender', async (t) =>
   const folder = t.testdir({ 'dual.json': JSON.stringify(service) })
   const from = async (sender: string) => {
     const of = ['--manifests', folder, '--mode', 'nftables', '--from', sender]
-    return (await runCommand(process.execPath, [program, 'explain', 'dual', ...of])).stdout
+    return (await kubeProxy('explain', 'dual', ...of)).stdout
   }
   t.match(await from('fd44::5'), /^TCP from a client outside \(fd44::5\) to \[fd96::82\]:80/)
   t.match(await from('192.0.2.5'), / to 10\.96\.0\.82:80/)
@@ -167,8 +170,7 @@ t.test(
     )
     for (const mode of ['userspace', 'iptables', 'nftables', 'ebpf']) {
       const of = ['--manifests', folder, '--mode', mode, '--addresses', here, '--from', 'outside']
-      const ask = async (target: string) =>
-        (await runCommand(process.execPath, [program, 'explain', target, ...of])).stdout
+      const ask = async (target: string) => (await kubeProxy('explain', target, ...of)).stdout
       t.match(await ask(`${here}:30080`), /an address of default\/own, [^]*default\/own/, mode)
       t.match(await ask(`${shared}:80`), /an address of default\/s-0, [^]*default\/s-0/, mode)
     }
@@ -195,7 +197,7 @@ t.test('of several Services at an address one with endpoints gets the connection
     for (const from of ['outside', 'node']) {
       const of = ['--manifests', folder, '--mode', mode, '--from', from]
       const asked = ['explain', '198.51.100.9:80', ...of, '--addresses', '192.0.2.1']
-      const { stdout } = await runCommand(process.execPath, [program, ...asked])
+      const { stdout } = await kubeProxy(...asked)
       t.match(stdout, /an address of default\/busy, [^]*10\.244\.1\.7/, `${mode} ${from}`)
       t.notMatch(stdout, /refused|idle/)
     }
@@ -203,9 +205,9 @@ t.test('of several Services at an address one with endpoints gets the connection
 })
 
 t.test('a port that does not exist is no target', async (t) => {
-  const argv = [program, 'explain', '--manifests', 'examples/services', '--mode', 'nftables']
+  const argv = ['explain', '--manifests', 'examples/services', '--mode', 'nftables']
   for (const port of ['0', '65536']) {
-    const { code, stderr } = await runCommand(process.execPath, [...argv, `10.96.0.10:${port}`])
+    const { code, stderr } = await kubeProxy(...argv, `10.96.0.10:${port}`)
     t.equal(code, 2)
     t.match(stderr, `10.96.0.10:${port}: the port is not a number from 1 to 65535`)
   }
@@ -214,7 +216,7 @@ t.test('a port that does not exist is no target', async (t) => {
     ['fd00::10:80', '[fd00::10:80]:80'],
     ['[fd00::10]', '[fd00::10]:80'],
   ]) {
-    const { code, stderr } = await runCommand(process.execPath, [...argv, `${target}`])
+    const { code, stderr } = await kubeProxy(...argv, `${target}`)
     t.equal(code, 2)
     t.match(stderr, `${target} is an address without a port; write both, such as ${example}\n`)
   }
@@ -248,8 +250,8 @@ t.test('explain says how endpoints are chosen, and what a mode uses instead', as
   const files = { 'busy.json': JSON.stringify(service), 'slice.json': JSON.stringify(slice) }
   const folder = t.testdir(files)
   const asked = async (mode: string) => {
-    const argv = [program, 'explain', 'busy', '--mode', mode, '--manifests', folder, '--node', 'n']
-    return runCommand(process.execPath, argv)
+    const argv = ['explain', 'busy', '--mode', mode, '--manifests', folder, '--node', 'n']
+    return kubeProxy(...argv)
   }
   const rules = await asked('nftables')
   const instead =
@@ -280,8 +282,8 @@ t.test('explain does not say "one of 1"', async (t) => {
   const folder = t.testdir({ 'dns.yaml': one.join('\n') })
   for (const [mode, words] of Object.entries({ ...targets, ...sockets })) {
     const of = ['--manifests', folder, '--mode', mode]
-    const argv = [program, 'explain', 'kube-system/kube-dns', ...of]
-    const { stdout } = await runCommand(process.execPath, argv)
+    const argv = ['explain', 'kube-system/kube-dns', ...of]
+    const { stdout } = await kubeProxy(...argv)
     t.ok(stdout.includes(words), `${mode}: ${stdout}`)
   }
 })
@@ -306,7 +308,7 @@ t.test('explain names what the mode cannot do, and what the proxy does', async (
   const folder = t.testdir({ 'busy.json': JSON.stringify(service) })
   const asked = async (mode: string, port = 'web', ...more: string[]) => {
     const of = ['--mode', mode, '--manifests', folder, '--node', 'n', ...more]
-    return runCommand(process.execPath, [program, 'explain', `busy:${port}`, ...of])
+    return kubeProxy('explain', `busy:${port}`, ...of)
   }
   const rules = await asked('iptables')
   const unsupported =
@@ -347,7 +349,7 @@ t.test('explain tells of checks, and what happens when an endpoint leaves', asyn
   })
   const asked = async (target: string, mode: string) => {
     const of = ['--mode', mode, '--manifests', folder, '--node', 'n']
-    return (await runCommand(process.execPath, [program, 'explain', target, ...of])).stdout
+    return (await kubeProxy('explain', target, ...of)).stdout
   }
   const forgets = 'The kernel forgets connections 30s after their endpoint left'
   const texts = {

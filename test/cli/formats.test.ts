@@ -1,14 +1,14 @@
 import t from 'tap'
 import { fileURLToPath } from 'node:url'
 import { parse } from 'yaml'
+import { commandThread } from '../support/command-thread.js'
 import { runCommand } from '../support/run-command.js'
-import { program } from '../support/program.js'
 
-/** A flag has the same name and meaning in all commands. The test runs the built program. */
+/** A flag has the same name and meaning in all commands. */
 
 const whole = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 const examples = fileURLToPath(new URL('../../../examples/services', import.meta.url))
-const run = (...args: string[]) => runCommand(process.execPath, [program, ...args])
+const run = commandThread()
 const node = ['--manifests', examples, '--addresses', '192.0.2.1,127.0.0.1']
 
 const explain = ['explain', 'web', ...node, '--from', 'outside']
