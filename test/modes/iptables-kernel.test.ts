@@ -5,6 +5,7 @@ import { once } from 'node:events'
 import { spawn, spawnSync } from 'node:child_process'
 import { tmpdir } from 'node:os'
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises'
+import { inside } from '../support/enter-netns.js'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
 import { Sysctls } from '../../lib/kernel/sysctl.js'
@@ -71,8 +72,8 @@ class TestNode {
   readonly run: Run = (file, args, options = {}) => {
     const stdin = this.tamper(options.stdin ?? '')
     this.calls.push({ file, args, stdin })
-    const argv = ['netns', 'exec', this.netns.name, ...this.prefix, file, ...args]
-    return runProgram('ip', argv, { ...options, stdin })
+    const [program = '', ...argv] = [...this.prefix, file, ...args]
+    return inside(this.netns, () => runProgram(program, argv, { ...options, stdin }))
   }
 
   get definition() {
@@ -106,11 +107,8 @@ class TestNode {
   }
 
   restore(text: string): Promise<unknown> {
-    return runProgram(
-      'ip',
-      ['netns', 'exec', this.netns.name, `iptables-${this.backend}-restore`, '--noflush'],
-      { stdin: text },
-    )
+    const program = `iptables-${this.backend}-restore`
+    return inside(this.netns, () => runProgram(program, ['--noflush'], { stdin: text }))
   }
 }
 

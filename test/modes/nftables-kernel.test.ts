@@ -26,7 +26,7 @@ const modeFile = new URL('../../lib/modes/nftables/index.js', import.meta.url).h
 const inNetns =
   (netns: NetworkNamespace): RunCommand =>
   (file, args, options) =>
-    runCommand('ip', ['netns', 'exec', netns.name, file, ...args], options)
+    inside(netns, () => runCommand(file, args, options))
 
 type WriterName = 'nft' | 'netlink'
 

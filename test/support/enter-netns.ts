@@ -1,15 +1,17 @@
 import { closeSync, openSync } from 'node:fs'
 import koffi from 'koffi'
-import type { NetworkNamespace } from './netns.js'
 
 const anyNamespace = 0
+
+type SetNamespace = (fd: number, kind: number) => number
+let setns: SetNamespace | undefined
 
 /**
  * Does something while this thread is inside the namespace. A socket that is opened meanwhile stays
  * in the namespace, and a program that is started meanwhile runs there.
  */
-export function inside<T>(netns: NetworkNamespace, work: () => T): T {
-  const setns = koffi.load(null).func('int setns(int, int)')
+export function inside<T>(netns: { readonly name: string }, work: () => T): T {
+  setns ??= koffi.load(null).func('int setns(int, int)') as SetNamespace
   const home = openSync('/proc/thread-self/ns/net', 'r')
   const away = openSync(`/run/netns/${netns.name}`, 'r')
   try {

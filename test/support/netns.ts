@@ -1,4 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process'
+import { inside } from './enter-netns.js'
 
 /** A reason to skip a test that needs its own network namespace, or false. */
 export const netnsSkip: string | false = (() => {
@@ -27,11 +28,11 @@ export function createNetns(label: string): NetworkNamespace {
   execFileSync('ip', ['netns', 'add', name])
   return {
     name,
+    // `ip netns exec` is one more program, and makes mounts.
     exec: (file, ...args) =>
-      execFileSync('ip', ['netns', 'exec', name, file, ...args], {
-        encoding: 'utf8',
-        stdio: ['ignore', 'pipe', 'pipe'],
-      }),
+      inside({ name }, () =>
+        execFileSync(file, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }),
+      ),
     remove: () => void execFileSync('ip', ['netns', 'delete', name]),
   }
 }
