@@ -53,9 +53,10 @@ function ask(
   host: string,
   port: number,
   withinMs = silenceMs,
+  signal?: AbortSignal,
 ): Promise<{ readonly answer: string; readonly socket: Socket }> {
   return new Promise((resolve) => {
-    const socket = connect({ host, port })
+    const socket = connect({ host, port, ...(signal && { signal }) })
     let isConnected = false
     socket.on('connect', () => (isConnected = true))
     const done = (answer: string) => {
@@ -71,23 +72,25 @@ function ask(
   })
 }
 
-export async function answerOf(host: string, port: number, withinMs?: number): Promise<string> {
-  const { answer, socket } = await ask(host, port, withinMs)
+export async function answerOf(
+  host: string,
+  port: number,
+  withinMs?: number,
+  signal?: AbortSignal,
+): Promise<string> {
+  const { answer, socket } = await ask(host, port, withinMs, signal)
   socket.destroy()
   return answer
 }
 
-/** Whoever abandons the probes waits so long for the last one, which may have met no rules. */
-const probeMs = 60_000
-
 /** Connects to the Service all the time and keeps what was not answered. */
 function probing() {
-  const stop = new AbortController()
+  const [stop, cut] = [new AbortController(), new AbortController()]
   const lost: string[] = []
   let count = 0
   const running = (async () => {
     while (!stop.signal.aborted) {
-      const answer = await answerOf(clusterIp, 80, probeMs)
+      const answer = await answerOf(clusterIp, 80, patienceMs, cut.signal)
       count++
       if (!/^808[01]$/.test(answer)) lost.push(`${new Date().toISOString()} ${answer}`)
       await delay(10)
@@ -103,6 +106,12 @@ function probing() {
       stop.abort()
       await running
       return { count, lost }
+    },
+    /** The last connection may have met no rules, and would wait long. */
+    cut: async () => {
+      stop.abort()
+      cut.abort()
+      await running
     },
   }
 }
@@ -186,7 +195,7 @@ export async function startOnNode(t: Test, mode: string, firstConfig: string) {
     if (child.exitCode === null) child.kill('SIGTERM')
     await exited
     // The rules of kernel modes outlive their process and would still serve in the next test.
-    execFileSync(process.execPath, [program, 'cleanup'])
+    execFileSync('nft', ['flush', 'ruleset'])
   }
   t.teardown(end)
   const readyz = async () => (await fetch('http://127.0.0.1:10256/readyz')).status
@@ -215,7 +224,7 @@ export async function startOnNode(t: Test, mode: string, firstConfig: string) {
     settled: probes.settled,
     /** Ends the connections of a test that breaks them. */
     abandon: async () => {
-      await probes.end()
+      await probes.cut()
       kept.socket.destroy()
       await end()
     },
