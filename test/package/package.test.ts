@@ -1,6 +1,6 @@
 import {
   chmodSync,
-  cpSync,
+  copyFileSync,
   mkdirSync,
   mkdtempSync,
   readFileSync,
@@ -9,7 +9,7 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -61,15 +61,12 @@ const paths = packed?.files.map(({ path }) => path) ?? []
 function install(): void {
   mkdirSync(installed, { recursive: true })
   run(place, 'tar', '-xzf', packed?.filename ?? '', '-C', installed, '--strip-components=1')
-  for (const folder of run(root, process.execPath, 'scripts/runtime-packages.mjs').split('\n')) {
-    if (folder === '') continue
-    mkdirSync(dirname(join(project, folder)), { recursive: true })
-    cpSync(join(root, folder), join(project, folder), { recursive: true, dereference: true })
-  }
+  const folders = run(root, process.execPath, 'scripts/runtime-packages.mjs').trim().split('\n')
+  run(root, 'cp', '-RL', '--parents', ...folders, project)
   const dependencies = { 'kube-proxy-ts': '*' }
   writeFileSync(join(project, 'package.json'), JSON.stringify({ name: 'empty', dependencies }))
   run(project, 'npm', 'rebuild', '--ignore-scripts')
-  cpSync(join(installed, 'examples/services/web.yaml'), join(project, 'web.yaml'))
+  copyFileSync(join(installed, 'examples/services/web.yaml'), join(project, 'web.yaml'))
 }
 
 install()
@@ -125,12 +122,14 @@ t.test('the plug-in of kubectl is one file, too, that needs no other', (t) => {
   t.end()
 })
 
-t.test('npx in an empty folder: check, render, explain and the playground', (t) => {
+t.test('in an empty folder: check, render, explain, and by npx the playground', (t) => {
+  // Npx costs more than the command.
+  const all = (...args: string[]) => run(project, join(modules, '.bin', 'kube-proxy-ts'), ...args)
   const npx = (...args: string[]) => run(project, 'npx', 'kube-proxy-ts', ...args)
   const manifests = ['--manifests', 'web.yaml']
-  t.match(npx('check'), /^userspace +(runs|does not run)/m)
-  t.match(npx('render', '--proxy-mode', 'ipvs', ...manifests), /10\.96\.0\.10/)
-  t.match(npx('explain', 'web', '--proxy-mode', 'iptables', ...manifests), /KUBE-SVC-/)
+  t.match(all('check'), /^userspace +(runs|does not run)/m)
+  t.match(all('render', '--proxy-mode', 'ipvs', ...manifests), /10\.96\.0\.10/)
+  t.match(all('explain', 'web', '--proxy-mode', 'iptables', ...manifests), /KUBE-SVC-/)
   // Without the right to make namespaces it runs on loopback, and the tour ends well too.
   t.match(npx('playground', '--mode', 'userspace', '--once'), 'Everything answered as it should.')
   t.end()
@@ -168,25 +167,44 @@ t.test('npx in an empty folder, as nobody: the playground with a simulated clust
 
 t.test('what needs no kernel runs on any system: no Linux, no programs, no rights', (t) => {
   const elsewhere = join(place, 'elsewhere.mjs')
-  writeFileSync(elsewhere, `Object.defineProperty(process, 'platform', { value: 'darwin' })\n`)
+  const darwin = `Object.defineProperty(process, 'platform', { value: 'darwin' })\n`
+  writeFileSync(elsewhere, darwin)
   chmodSync(place, 0o755)
   const asNobody = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {}
-  const end = (code: number, ...args: string[]) => {
-    const words = ['--import', elsewhere, join(installed, 'build/lib/main.js'), ...args]
+  const end = (code: number, ...words: string[]) => {
     const options = { cwd: project, env: { PATH: place }, encoding: 'utf8', ...asNobody } as const
     const { status, stdout, stderr } = spawnSync(process.execPath, words, options)
-    t.equal(status, code, `${args.join(' ')} ${stderr}`)
+    t.equal(status, code, `${words.join(' ')} ${stderr}`)
     return stdout
   }
-  const away = (...args: string[]) => end(0, ...args)
-  for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']) {
-    const args = ['--proxy-mode', mode, '--manifests', 'web.yaml']
-    t.match(away('render', ...args), '10.96.0.10', mode)
-    t.match(away('explain', 'web', ...args), '10.244.1.11', mode)
+  const main = ['--import', elsewhere, join(installed, 'build/lib/main.js')]
+  const manifests = ['--manifests', 'web.yaml']
+  const rendered = end(0, ...main, 'render', '--proxy-mode', 'nftables', ...manifests)
+  t.match(rendered, '10.96.0.10')
+  t.match(end(0, ...main, 'explain', 'web', '--proxy-mode', 'ebpf', ...manifests), '10.244.1.11')
+  // The commands of every mode, in one process.
+  const every = join(place, 'every.mjs')
+  writeFileSync(
+    every,
+    `${darwin}
+    const { runCommandLine } = await import('${join(installed, 'build/lib/cli/program.js')}')
+    for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf'])
+      for (const command of [['render'], ['explain', 'web']]) {
+        const args = ['--proxy-mode', mode, '--manifests', 'web.yaml']
+        const code = await runCommandLine([...command, ...args])
+        if (code !== 0) throw new Error(\`\${command[0]} in \${mode} mode: \${code}\`)
+        console.log('\\nend of a command')
+      }`,
+  )
+  const told = end(0, every).split('\nend of a command\n')
+  t.equal(told.length, 11)
+  for (const [index, mode] of ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf'].entries()) {
+    t.match(told[2 * index], '10.96.0.10', mode)
+    t.match(told[2 * index + 1], '10.244.1.11', mode)
   }
   // The command runs, and says that no mode does.
-  t.match(end(1, 'check'), /^iptables +does not run/m)
-  t.match(away('--version'), /^kube-proxy-ts v/)
+  t.match(end(1, ...main, 'check'), /^iptables +does not run/m)
+  t.match(end(0, ...main, '--version'), /^kube-proxy-ts v/)
   t.end()
 })
 
