@@ -5,7 +5,16 @@ import { Daemon } from '../chaos/daemon.js'
 import { rawSlice, endpoint } from '../state/objects.js'
 import { addressOf, bridgeName, type Place } from '../../lib/lab/world/topology.js'
 import { patienceMs, until } from '../support/until.js'
-import { ask, clusterIp, service, skip, withProxyWorld, write } from './proxy-world.js'
+import type { World } from '../../lib/lab/world/world.js'
+import {
+  ask,
+  clusterIp,
+  service,
+  skip,
+  withProxyWorld,
+  write,
+  type ProxyWorld,
+} from './proxy-world.js'
 
 const nodePort = 30_053
 const withNodePort = {
@@ -33,85 +42,45 @@ const tracking =
   'add rule ip other before ct state established accept'
 
 interface Late {
-  readonly flags: readonly string[]
   /** While the proxy is stopped, after this the clients need other rules than there are. */
   readonly command: readonly string[]
   readonly client: Place
   readonly asks: readonly { protocol: 'TCP' | 'UDP'; host: string; port: number }[]
 }
 
-const served = (t: Test, name: string, { flags, command, client, asks }: Late) =>
-  withProxyWorld(name, async ({ world, folder }) => {
-    const perform = async (argv: readonly string[]) => {
-      const { code, stderr } = await world.exec('node', argv)
-      t.equal(code, 0, stderr)
+async function served(t: Test, world: World, daemon: Daemon, { command, client, asks }: Late) {
+  await until('the first answer', async () => (await ask(world)) === 'pod-1')
+  daemon.signal('SIGSTOP')
+  const { code, stderr } = await world.exec('node', command)
+  t.equal(code, 0, stderr)
+  const agent = world.agent(client)
+  // A UDP client that does not listen to refusals, and keeps its port.
+  const again = { timeoutMs: 500, fromPort: 40_053 }
+  const outcomeOf = async (one: Late['asks'][number]) => {
+    const limit = performance.now() + patienceMs
+    for (;;) {
+      const [result] = await agent.flow({
+        ...one,
+        ...(one.protocol === 'UDP' ? again : { timeoutMs: patienceMs }),
+      })
+      if (result?.outcome === 'reply' || performance.now() > limit) return result?.outcome
+      await delay(200)
     }
-    await perform(['nft', tracking])
-    await write(folder, 'all.yaml', withNodePort, slice)
-    const daemon = new Daemon(world, [
-      ...['--hostname-override', 'node-1', '--cluster-cidr', '10.244.0.0/16'],
-      ...['--manifests', folder, ...flags],
-    ])
-    daemon.start()
-    try {
-      await until('the first answer', async () => (await ask(world)) === 'pod-1')
-      daemon.signal('SIGSTOP')
-      await perform(command)
-      const agent = world.agent(client)
-      // A UDP client that does not listen to refusals, and keeps its port.
-      const again = { timeoutMs: 500, fromPort: 40_053 }
-      const outcomeOf = async (one: Late['asks'][number]) => {
-        const limit = performance.now() + patienceMs
-        for (;;) {
-          const [result] = await agent.flow({
-            ...one,
-            ...(one.protocol === 'UDP' ? again : { timeoutMs: patienceMs }),
-          })
-          if (result?.outcome === 'reply' || performance.now() > limit) return result?.outcome
-          await delay(200)
-        }
-      }
-      const answers = asks.map(outcomeOf)
-      await delay(700)
-      daemon.signal('SIGCONT')
-      const outcomes = await Promise.all(answers)
-      t.strictSame(
-        outcomes,
-        asks.map(() => 'reply'),
-      )
-    } catch (error) {
-      throw new Error(`${String(error)}\n${daemon.output()}`)
-    } finally {
-      await daemon.ended('SIGTERM')
-    }
-  })
+  }
+  const answers = asks.map(outcomeOf)
+  await delay(700)
+  daemon.signal('SIGCONT')
+  const outcomes = await Promise.all(answers)
+  t.strictSame(
+    outcomes,
+    asks.map(() => 'reply'),
+  )
+}
 
 const flush = {
   nftables: ['nft', 'flush', 'table', 'ip', 'kube-proxy'],
   iptables: ['iptables', '-t', 'nat', '-F'],
   userspace: ['iptables', '-t', 'nat', '-F'],
-}
-
-for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
-  t.test(`${mode} mode: clients are served after a repair of flushed rules`, { skip }, (t) =>
-    served(t, `flushed-${mode}`, {
-      flags: ['--proxy-mode', mode],
-      command: flush[mode],
-      client: 'client-pod',
-      asks: [
-        { protocol: 'TCP', host: clusterIp, port: 80 },
-        { protocol: 'UDP', host: clusterIp, port: 53 },
-      ],
-    }),
-  )
-  t.test(`${mode} mode: a UDP client is served at a new address of the node`, { skip }, (t) =>
-    served(t, `address-${mode}`, {
-      flags: ['--proxy-mode', mode, '--nodeport-addresses', '192.168.50.0/24'],
-      command: ['ip', 'address', 'add', '192.168.50.77/32', 'dev', 'eth0'],
-      client: 'outside',
-      asks: [{ protocol: 'UDP', host: '192.168.50.77', port: nodePort }],
-    }),
-  )
 }
 
 /** An address that a neighbour seems to have, so that nobody answers and nobody refuses. */
@@ -130,32 +99,63 @@ const losing = [
   bridgeName,
 ]
 
-for (const mode of ['nftables', 'iptables'] as const) {
-  t.test(`${mode} mode: a client is served whose endpoint left before it answered`, { skip }, (t) =>
-    withProxyWorld(`left-${mode}`, async ({ world, folder }) => {
-      await world.exec('node', ['nft', `${tracking}; ${counting}`])
-      await world.exec('node', [...losing, 'nud', 'permanent'])
-      const lostSlice = { ...slice, endpoints: [endpoint(lost, { node: 'node-1' })] }
-      await write(folder, 'all.yaml', withNodePort, lostSlice)
-      const flags = ['--hostname-override', 'node-1', '--cluster-cidr', '10.244.0.0/16']
-      const daemon = new Daemon(world, [...flags, '--manifests', folder, '--proxy-mode', mode])
+async function servedAfterLoss(t: Test, { world, folder }: ProxyWorld, daemon: Daemon) {
+  await world.exec('node', ['nft', counting])
+  await world.exec('node', [...losing, 'nud', 'permanent'])
+  const lostSlice = { ...slice, endpoints: [endpoint(lost, { node: 'node-1' })] }
+  await write(folder, 'all.yaml', withNodePort, lostSlice)
+  const flow = { protocol: 'TCP', host: clusterIp, port: 80 } as const
+  const list = ['nft', 'list', 'chain', 'ip', 'other', 'sent']
+  const lostPackets = async () =>
+    Number(/packets (\d+)/.exec((await world.exec('node', list)).stdout)?.[1])
+  await until('the rules', async () => {
+    await world.agent('client-pod').flow({ ...flow, timeoutMs: 100 })
+    return (await lostPackets()) > 0
+  })
+  const before = await lostPackets()
+  const answer = world.agent('client-pod').flow({ ...flow, timeoutMs: patienceMs })
+  await until('an attempt that is lost', async () => (await lostPackets()) > before)
+  await write(folder, 'all.yaml', withNodePort, slice)
+  const [result] = await answer
+  t.equal(result?.outcome, 'reply', daemon.output())
+}
+
+for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
+  t.test(`${mode} mode: clients that come while rules are missing`, { skip }, (t) =>
+    withProxyWorld(`late-${mode}`, async (stage) => {
+      const { world, folder } = stage
+      t.equal((await world.exec('node', ['nft', tracking])).code, 0)
+      await write(folder, 'all.yaml', withNodePort, slice)
+      const daemon = new Daemon(world, [
+        ...['--hostname-override', 'node-1', '--cluster-cidr', '10.244.0.0/16'],
+        ...['--manifests', folder, '--proxy-mode', mode],
+        ...['--nodeport-addresses', '192.168.50.0/24'],
+      ])
       daemon.start()
       try {
-        const flow = { protocol: 'TCP', host: clusterIp, port: 80 } as const
-        const list = ['nft', 'list', 'chain', 'ip', 'other', 'sent']
-        const lostPackets = async () =>
-          Number(/packets (\d+)/.exec((await world.exec('node', list)).stdout)?.[1])
-        await until('the rules', async () => {
-          await world.agent('client-pod').flow({ ...flow, timeoutMs: 100 })
-          return (await lostPackets()) > 0
-        })
-        const before = await lostPackets()
-        const answer = world.agent('client-pod').flow({ ...flow, timeoutMs: patienceMs })
-        await until('an attempt that is lost', async () => (await lostPackets()) > before)
-        await write(folder, 'all.yaml', withNodePort, slice)
-        const [result] = await answer
-        t.equal(result?.outcome, 'reply', daemon.output())
+        await t.test('clients are served after a repair of flushed rules', (t) =>
+          served(t, world, daemon, {
+            command: flush[mode],
+            client: 'client-pod',
+            asks: [
+              { protocol: 'TCP', host: clusterIp, port: 80 },
+              { protocol: 'UDP', host: clusterIp, port: 53 },
+            ],
+          }),
+        )
+        await t.test('a UDP client is served at a new address of the node', (t) =>
+          served(t, world, daemon, {
+            command: ['ip', 'address', 'add', '192.168.50.77/32', 'dev', 'eth0'],
+            client: 'outside',
+            asks: [{ protocol: 'UDP', host: '192.168.50.77', port: nodePort }],
+          }),
+        )
+        if (mode === 'userspace') return
+        await t.test('a client is served whose endpoint left before it answered', (t) =>
+          servedAfterLoss(t, stage, daemon),
+        )
       } finally {
+        if (!t.passing()) t.comment(daemon.output())
         await daemon.ended('SIGTERM')
       }
     }),
