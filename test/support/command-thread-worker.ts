@@ -1,8 +1,12 @@
 import { parentPort } from 'node:worker_threads'
 import { runCommandLine } from '../../lib/cli/program.js'
+import { startProgramsQuickly } from '../../lib/kernel/posix-spawn.js'
 import type { CommandAnswer } from './command-thread.js'
 
 /** The thread of `commandThread`. */
+
+// A fork copies the page tables of this process, which is larger than a command.
+await startProgramsQuickly()
 
 let printed = { stdout: '', stderr: '' }
 for (const name of ['stdout', 'stderr'] as const) {
