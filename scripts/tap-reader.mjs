@@ -88,7 +88,7 @@ export class TapReader {
     }
     if (
       this.#failureDepth >= 0 ||
-      / # skip|^# .* (cannot run on|leaves out) |^Bail out/i.test(line)
+      / # skip|^# (?!Subtest).* (cannot run on|leaves out) |^Bail out/i.test(line)
     ) {
       this.notes.push(line)
     }

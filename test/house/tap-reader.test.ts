@@ -72,6 +72,10 @@ t.test('a failure keeps its details, and a skip its reason', (t) => {
   t.match(notes.join('\n'), /not ok 1 - z\n +---\n +diff: why\n/)
   t.match(notes.join('\n'), /# SKIP no root/)
   t.notMatch(notes.join('\n'), /an assertion|alone/)
+  const told = '# node-1 leaves out flows: why'
+  t.same(read(`# Subtest: what it leaves out here\n    1..0\n${told}\nok 1 - x\n1..1`).notes, [
+    told,
+  ])
   t.end()
 })
 
