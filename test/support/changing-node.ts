@@ -83,6 +83,9 @@ export async function answerOf(
   return answer
 }
 
+/** A connection that waits for longer is lost. */
+const probeMs = 60_000
+
 /** Connects to the Service all the time and keeps what was not answered. */
 function probing() {
   const [stop, cut] = [new AbortController(), new AbortController()]
@@ -90,7 +93,7 @@ function probing() {
   let count = 0
   const running = (async () => {
     while (!stop.signal.aborted) {
-      const answer = await answerOf(clusterIp, 80, patienceMs, cut.signal)
+      const answer = await answerOf(clusterIp, 80, probeMs, cut.signal)
       count++
       if (!/^808[01]$/.test(answer)) lost.push(`${new Date().toISOString()} ${answer}`)
       await delay(10)
