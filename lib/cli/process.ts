@@ -4,6 +4,7 @@ import { pause } from '../async.js'
 import { ConfigError, KernelError, SourceError } from '../errors.js'
 import { systemHere } from '../platform.js'
 import { printable } from '../state/names.js'
+import type { Command } from 'commander'
 
 type Terminal = Pick<NodeJS.WriteStream, 'isTTY'>
 
@@ -137,4 +138,17 @@ function packageVersion(): string {
   const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8')
   const { version } = JSON.parse(text) as { readonly version: string }
   return version
+}
+
+/** Subcommands by name. Only the one that is called is loaded, which makes the start fast. */
+export type Subcommands = Readonly<Record<string, () => Promise<(program: Command) => void>>>
+
+/** Adds the subcommand of this name, or all if there is none. */
+export async function addSubcommands(
+  program: Command,
+  commands: Subcommands,
+  name: string,
+): Promise<void> {
+  const called = Object.hasOwn(commands, name) ? [commands[name]] : Object.values(commands)
+  for (const load of called) (await load?.())?.(program)
 }

@@ -4,11 +4,15 @@ import { groups } from '../config/key.js'
 import { keyEntries, retiredFlags, type AnyKey } from '../config/keys.js'
 import { adviceAbout, boolKind } from '../config/kinds.js'
 import { nearest, printable } from '../state/names.js'
-import { calledAs, versionText, withoutEquals, failureOf } from './process.js'
+import {
+  addSubcommands,
+  calledAs,
+  failureOf,
+  versionText,
+  withoutEquals,
+  type Subcommands,
+} from './process.js'
 import { untilWritten } from './output.js'
-
-/** Subcommands by name. Only the one that is called is loaded, which makes the start fast. */
-export type Subcommands = Readonly<Record<string, () => Promise<(program: Command) => void>>>
 
 /** The subcommands on a node. */
 const nodeCommands: Subcommands = {
@@ -88,9 +92,6 @@ export async function createProgram(
   addFlags(program, given)
   const [first = ''] = argv
   const isSubcommand = Object.hasOwn(commands, first)
-  // A script for completion needs all commands.
-  const isAboutOne = isSubcommand && first !== 'completion'
-  const wanted = isAboutOne ? [first] : Object.keys(commands)
   const named = first === 'help' ? (argv[1] ?? '') : first
   if (named !== '' && !named.startsWith('-') && !Object.hasOwn(commands, named)) {
     program.error(`error: unknown command '${named}'; ${commandFor(named, Object.keys(commands))}`)
@@ -98,10 +99,8 @@ export async function createProgram(
   // Commander makes the command `help` only where the program itself does nothing.
   program.helpCommand(first === 'help')
   if (isSubcommand || first === 'help' || argv.includes('--help') || argv.includes('-h')) {
-    for (const name of wanted) {
-      const add = await commands[name]?.()
-      add?.(program)
-    }
+    // A script for completion needs all commands.
+    await addSubcommands(program, commands, first === 'completion' ? '' : first)
     for (const command of program.commands) {
       // Otherwise it is below the heading that it has in the program.
       command.helpOption('-h, --help', 'Print this help')

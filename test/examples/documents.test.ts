@@ -4,7 +4,8 @@ import { dirname, join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { createPlugin } from '../../lib/cli/kubectl/program.js'
-import { createProgram, type Subcommands } from '../../lib/cli/program.js'
+import { createProgram } from '../../lib/cli/program.js'
+import type { Subcommands } from '../../lib/cli/process.js'
 
 const root = fileURLToPath(new URL('../../..', import.meta.url))
 

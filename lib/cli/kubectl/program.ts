@@ -1,15 +1,20 @@
 import { Command, CommanderError } from 'commander'
 import { untilWritten } from '../output.js'
 import { printable } from '../../state/names.js'
-import { failureOf, versionText, withoutEquals } from '../process.js'
+import {
+  addSubcommands,
+  failureOf,
+  versionText,
+  withoutEquals,
+  type Subcommands,
+} from '../process.js'
 
 const notes = `
 Everything is read through the API server, by kubectl, with your kubeconfig and your rights: get on
 pods/proxy in the namespace of the proxy. Nothing is changed.
 Exit codes: 0: done. 1: failed, or something is wrong on a node. 2: a wrong flag or argument.`
 
-/** Only the one that is called is loaded, which makes the start fast. */
-const commands: Readonly<Record<string, () => Promise<(program: Command) => void>>> = {
+const commands: Subcommands = {
   explain: async () => (await import('./explain.js')).addExplainCommand,
   flows: async () => (await import('./flows.js')).addFlowsCommand,
   top: async () => (await import('./top.js')).addTopCommand,
@@ -25,8 +30,7 @@ export async function createPlugin(version: string, name = ''): Promise<Command>
     .version(version, '--version', 'Print the version')
     .addHelpText('after', notes)
     .exitOverride()
-  const called = Object.hasOwn(commands, name) ? [commands[name]] : Object.values(commands)
-  for (const load of called) (await load?.())?.(program)
+  await addSubcommands(program, commands, name)
   return program
 }
 
