@@ -38,10 +38,22 @@ const { values: options, positionals: chosen } = withUsage(usage, () =>
 /** Seconds until a file counts as stuck. A busy machine is only slow. */
 const patience = { short: 1200, long: 1800 }
 const files = listTests('build/test')
+/** Jobs that take minutes. They begin first, so that nobody waits for one of them at the end. */
+const longJobs = [
+  'User Mode Linux',
+  'build/test/chaos/chaos.kernel.test.js',
+  'build/test/observe/flows/flows.kernel.test.js',
+  'build/test/security/confined.test.js',
+  'build/test/package/package.test.js',
+  'build/test/package/deb.test.js',
+  'build/test/cli/kubectl.test.js',
+  'build/test/cli/kubectl.kernel.test.js',
+  'build/test/cli/diff.kernel.test.js',
+]
 const unitFiles = files.filter(
   (file) => !isKernelTest(file) && !isUmlTest(file) && !isBrowserTest(file),
 )
-/** The jobs of each tier. They do not depend on each other; the longest begin first. */
+/** The jobs of each tier. They do not depend on each other. */
 const tiers = {
   uml: async () => [await umlMachine(), ...files.filter(isUmlTest).map(file(patience.short))],
   lint: () => [
@@ -84,7 +96,10 @@ const processors = Math.max(2, availableParallelism())
 const waiting = queue.filter(({ tier }) => tier === 'conformance').values()
 // A browser is dozens of processes, so one goes after the other.
 const browsers = queue.filter(({ tier }) => tier === 'browser').values()
-const working = queue.filter(({ tier }) => !/conformance|browser/.test(tier)).values()
+const working = queue
+  .filter(({ tier }) => !/conformance|browser/.test(tier))
+  .sort((one, other) => longJobs.includes(other.name) - longJobs.includes(one.name))
+  .values()
 let running = 0
 const lanes = (length, order, begin = () => undefined) =>
   Array.from({ length }, async () => {
