@@ -27,23 +27,15 @@ export function flowHeader(family: IpFamily): Uint8Array {
 }
 
 /** The layout of a tuple as kernels usually write it, so that most tuples need no search. */
-export interface UsualTuple {
-  readonly bytes: number
-  readonly headers: readonly (readonly [at: number, header: number])[]
-  readonly source: number
-  readonly destination: number
-  readonly protocol: number
-  readonly sourcePort: number
-  readonly destinationPort: number
-}
+export type UsualTuple = Readonly<ReturnType<typeof usualTuple>>
 
 export const usualTuples: Readonly<Record<IpFamily, UsualTuple>> = {
   IPv4: usualTuple(4, ipPart.IPv4),
   IPv6: usualTuple(16, ipPart.IPv6),
 }
 
-function usualTuple(addressBytes: number, ip: (typeof ipPart)[IpFamily]): UsualTuple {
-  const headers: (readonly [number, number])[] = []
+function usualTuple(addressBytes: number, ip: (typeof ipPart)[IpFamily]) {
+  const headers: (readonly [at: number, header: number])[] = []
   let at = 0
   const add = (type: number, valueBytes: number, isNest = false) => {
     const [length, bits] = [4 + valueBytes, type | (isNest ? nestedBit : 0)]

@@ -47,13 +47,7 @@ export interface ListedRealServer extends RealServer {
   readonly stats: TrafficStats
 }
 
-export interface TrafficStats {
-  readonly connections: bigint
-  readonly inPackets: bigint
-  readonly outPackets: bigint
-  readonly inBytes: bigint
-  readonly outBytes: bigint
-}
+export type TrafficStats = Readonly<Record<keyof typeof statsAttribute, bigint>>
 
 /**
  * The two bits as `mh` reads them: take another server when one is unavailable, and hash the

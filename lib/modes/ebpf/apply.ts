@@ -9,18 +9,14 @@ import { damageTo } from './damage.js'
 import { programPrefix } from './names.js'
 import type { SocketPlan } from './plan.js'
 import { programs, socketHooks, type SocketHook } from './programs/programs.js'
-import type { FlowMaps, ProgramParts } from './programs/view.js'
+import type { ProgramParts } from './programs/view.js'
 import type { OpenSharedMaps } from './shared-maps.js'
 import { FamilyTables, sizesFor, TablesFull } from './tables.js'
 
-interface SocketApplierDeps {
+interface SocketApplierDeps extends Omit<ProgramParts, 'maps' | 'openNumber'> {
   readonly calls: SystemCalls
   readonly attachment: Attachment
   readonly shared: Pick<OpenSharedMaps, 'maps' | 'countAnew'>
-  readonly hostCookie: bigint
-  readonly sockets: 'all' | 'node'
-  readonly connectedUdp: boolean
-  readonly flows: FlowMaps | undefined
   readonly known: KnownByFamily<SocketPlan>
   readonly now: () => number
 }

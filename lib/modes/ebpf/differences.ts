@@ -22,9 +22,10 @@ import { connectPlace, mapNames, programPrefix } from './names.js'
 import { isOfOtherNetwork } from './network-note.js'
 import type { Frontend, SocketPlan, TargetList } from './plan.js'
 import { socketHooks, type SocketHook } from './programs/programs.js'
+import type { FamilyMaps } from './programs/view.js'
 import { entryText, frontendText, leadText } from './render.js'
 
-type Tables = Readonly<Record<'frontends' | 'services' | 'backends' | 'members', BpfMap>>
+type Tables = Readonly<Record<keyof FamilyMaps, BpfMap>>
 
 const place = connectPlace
 

@@ -29,13 +29,9 @@ import {
 import { mapNames } from './names.js'
 import { Places, roundedSize } from './places.js'
 import type { NodeAddress, SocketPlan, TargetList } from './plan.js'
+import type { FamilyMaps } from './programs/view.js'
 
-interface TableSizes {
-  readonly frontends: number
-  readonly services: number
-  readonly backends: number
-  readonly members: number
-}
+type TableSizes = Readonly<Record<keyof FamilyMaps, number>>
 
 /** A plan does not fit: larger tables are needed. */
 export class TablesFull extends Error {

@@ -78,14 +78,9 @@ export function isServiceChain(name: string): boolean {
 
 const hashLength = 16
 
-export interface ServiceChainNames {
-  readonly cluster: string
-  readonly local: string
-  readonly external: string
-  readonly firewall: string
-}
+export type ServiceChainNames = Readonly<ReturnType<typeof serviceChainNames>>
 
-export function serviceChainNames(portName: string, protocol: Protocol): ServiceChainNames {
+export function serviceChainNames(portName: string, protocol: Protocol) {
   const hash = nameHash(portName + protocol.toLowerCase(), hashLength)
   return {
     cluster: servicePrefixes.cluster + hash,

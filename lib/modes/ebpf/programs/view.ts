@@ -4,31 +4,18 @@ import { wordsOf } from '../layout.js'
 import { call } from './context.js'
 
 /** The maps of one family that programs read. */
-export interface FamilyMaps {
-  readonly frontends: MapReference
-  readonly services: MapReference
-  readonly backends: MapReference
-  readonly members: MapReference
-}
+export type FamilyMaps = Maps<'frontends' | 'services' | 'backends' | 'members'>
+
+type Maps<Name extends string> = Readonly<Record<Name, MapReference>>
 
 /** The maps about sockets and clients of both families. They outlive the tables. */
-export interface SharedMaps {
-  readonly connections: MapReference
-  readonly datagrams: MapReference
-  readonly affinity: MapReference
-  readonly udpSockets: MapReference
-  readonly open: MapReference
-  readonly counted: MapReference
-  readonly statistics: MapReference
-  readonly refusals: MapReference
-}
+export type SharedMaps = Maps<
+  | ('connections' | 'datagrams' | 'affinity' | 'udpSockets')
+  | ('open' | 'counted' | 'statistics' | 'refusals')
+>
 
 /** The maps with which programs report single connections. */
-export interface FlowMaps {
-  readonly begun: MapReference
-  readonly ring: MapReference
-  readonly lost: MapReference
-}
+export type FlowMaps = Maps<'begun' | 'ring' | 'lost'>
 
 /**
  * Which address of a call a program works on. An IPv6 socket may go to an IPv4 address, which is
