@@ -52,6 +52,15 @@ export function unless<T>(kinds: readonly KernelErrorKind[], work: () => T): T |
   }
 }
 
+/** The result of `work`; undefined where it fails, for whatever reason. */
+export function ifPossible<T>(work: () => T): T | undefined {
+  try {
+    return work()
+  } catch {
+    return undefined
+  }
+}
+
 /** The name of the failure that Node gives an error, such as `ENOENT`; empty: none. */
 export function codeOf(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : ''

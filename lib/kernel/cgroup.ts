@@ -1,5 +1,5 @@
 import { closeSync, openSync, readFileSync, statfsSync, statSync } from 'node:fs'
-import { KernelError, messageOf } from '../errors.js'
+import { ifPossible, KernelError, messageOf } from '../errors.js'
 
 const cgroup2Magic = 0x63677270
 
@@ -41,11 +41,7 @@ export function openCgroup(folder: string): OpenCgroup {
 
 /** True also for a path that cannot be read: opening it then tells why. */
 function isCgroup(path: string): boolean {
-  try {
-    return statfsSync(path).type === cgroup2Magic
-  } catch {
-    return true
-  }
+  return ifPossible(() => statfsSync(path).type === cgroup2Magic) ?? true
 }
 
 /** Where a file system of that type is mounted first, as this process sees it. */

@@ -1,5 +1,5 @@
 import { Bell, pause } from '../async.js'
-import { messageOf } from '../errors.js'
+import { ifPossible, messageOf } from '../errors.js'
 import { watch, type FSWatcher } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
@@ -82,9 +82,12 @@ function folderWatches(path: string, changed: Bell): (folders: Iterable<string>)
       if (watchers.has(folder)) continue
       // The folder of the path, /tmp for instance, may hold other files. They do not matter here.
       const only = folder === dirname(path) ? basename(path) : undefined
-      const watcher = tryWatch(folder, (name) => {
+      const onEvent = (name: string | null) => {
         if (concerns(name, only)) changed.ring()
-      })
+      }
+      const watcher = ifPossible(() =>
+        watch(folder, { persistent: false }, (_type, name) => onEvent(name)),
+      )
       if (watcher) watchers.set(folder, watcher)
       watcher?.on('error', () => {
         watcher.close()
@@ -146,12 +149,4 @@ function ifAbsent<T>(nothing: T): (error: NodeJS.ErrnoException) => T {
 
 function isSame(left: Snapshot, right: Snapshot): boolean {
   return left.size === right.size && [...left].every(([file, mark]) => right.get(file) === mark)
-}
-
-function tryWatch(folder: string, onEvent: (name: string | null) => void): FSWatcher | undefined {
-  try {
-    return watch(folder, { persistent: false }, (_type, name) => onEvent(name))
-  } catch {
-    return undefined
-  }
 }

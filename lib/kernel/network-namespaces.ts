@@ -1,6 +1,6 @@
 import koffi from 'koffi'
 import { closeSync, existsSync, openSync, readdirSync, statSync } from 'node:fs'
-import { KernelError } from '../errors.js'
+import { ifPossible, KernelError } from '../errors.js'
 import { failureOf, kernelErrorOf } from './netlink/failure.js'
 
 const networkNamespace = 0x40000000
@@ -42,17 +42,8 @@ function cookieReader(): () => bigint {
 
 /** Whether this process may enter the network namespaces of others (CAP_SYS_ADMIN). */
 export function mayEnterNamespaces(): boolean {
-  try {
-    const descriptor = openSync(own, 'r')
-    try {
-      inNamespace(bindSetns(), descriptor, () => undefined)
-      return true
-    } finally {
-      closeSync(descriptor)
-    }
-  } catch {
-    return false
-  }
+  const isDone = ifPossible(() => visit(bindSetns(), own, () => undefined))
+  return isDone === true
 }
 
 /**
@@ -98,24 +89,17 @@ function* namespacePaths(): Generator<string> {
  * a file in /run/netns on another device: its namespace is gone, or mounted for others only.
  */
 function inodeOf(path: string, device: number): number | undefined {
-  try {
-    const { ino, dev } = statSync(path)
-    return dev === device ? ino : undefined
-  } catch {
-    return undefined
-  }
+  const found = ifPossible(() => statSync(path))
+  return found?.dev === device ? found.ino : undefined
 }
 
-function visit(setns: Setns, path: string, work: () => void): void {
-  let descriptor: number
-  try {
-    descriptor = openSync(path, 'r')
-  } catch {
-    // The process has ended meanwhile, or this process may not look at it.
-    return
-  }
+/** False when the process has ended meanwhile, or when this process may not look at it. */
+function visit(setns: Setns, path: string, work: () => void): boolean {
+  const descriptor = ifPossible(() => openSync(path, 'r'))
+  if (descriptor === undefined) return false
   try {
     inNamespace(setns, descriptor, work)
+    return true
   } finally {
     closeSync(descriptor)
   }

@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { messageOf } from '../errors.js'
+import { ifPossible, messageOf } from '../errors.js'
 
 /** The result for one kernel setting. */
 export interface SysctlOutcome {
@@ -39,11 +39,7 @@ export class Sysctls {
 
   /** The content of a file, without the line end. The path is relative to the root. */
   readFile(path: string): string | undefined {
-    try {
-      return readFileSync(join(this.#root, path), 'utf8').trim()
-    } catch {
-      return undefined
-    }
+    return ifPossible(() => readFileSync(join(this.#root, path), 'utf8').trim())
   }
 
   /** Like {@link ensure} for any file, such as a module's parameter under sys. */

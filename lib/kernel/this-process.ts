@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { ifPossible } from '../errors.js'
 import { systemHere } from '../platform.js'
 
 /** The limit where none can be read. On Windows only memory limits the number of sockets. */
@@ -15,13 +16,7 @@ export function clientLimit(most: number): number {
   return Math.max(Math.min(most, Math.floor(openFilesLimit() / 16)), 4)
 }
 
-function readLimits(): string {
-  try {
-    return readFileSync('/proc/self/limits', 'utf8')
-  } catch {
-    return ''
-  }
-}
+const readLimits = () => ifPossible(() => readFileSync('/proc/self/limits', 'utf8')) ?? ''
 
 /** CLOCK_THREAD_CPUTIME_ID of Linux. */
 const thisThread = 3

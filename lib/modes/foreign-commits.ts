@@ -1,4 +1,5 @@
 import { pause } from '../async.js'
+import { ifPossible } from '../errors.js'
 
 /**
  * Tells whether other programs wrote to nf_tables. The kernel counts all transactions of the
@@ -132,11 +133,7 @@ export class LookPauses {
 
   /** Undefined also while the kernel does not tell: the look itself says why. */
   #mark(): number | undefined {
-    try {
-      return this.#foreign.mark
-    } catch {
-      return undefined
-    }
+    return ifPossible(() => this.#foreign.mark)
   }
 }
 

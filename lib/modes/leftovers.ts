@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { aborted, pause, type Bell } from '../async.js'
 import { Complaints } from './complaints.js'
-import { messageOf } from '../errors.js'
+import { ifPossible, messageOf } from '../errors.js'
 import { modeLoaders, type ModeLoaders } from './registry.js'
 import { missingSystem } from './systems.js'
 import type { Config, ModeName } from '../config/config.js'
@@ -79,14 +79,9 @@ async function cleanPatiently(
 
 /** Whether the process has NET_ADMIN, bit 12 of the capabilities; true if they cannot be read. */
 function mayChangeRules(): boolean {
-  try {
-    const effective = /^CapEff:\s*([0-9a-f]+)$/m.exec(
-      readFileSync('/proc/self/status', 'utf8'),
-    )?.[1]
-    return effective === undefined || (BigInt(`0x${effective}`) & (1n << 12n)) !== 0n
-  } catch {
-    return true
-  }
+  const status = ifPossible(() => readFileSync('/proc/self/status', 'utf8')) ?? ''
+  const effective = /^CapEff:\s*([0-9a-f]+)$/m.exec(status)?.[1]
+  return effective === undefined || (BigInt(`0x${effective}`) & (1n << 12n)) !== 0n
 }
 
 /**

@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { ifPossible } from '../../errors.js'
 import { addressText } from '../addresses.js'
 import { hostPort } from '../../state/ip.js'
 
@@ -14,11 +15,7 @@ interface IpvsConnection {
 
 /** The connections of this network namespace; none where there is no IPVS. */
 export function listIpvsConnections(): readonly IpvsConnection[] {
-  try {
-    return parseIpvsConnections(readFileSync('/proc/net/ip_vs_conn', 'utf8'))
-  } catch {
-    return []
-  }
+  return parseIpvsConnections(ifPossible(() => readFileSync('/proc/net/ip_vs_conn', 'utf8')) ?? '')
 }
 
 /** Reads `TCP 0AF4010A 9C41 0A60000A 0050 0AF40115 1F90 ESTABLISHED     899`; IPv6 in full, with colons. */

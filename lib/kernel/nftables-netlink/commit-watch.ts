@@ -1,4 +1,4 @@
-import { KernelError } from '../../errors.js'
+import { ifPossible, KernelError } from '../../errors.js'
 import type { NetlinkChannel } from '../netlink/channel.js'
 import { attributesOf, readString, type Message } from '../netlink/message-reader.js'
 import { MessageWriter } from '../netlink/message-writer.js'
@@ -64,7 +64,8 @@ export function watchCommits(options: CommitWatchOptions): CommitWatch {
     onEmpty: () => others.allRead(),
     onOverrun: () => {
       // Transactions of ours overflow the socket: harmless if nobody else committed.
-      const now = ifTold(options.generation)
+      // The kernel refuses to tell while rights are taken away. They may be given back.
+      const now = ifPossible(options.generation)
       if (now !== accounted) options.onUnclear()
       accounted = now ?? accounted
     },
@@ -120,15 +121,6 @@ function transactionsOfOthers({
       // The end was lost, or is not there yet.
       if (open !== undefined) report('somebody else')
     },
-  }
-}
-
-/** Undefined while the kernel refuses to tell: rights may be taken away and given back. */
-function ifTold(generation: () => number): number | undefined {
-  try {
-    return generation()
-  } catch {
-    return undefined
   }
 }
 

@@ -1,6 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { pause } from '../../async.js'
+import { ifPossible } from '../../errors.js'
 import type { Command, TableRef } from './model.js'
 import type { RulesetWriter } from './nft.js'
 import { programEnvironment } from '../iptables/command.js'
@@ -74,7 +75,8 @@ export class NftMonitor {
   /** Listens until the signal. */
   async run(signal: AbortSignal): Promise<void> {
     for (let starts = 0; !signal.aborted; starts++) {
-      const child = this.#start()
+      // It cannot be started without memory or processes.
+      const child = ifPossible(this.#options.start ?? startMonitor)
       if (!child) {
         await pause(this.#restartMs, signal)
         continue
@@ -110,15 +112,6 @@ export class NftMonitor {
       if (ended.aborted) return
       if (isMissed || this.#printed < this.#written) this.#options.onMissed()
       isMissed = false
-    }
-  }
-
-  /** Undefined where the program cannot be started now: no memory, no processes. */
-  #start(): ChildProcess | undefined {
-    try {
-      return (this.#options.start ?? startMonitor)()
-    } catch {
-      return undefined
     }
   }
 

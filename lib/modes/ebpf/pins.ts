@@ -10,7 +10,7 @@ import {
   statfsSync,
 } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { messageOf, unless } from '../../errors.js'
+import { ifPossible, messageOf, unless } from '../../errors.js'
 import { networkCookie } from '../../kernel/network-namespaces.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { isSame, openPinned, pin } from '../../kernel/bpf/commands.js'
@@ -46,13 +46,11 @@ export class Pins {
   static open(calls: SystemCalls, bpffs: string, log: Pick<Log, 'warn'>): Pins | undefined {
     if (whyNot(bpffs) !== undefined) return undefined
     const pins = new Pins(calls, bpffs, log)
-    try {
+    return ifPossible(() => {
       pins.#takeOver()
       pins.#makeFolder()
       return pins
-    } catch {
-      return undefined
-    }
+    })
   }
 
   /** Removes what another release pinned. This detaches its programs. */

@@ -3,7 +3,7 @@ import { Batch, Iptables, isIptablesError } from '../../kernel/iptables.js'
 import { accounts, chains, isOwnChain } from './names.js'
 import { isEmptyMarkDrop, isOfInterest } from './full-sync.js'
 import { kernelError } from '../../kernel/command.js'
-import { messageOf } from '../../errors.js'
+import { ifPossible, messageOf } from '../../errors.js'
 import { hasChains } from '../chain-names.js'
 import type { Backend, Family, Run, SavedTable } from '../../kernel/iptables.js'
 import { chainsIn, removeChains } from '../remove-chains.js'
@@ -82,11 +82,8 @@ const kubeletsToo: ReadonlySet<string> = new Set([chains.markMasquerade, chains.
 
 function legacyTables(family: Family): readonly string[] {
   const file = family === 'IPv4' ? 'ip_tables_names' : 'ip6_tables_names'
-  try {
-    return readFileSync(`/proc/net/${file}`, 'utf8').split('\n').filter(Boolean)
-  } catch {
-    return []
-  }
+  const names = ifPossible(() => readFileSync(`/proc/net/${file}`, 'utf8')) ?? ''
+  return names.split('\n').filter(Boolean)
 }
 
 /** Removes the nfacct objects. The rules that count with them must be gone by then. */

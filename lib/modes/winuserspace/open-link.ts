@@ -1,7 +1,7 @@
 import { networkInterfaces, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { messageOf } from '../../errors.js'
+import { ifPossible, messageOf } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
 import type { LinkAddresses } from '../../kernel/link-addresses.js'
 import { AddressJournal } from '../../kernel/windows/address-journal.js'
@@ -80,10 +80,4 @@ function loopbackOf(node: WindowsNode): string {
 
 const namesOf = (node: WindowsNode) => Object.keys(readInterfaces(node))
 
-function readInterfaces({ interfaces }: WindowsNode): ReturnType<typeof networkInterfaces> {
-  try {
-    return interfaces()
-  } catch {
-    return {}
-  }
-}
+const readInterfaces = ({ interfaces }: WindowsNode) => ifPossible(interfaces) ?? {}

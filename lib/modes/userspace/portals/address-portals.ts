@@ -48,7 +48,8 @@ export class AddressPortals implements Portals {
   }
 
   async replaceAll(_: unknown, leave: Leave): Promise<WriteOutcome> {
-    const link = await this.#openIfPossible()
+    // Where addresses cannot be changed, no process can have added any.
+    const link = await this.#open().catch(() => undefined)
     for (const ip of (await link?.ours(this.#family)) ?? []) this.#held.add(ip)
     return this.change(_, leave)
   }
@@ -111,15 +112,6 @@ export class AddressPortals implements Portals {
       for (const ip of ips) failed.set(ip, explain(ip, error, advice))
     }
     return failed
-  }
-
-  /** Undefined where addresses cannot be changed. No process can have added any there. */
-  async #openIfPossible(): Promise<LinkAddresses | undefined> {
-    try {
-      return await this.#open()
-    } catch {
-      return undefined
-    }
   }
 
   /** After a failure the next call tries again. */
