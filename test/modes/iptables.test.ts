@@ -8,7 +8,7 @@ import { iptablesPlanner } from '../../lib/modes/iptables/plan.js'
 import { endpointChainName, serviceChainNames } from '../../lib/modes/iptables/names.js'
 import { findRefused, ownerOf } from '../../lib/modes/iptables/refused.js'
 import { Verification } from '../../lib/modes/iptables/verify.js'
-import { fullBatches, type Found } from '../../lib/modes/iptables/full-sync.js'
+import { fullBatches } from '../../lib/modes/iptables/full-sync.js'
 import { IptablesError, parseSaved } from '../../lib/kernel/iptables.js'
 import { SavedReader } from '../../lib/kernel/iptables/saved.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
@@ -386,13 +386,10 @@ t.test('IT51: counting only changed rules gives the same number as counting all'
   }
 })
 
-const saved = (text: string): Found =>
-  new Map(parseSaved(text).map(({ table, chains }) => [table, chains]))
-
 t.test(
   'IT04 IT43: a full sync deletes chains of removed Services, also those of older versions',
   async (t) => {
-    const found = saved(`*nat
+    const found = parseSaved(`*nat
 :PREROUTING ACCEPT [0:0]
 :KUBE-SERVICES - [0:0]
 :KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]
@@ -406,7 +403,7 @@ COMMIT
 `)
     const { fixed, services } = planOf([web()])
     const undeletable = new Set(['KUBE-XLB-AAAAAAAAAAAAAAAA'])
-    const full = (kernel: Found) =>
+    const full = (kernel: ReturnType<typeof parseSaved>) =>
       fullBatches({
         ...{ fixed, services, usesLocalnet: true, undeletable },
         ...{ found: kernel, rulesPerTransaction: Infinity },
@@ -420,7 +417,7 @@ COMMIT
     t.match(text, '-D PREROUTING -m comment --comment "an older wording" -j KUBE-SERVICES')
     t.match(text, '-I OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES')
     t.notMatch(text, 'DOCKER')
-    const kubelet = saved(
+    const kubelet = parseSaved(
       '*filter\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:KUBE-FIREWALL - [0:0]\n' +
         '-A INPUT -j KUBE-FIREWALL\n-A OUTPUT -j KUBE-FIREWALL\n' +
         '-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" ' +
@@ -461,7 +458,7 @@ COMMIT
 `
 
 t.test('L18 IT50: chains of older versions are deleted, and those of kubelet stay', async (t) => {
-  const found = saved(olderVersions)
+  const found = parseSaved(olderVersions)
   const { fixed, services } = planOf([web()])
   const undeletable = new Set<string>()
   const kept = { fixed, services, usesLocalnet: false, undeletable, rulesPerTransaction: Infinity }
@@ -481,7 +478,7 @@ t.test('L18 IT50: chains of older versions are deleted, and those of kubelet sta
     '-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000\n-A KUBE-FW-',
   )
   t.notMatch(cleanupBatch(parseSaved(filled)).toString(), 'MARK-DROP', 'kubelet filled it')
-  t.notMatch(fullBatches({ ...kept, found: saved(filled) }).join(''), 'MARK-DROP')
+  t.notMatch(fullBatches({ ...kept, found: parseSaved(filled) }).join(''), 'MARK-DROP')
 })
 
 t.test(
@@ -501,7 +498,7 @@ t.test(
       services,
       usesLocalnet: true,
       undeletable: new Set<string>(),
-      found: new Map(),
+      found: [],
     }
     const one = fullBatches({ ...all, rulesPerTransaction: Infinity })
     const cut = fullBatches({ ...all, rulesPerTransaction: 20 })

@@ -8,11 +8,12 @@ import {
   type Difference,
   chainDifferences,
   jumpDifferences,
+  rulesIn,
 } from '../difference.js'
-import { chains, isOwnChain, isServiceChain } from './names.js'
+import { chains, isServiceChain } from './names.js'
 import { canLog } from '../refusal-log.js'
 import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
-import { readOwnTables, type Found } from './full-sync.js'
+import { oldJumps, readOwnTables, type Found } from './full-sync.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { IptablesSettings } from './settings.js'
 import { supportsBpf, type OpenDeps } from './open.js'
@@ -35,8 +36,8 @@ export async function readDifferences(
       randomFully: iptables.capabilities.randomFully,
       hasLog: settings.logsRefused && (await canLog(iptables)),
       // A check for the objects would create them, so the existing rules are asked instead.
-      hasAccounting: [...found.values()].some((chains) =>
-        [...chains.values()].some(({ rules }) => rules.some((text) => text.includes(' nfacct '))),
+      hasAccounting: found.some(({ chains: inTable }) =>
+        [...inTable.values()].some(({ rules }) => rules.some((text) => text.includes(' nfacct '))),
       ),
     })
     return iptablesDifferences(plan(state), found)
@@ -49,19 +50,21 @@ export async function readDifferences(
 function iptablesDifferences(plan: IptablesPlan, found: Found): readonly Difference[] {
   const wanted = wantedChains(plan)
   const differences: Difference[] = []
-  const saved = (table: Table, chain: string) => found.get(table)?.get(chain)?.rules
+  const saved = (table: Table, chain: string) => rulesIn(found, table, chain)
   for (const { table, from, to, rule } of jumps) {
     const present = (saved(table, from) ?? []).filter((text) => targetOf(text) === to)
     differences.push(...jumpDifferences(chainIn(table, from), rule.text, present))
   }
-  differences.push(...otherJumps(found))
+  for (const { table, chain, text } of oldJumps(found)) {
+    differences.push({ place: chainIn(table, chain), expected: undefined, found: text, owner: '' })
+  }
   if (plan.usesLocalnet) differences.push(...localnetDifferences(saved))
   for (const { table, chain, ...wish } of wanted.values()) {
     const seen = chainDifferences(chainIn(table, chain), wish, saved(table, chain))
     const isTailed = seen.length === 0 && table === 'nat' && chain === chains.services
     differences.push(...seen, ...(isTailed ? tailDifference(plan, saved(table, chain)) : []))
   }
-  for (const [table, inTable] of found) {
+  for (const { table, chains: inTable } of found) {
     for (const [chain, { rules }] of inTable) {
       if (!isServiceChain(chain) || wanted.has(`${table} ${chain}`)) continue
       const stale = `a chain of ${rules.length} rules that belongs to no Service port any more`
@@ -70,20 +73,6 @@ function iptablesDifferences(plan: IptablesPlan, found: Found): readonly Differe
     }
   }
   return differences
-}
-
-/** Jumps from built-in chains to chains of ours that we never write there. A full sync removes them. */
-function otherJumps(found: Found): readonly Difference[] {
-  const known = new Set(jumps.map(({ table, from, to }) => `${table} ${from} ${to}`))
-  return [...found].flatMap(([table, inTable]) =>
-    [...inTable.values()].flatMap(({ name, policy, rules }) =>
-      (policy === '-' ? [] : rules).flatMap((text) => {
-        const to = targetOf(text) ?? ''
-        if (!isOwnChain(to) || known.has(`${table} ${name} ${to}`)) return []
-        return [{ place: chainIn(table, name), expected: undefined, found: text, owner: '' }]
-      }),
-    ),
-  )
 }
 
 interface WantedChain {

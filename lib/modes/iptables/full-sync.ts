@@ -6,9 +6,11 @@ import type { Content } from './render.js'
 import type { Jump } from './fixed-rules.js'
 import type { ServiceRules } from './service-rules.js'
 import type { Iptables, SavedTable, Table } from '../../kernel/iptables.js'
+import { rulesIn } from '../difference.js'
+import { chainsIn } from '../remove-chains.js'
 
 /** What a full sync finds in the kernel, whoever wrote it. */
-export type Found = ReadonlyMap<Table, SavedTable['chains']>
+export type Found = readonly SavedTable[]
 
 /**
  * Whether the rules of a chain are read. Of Service chains only names are: they are written anew.
@@ -23,8 +25,7 @@ export async function readOwnTables(
   wants?: (chain: string) => boolean,
 ): Promise<Found> {
   const saved = await iptables.save(undefined, wants)
-  const own = saved.filter(({ table }) => ownTables.includes(table))
-  return new Map(own.map(({ table, chains: inTable }) => [table, inTable]))
+  return saved.filter(({ table }) => ownTables.includes(table))
 }
 
 interface FullSync extends Content {
@@ -57,7 +58,7 @@ export function fullBatches({ found, usesLocalnet, undeletable, ...content }: Fu
   }
   writeShared(batch, fixed, services)
   for (const jump of jumps) ensureJump(batch, found, jump)
-  removeOldJumps(batch, found)
+  for (const { table, chain, text } of oldJumps(found)) batch.deleteSaved(table, chain, text)
   if (usesLocalnet) ensureLocalnetGuard(batch, found)
   removeStale(batch, found, { fixed, services, undeletable })
   return batches
@@ -68,29 +69,21 @@ function removeStale(
   found: Found,
   kept: Pick<FullSync, 'fixed' | 'undeletable'> & { readonly services: readonly ServiceRules[] },
 ): void {
-  const wanted = new Set([
-    ...kept.fixed.chains.map(({ table, chain }) => `${table} ${chain}`),
-    ...kept.services.flatMap(({ chains: own }) =>
-      own.map(({ table, chain }) => `${table} ${chain}`),
-    ),
-  ])
-  const stale = [...found].flatMap(([table, inTable]) =>
-    [...inTable.keys()]
-      .filter((chain) => isServiceChain(chain) || isEmptyMarkDrop(table, inTable, chain))
-      .filter((chain) => !wanted.has(`${table} ${chain}`))
-      .map((chain) => ({ table, chain })),
-  )
-  for (const { table, chain } of stale) batch.chain(table, chain)
-  for (const { table, chain } of stale) {
+  const written = [kept.fixed, ...kept.services].flatMap(({ chains: own }) => own)
+  const wanted = new Set(written.map(({ table, chain }) => `${table} ${chain}`))
+  const stale = chainsIn(found, (table, chain, inTable) => {
+    const isStale = isServiceChain(chain) || isEmptyMarkDrop(table, inTable, chain)
+    return isStale && !wanted.has(`${table} ${chain}`)
+  })
+  for (const [table, chain] of stale) batch.chain(table, chain)
+  for (const [table, chain] of stale) {
     if (!kept.undeletable.has(chain)) batch.deleteChain(table, chain)
   }
 }
 
 /** Leaves exactly one jump, as we write it. Other forms and duplicates are removed. */
 function ensureJump(batch: Batch, found: Found, { table, from, to, rule }: Jump): void {
-  const present = (found.get(table)?.get(from)?.rules ?? []).filter(
-    (saved) => targetOf(saved) === to,
-  )
+  const present = (rulesIn(found, table, from) ?? []).filter((saved) => targetOf(saved) === to)
   const exact = present.findIndex((saved) => isSameRule(saved, rule.text))
   if (exact < 0) batch.prepend(table, from, rule)
   for (const [index, saved] of present.entries()) {
@@ -98,19 +91,21 @@ function ensureJump(batch: Batch, found: Found, { table, from, to, rule }: Jump)
   }
 }
 
-/** Older versions had more jumps, such as from filter INPUT to KUBE-SERVICES. */
-function removeOldJumps(batch: Batch, found: Found): void {
-  for (const [table, inTable] of found) {
-    for (const { name, policy, rules } of inTable.values()) {
-      if (policy === '-') continue
-      const ours = jumps.filter((jump) => jump.table === table && jump.from === name)
-      for (const saved of rules) {
-        const target = targetOf(saved)
-        if (target === undefined || !isOwnChain(target)) continue
-        if (!ours.some(({ to }) => to === target)) batch.deleteSaved(table, name, saved)
-      }
-    }
-  }
+/**
+ * Jumps to chains of ours from built-in chains in which we write none. Older versions had more, such
+ * as from filter INPUT to KUBE-SERVICES.
+ */
+export function oldJumps(found: Found) {
+  const known = new Set(jumps.map(({ table, from, to }) => `${table} ${from} ${to}`))
+  return found.flatMap(({ table, chains: inTable }) =>
+    [...inTable.values()]
+      .filter(({ policy }) => policy !== '-')
+      .flatMap(({ name, rules }) => rules.map((text) => ({ table, chain: name, text })))
+      .filter(({ chain, text }) => {
+        const to = targetOf(text) ?? ''
+        return isOwnChain(to) && !known.has(`${table} ${chain} ${to}`)
+      }),
+  )
 }
 
 /** Whether a chain is the empty one that older versions of kube-proxy made for kubelet. */
@@ -126,13 +121,13 @@ export function isEmptyMarkDrop(
  * IT11: adds the rule if it is missing. Nothing else changes, because kubelet uses the chain, too.
  */
 function ensureLocalnetGuard(batch: Batch, found: Found): void {
-  const present = found.get('filter')?.get(chains.kubeletFirewall)
+  const present = rulesIn(found, 'filter', chains.kubeletFirewall)
   if (!present) batch.chain('filter', chains.kubeletFirewall)
-  if (!present?.rules.some((saved) => isSameRule(saved, localnetGuard.text))) {
+  if (!present?.some((saved) => isSameRule(saved, localnetGuard.text))) {
     batch.append('filter', chains.kubeletFirewall, localnetGuard)
   }
   for (const jump of kubeletJumps) {
-    const rules = found.get(jump.table)?.get(jump.from)?.rules ?? []
+    const rules = rulesIn(found, jump.table, jump.from) ?? []
     if (!rules.some((saved) => isSameRule(saved, jump.rule.text))) {
       batch.prepend(jump.table, jump.from, jump.rule)
     }
