@@ -1,10 +1,10 @@
 import type { Command, Transaction } from '../../kernel/nftables/model.js'
-import type { DesiredService, DesiredState, Endpoint } from '../../state/desired-state.js'
+import type { DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
-import { parseCidr, parseIp } from '../../state/ip.js'
-import { keyOf, portNameOf } from '../../state/names.js'
+import { parseEndpointSlice } from '../../state/parse-endpoint-slice.js'
+import { parseService } from '../../state/parse-service.js'
+import { Tracker } from '../../state/tracker.js'
 import { dropReasons, refusalGroup } from '../../config/config.js'
-import { PersistentMap } from '../../state/persistent-map.js'
 import { nftablesPlanner } from './plan.js'
 import { creation } from './changes.js'
 import { nftFamilyOf } from './names.js'
@@ -17,8 +17,11 @@ const trialTable = 'kube-proxy-trial'
  * The addresses are of the ranges for documentation.
  */
 export function trialTransaction(family: IpFamily): Transaction {
-  const plan = nftablesPlanner({ masqueradeAll: false, masqueradeBit: 14 })(trialState(family))
-  return trialOf(family, creation(plan))
+  const plan = nftablesPlanner({ masqueradeAll: false, masqueradeBit: 14 })
+  return trialOf(
+    family,
+    trialStates(family).flatMap((state) => creation(plan(state))),
+  )
 }
 
 function trialOf(family: IpFamily, commands: readonly Command[]): Transaction {
@@ -50,85 +53,43 @@ export function logTrialTransaction(family: IpFamily): Transaction {
   ])
 }
 
-function trialState(family: IpFamily): DesiredState {
-  const plain = trialService(family, 1)
-  const services = [
-    plain,
-    { ...trialService(family, 2), affinitySeconds: 60 },
-    {
-      ...plain,
-      ...withoutOutside,
-      key: 'inner',
-      clusterIp: trialIp(family, 3),
-      clusterEndpoints: Array.from({ length: 3 }, () => plain.clusterEndpoints).flat(),
-    },
-  ]
-  return {
-    family,
-    services: PersistentMap.from(services.map((service) => [service.key, service])),
-    node: {
-      name: 'trial',
-      primaryIp: undefined,
-      localAddresses: [],
-      nodePorts: { matchesAll: true, cidrs: [], addresses: [], asksForLoopback: false },
-      localTraffic: { by: 'interface-prefix', prefix: 'trial' },
-    },
-    serviceCidrs: [],
+/**
+ * One Service has every way in. The next one has the affinity of clients, too. The last one has its
+ * ClusterIP alone, and so many endpoints that shared chains choose between them.
+ */
+function trialStates(family: IpFamily): readonly DesiredState[] {
+  const tracker = new Tracker({
+    ...{ families: [family], nodeName: 'trial', bindAddress: '', allowsExternalIps: false },
+    ...{ nodePortAddresses: [], detectLocal: { mode: 'InterfaceNamePrefix', prefix: 'trial' } },
+  })
+  const isIpv4 = family === 'IPv4'
+  const ip = (last: number) => `${isIpv4 ? '192.0.2.' : '2001:db8::'}${last}`
+  const add = (host: number, endpoints: number, spec: object, ports: object = {}) => {
+    const metadata = { namespace: 'trial', name: `s${host}` }
+    const service = parseService({
+      metadata,
+      spec: { clusterIP: ip(host), ports: [{ port: 80, ...ports }], ...spec },
+      status: { loadBalancer: { ingress: [{ ip: ip(20 + host) }] } },
+    })
+    const slice = parseEndpointSlice({
+      metadata: { ...metadata, labels: { 'kubernetes.io/service-name': metadata.name } },
+      addressType: family,
+      ports: [{ port: 80 }],
+      endpoints: Array.from({ length: endpoints }, (_, index) => ({
+        addresses: [ip(30 + index)],
+        nodeName: index === 0 ? 'trial' : 'other',
+      })),
+    })
+    if (service.outcome === 'accepted') tracker.upsertService(service.value)
+    if (slice.outcome === 'accepted') tracker.upsertEndpointSlice(slice.value)
   }
-}
-
-/** A Service with its ClusterIP alone: shared chains choose its endpoints. */
-const withoutOutside = {
-  name: { namespace: 'trial', name: 'inner', port: 'p', protocol: 'TCP' },
-  nodePort: 0,
-  loadBalancerIps: [],
-  externallyAccessible: false,
-} as const
-
-const trialIp = (family: IpFamily, last: number) =>
-  parseIp(`${family === 'IPv4' ? '192.0.2.' : '2001:db8::'}${last}`)?.text ?? ''
-
-function trialService(family: IpFamily, host: number): DesiredService {
-  const ipOf = (last: number) => trialIp(family, last)
-  const portName = { namespace: 'trial', name: `s${host}`, port: 'p', protocol: 'TCP' } as const
-  const endpoints = [ipOf(11), ipOf(12)].map((ip): Endpoint => ({
-    ip,
-    port: 80,
-    key: ip,
-    isLocal: true,
-    ready: true,
-    serving: true,
-    terminating: false,
-    weight: 1,
-  }))
-  const range = parseCidr(family === 'IPv4' ? '198.51.100.0/24' : '2001:db8:1::/48')
-  return {
-    key: keyOf(portName),
-    name: portName,
-    portName: portNameOf(portName),
-    protocol: 'TCP',
-    clusterIp: ipOf(host),
-    port: 80,
-    nodePort: 30000 + host,
-    externalIps: [],
-    loadBalancerIps: [ipOf(20 + host)],
-    withheldIps: [],
-    unusableEndpoints: [],
-    sourceRanges: range ? [range] : [],
-    affinitySeconds: undefined,
-    internalPolicyLocal: false,
-    externalPolicyLocal: true,
-    externallyAccessible: true,
-    healthCheckNodePort: 0,
-    options: {},
-    balance: undefined,
-    clusterEndpoints: endpoints,
-    localEndpoints: endpoints.slice(0, 1),
-    reachableEndpoints: endpoints,
-    servingEndpoints: endpoints,
-    hasAnyEndpoints: true,
-    readyLocalAddresses: [],
-    internal: 'cluster',
-    external: 'local',
+  const outside = {
+    type: 'LoadBalancer',
+    loadBalancerSourceRanges: [isIpv4 ? '198.51.100.0/24' : '2001:db8:1::/48'],
+    externalTrafficPolicy: 'Local',
   }
+  add(1, 2, outside, { nodePort: 30001 })
+  add(2, 2, { ...outside, sessionAffinity: 'ClientIP' }, { nodePort: 30002 })
+  add(3, 6, { type: 'ClusterIP' })
+  return tracker.take().states
 }
