@@ -49,7 +49,7 @@ export interface MapReference {
 }
 
 /** A register with an address, and an offset from there. */
-type MemoryPlace = readonly [base: Register, offset: number]
+export type MemoryPlace = readonly [base: Register, offset: number]
 
 /** The offset of a jump is known once all labels are known. It counts instructions after the jump. */
 interface Line extends Instruction {
@@ -137,7 +137,19 @@ export class Assembler {
 
   /** Leaves in r0 where the map has the value for the key in the frame; 0 if it has none. */
   lookUp(map: MapReference, key: number): this {
-    return this.mapAddress('r1', map).frameAddress('r2', key).call('map_lookup_elem')
+    return this.lookUpAt(map, ['frame', key])
+  }
+
+  lookUpAt(map: MapReference, key: MemoryPlace): this {
+    return this.#withKey(map, key).call('map_lookup_elem')
+  }
+
+  /** Writes the value in the frame. Leaves 0 in r0 if that succeeds. */
+  update(map: MapReference, key: MemoryPlace, value: number, flags = 0): this {
+    return this.#withKey(map, key)
+      .frameAddress('r3', value)
+      .set('r4', flags)
+      .call('map_update_elem')
   }
 
   /** Copies words of four bytes from one place in memory to another. Uses r1. */
@@ -189,6 +201,11 @@ export class Assembler {
       throw new Error(`assemble: label "${label}" is too far away to jump to`)
     }
     return distance
+  }
+
+  #withKey(map: MapReference, [base, offset]: MemoryPlace): this {
+    this.mapAddress('r1', map).set('r2', base)
+    return offset === 0 ? this : this.compute('add', 'r2', offset)
   }
 
   #atomically(

@@ -2,7 +2,7 @@ import type { Assembler } from '../../../kernel/bpf/assembler.js'
 import { affinityKey, affinityValue, familyNumbers, memberValues } from '../layout.js'
 import { nanosecondsPerSecond } from './context.js'
 import { drawEndpoint } from './draw-endpoint.js'
-import { chooseFrom, chosenEndpoint, frame, writeFrame } from './frame.js'
+import { chooseFrom, chosenEndpoint, frame, serviceId, writeFrame } from './frame.js'
 import type { ProgramParts, View } from './view.js'
 
 /**
@@ -43,7 +43,7 @@ function useAffinity(
   code.set('r1', 'r6').call('get_netns_cookie')
   writeFrame(code, frame.affinityKey, affinityKey.bytes, [
     { at: affinityKey.cookie, value: 'r0' },
-    { at: affinityKey.id, value: { base: 'frame', at: frame.serviceId, size: 'u32' } },
+    { at: affinityKey.id, value: serviceId },
     { at: affinityKey.family, value: familyNumbers[view.family] },
   ])
   code
@@ -73,10 +73,5 @@ function noteAffinity(code: Assembler, view: View, parts: ProgramParts): void {
     { at: affinityValue.usedAt, value: 'r0' },
     ...chosenEndpoint(view, affinityValue),
   ])
-  code
-    .mapAddress('r1', parts.maps.shared.affinity)
-    .frameAddress('r2', frame.affinityKey)
-    .frameAddress('r3', value)
-    .set('r4', 0)
-    .call('map_update_elem')
+  code.update(parts.maps.shared.affinity, ['frame', frame.affinityKey], value)
 }

@@ -9,12 +9,9 @@ import {
   type StatisticsField,
 } from '../layout.js'
 import { call } from './context.js'
-import { chosenEndpoint, copyEndpoint, frame, writeFrame } from './frame.js'
+import { chosenEndpoint, copyEndpoint, findOrMake, frame, serviceId, writeFrame } from './frame.js'
 import { ofSocket } from './remember.js'
 import type { ProgramParts, View } from './view.js'
-
-const ifMissing = 1
-const serviceId = { base: 'frame', at: frame.serviceId, size: 'u32' } as const
 
 /** Makes the program for connections count this one, which goes to the endpoint in the frame. */
 export function noteCounted(code: Assembler, view: View, { maps }: ProgramParts): void {
@@ -66,18 +63,9 @@ function countOne(code: Assembler, parts: ProgramParts, field: StatisticsField):
  */
 export function findStatistics(code: Assembler, { maps }: ProgramParts, none: string): void {
   const found = code.freshLabel('statistics found')
-  const lookUp = () =>
-    code.mapAddress('r1', maps.shared.statistics).set('r2', 'r8').call('map_lookup_elem')
-  lookUp().jumpIf('r0', '!=', 0, found)
-  writeFrame(code, frame.statistics, statistics.bytes, [])
-  code
-    .mapAddress('r1', maps.shared.statistics)
-    .set('r2', 'r8')
-    .frameAddress('r3', frame.statistics)
-    .set('r4', ifMissing)
-    .call('map_update_elem')
-  // The map is asked again in any case: another processor may have made the numbers meanwhile.
-  lookUp().jumpIf('r0', '!=', 0, found)
+  const map = maps.shared.statistics
+  findOrMake(code, map, { key: ['r8', 0], bytes: statistics.bytes, found })
+  code.jumpIf('r0', '!=', 0, found)
   // The key may be in the frame, so its slots are written as a whole. Only the protocol stays.
   const { id, protocol, address } = statisticsKey
   code
@@ -86,5 +74,5 @@ export function findStatistics(code: Assembler, { maps }: ProgramParts, none: st
     .store('u64', 'r8', id, 'r1')
     .store('u64', 'r8', address, 0)
     .store('u64', 'r8', address + 8, 0)
-  lookUp().jumpIf('r0', '==', 0, none).label(found)
+  code.lookUpAt(map, ['r8', 0]).jumpIf('r0', '==', 0, none).label(found)
 }

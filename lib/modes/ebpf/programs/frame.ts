@@ -1,4 +1,4 @@
-import type { Assembler } from '../../../kernel/bpf/assembler.js'
+import type { Assembler, MapReference, MemoryPlace } from '../../../kernel/bpf/assembler.js'
 import type { Register, Size } from '../../../kernel/bpf/instructions.js'
 import { memberKeyOf } from '../layout.js'
 import type { View } from './view.js'
@@ -47,6 +47,9 @@ export interface Field {
 }
 
 const slotBytes = 8
+const ifMissing = 1
+
+export const serviceId: Place = { base: 'frame', at: frame.serviceId, size: 'u32' }
 
 /** Writes an entry of this size to the frame: the fields, and zeros elsewhere. Uses r1 and r2. */
 export function writeFrame(
@@ -74,6 +77,21 @@ function addField(code: Assembler, { value }: Field, byte: number): void {
 /** Writes a single number to the beginning of a slot. */
 export function writeNumber(code: Assembler, at: number, value: Field['value']): void {
   writeFrame(code, at, slotBytes, [{ at: 0, value }])
+}
+
+/**
+ * Leaves in r0 where the map has the numbers for a key. Missing ones are made, and are zero. The
+ * program goes to `found` at once if they are there; later r0 is 0 if the map is full.
+ */
+export function findOrMake(
+  code: Assembler,
+  map: MapReference,
+  { key, bytes, found }: { key: MemoryPlace; bytes: number; found: string },
+): void {
+  code.lookUpAt(map, key).jumpIf('r0', '!=', 0, found)
+  writeFrame(code, frame.statistics, bytes, [])
+  // The map is asked again in any case: another processor may have made the numbers meanwhile.
+  code.update(map, key, frame.statistics, ifMissing).lookUpAt(map, key)
 }
 
 /** Where an address and a port of two bytes are. Both are in network order. */
@@ -119,8 +137,7 @@ export function addressFields(words: number, from: Place, at: number): readonly 
 /** Writes the key of `members` for the found service and this endpoint. */
 export function writeMember(code: Assembler, view: View, endpoint: readonly Field[]): void {
   const { id, bytes } = memberKeyOf(view.family)
-  const value = { base: 'frame', at: frame.serviceId, size: 'u32' } as const
-  writeFrame(code, frame.member, bytes, [{ at: id, value }, ...endpoint])
+  writeFrame(code, frame.member, bytes, [{ at: id, value: serviceId }, ...endpoint])
 }
 
 /** Makes the endpoint at this place the chosen one. */

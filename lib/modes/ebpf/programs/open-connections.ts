@@ -2,10 +2,8 @@ import type { Assembler } from '../../../kernel/bpf/assembler.js'
 import type { Register } from '../../../kernel/bpf/instructions.js'
 import { familyNumbers, openKey, translation } from '../layout.js'
 import { call } from './context.js'
-import { chosenEndpoint, frame, writeFrame, writeNumber } from './frame.js'
+import { chosenEndpoint, findOrMake, frame, writeFrame } from './frame.js'
 import type { ProgramParts, View } from './view.js'
-
-const ifMissing = 1
 
 /**
  * Counts the open connections of each endpoint, for Services that choose by this number. A
@@ -17,28 +15,13 @@ const ifMissing = 1
 /** Counts the connection of the translation at `base`, if it is to be counted. */
 export function countOpen(code: Assembler, parts: ProgramParts, base: Register): void {
   const [found, uncounted] = [code.freshLabel('open found'), code.freshLabel('open uncounted')]
-  const lookUp = () =>
-    code
-      .mapAddress('r1', parts.maps.shared.open)
-      .set('r2', base)
-      .compute('add', 'r2', translation.backend)
-      .call('map_lookup_elem')
   code
     .load('r1', 'u32', base, translation.isCounted)
     .jumpIf('r1', '==', 0, uncounted)
     .load('r1', 'u32', base, translation.countedIn)
     .jumpIf('r1', '==', parts.openNumber, uncounted)
-  lookUp().jumpIf('r0', '!=', 0, found)
-  writeNumber(code, frame.statistics, 0)
+  findOrMake(code, parts.maps.shared.open, { key: [base, translation.backend], bytes: 8, found })
   code
-    .mapAddress('r1', parts.maps.shared.open)
-    .set('r2', base)
-    .compute('add', 'r2', translation.backend)
-    .frameAddress('r3', frame.statistics)
-    .set('r4', ifMissing)
-    .call('map_update_elem')
-  // The map is asked again in any case: another processor may have made the entry meanwhile.
-  lookUp()
     .jumpIf('r0', '==', 0, uncounted)
     .label(found)
     .set('r1', 1)
@@ -54,10 +37,7 @@ export function countOver(code: Assembler, parts: ProgramParts, base: Register, 
     .set('r1', 0)
     .exchange(base, at + translation.countedIn, 'r1')
     .jumpIf('r1', '!=', parts.openNumber, uncounted)
-    .mapAddress('r1', parts.maps.shared.open)
-    .set('r2', base)
-    .compute('add', 'r2', at + translation.backend)
-    .call('map_lookup_elem')
+    .lookUpAt(parts.maps.shared.open, [base, at + translation.backend])
     .jumpIf('r0', '==', 0, uncounted)
     .set('r1', -1)
     .atomicAdd('r0', 0, 'r1')

@@ -1,7 +1,7 @@
 import type { Assembler } from '../../../kernel/bpf/assembler.js'
 import { addressFactor, familyNumbers, protocols, udpSocket } from '../layout.js'
 import { call } from './context.js'
-import { chosenEndpoint, frame, writeFrame, writeNumber } from './frame.js'
+import { chosenEndpoint, frame, serviceId, writeFrame, writeNumber } from './frame.js'
 import type { ProgramParts, View } from './view.js'
 
 /**
@@ -24,7 +24,7 @@ export function noteUdpSocket(
   }
   writeFrame(code, value, udpSocket.bytes, [
     { at: udpSocket.namespace, value: 'r0' },
-    { at: udpSocket.id, value: { base: 'frame', at: frame.serviceId, size: 'u32' } },
+    { at: udpSocket.id, value: serviceId },
     { at: udpSocket.family, value: familyNumbers[view.family] },
     ...chosenEndpoint(view, udpSocket),
     { at: udpSocket.askedPort, value: { base: 'r6', at: call.port, size: 'u32' } },
@@ -33,11 +33,7 @@ export function noteUdpSocket(
   ])
   writeCookie(code)
   code
-    .mapAddress('r1', maps.shared.udpSockets)
-    .frameAddress('r2', frame.socketCookie)
-    .frameAddress('r3', value)
-    .set('r4', 0)
-    .call('map_update_elem')
+    .update(maps.shared.udpSockets, ['frame', frame.socketCookie], value)
     .jumpIf('r0', '!=', 0, none)
 }
 
