@@ -7,6 +7,12 @@ export const protocolNumbers = { TCP: 6, UDP: 17, SCTP: 132 } as const
 
 export type ProtocolName = keyof typeof protocolNumbers
 
+export const protocolNames: ReadonlyMap<number, ProtocolName> = new Map([
+  [protocolNumbers.TCP, 'TCP'],
+  [protocolNumbers.UDP, 'UDP'],
+  [protocolNumbers.SCTP, 'SCTP'],
+])
+
 /** The 4 or 16 bytes of an address in network order; undefined for a text that is no address. */
 export function addressBytes(text: string): Uint8Array | undefined {
   const ip = parseIp(text)

@@ -1,4 +1,5 @@
 import { availableParallelism } from 'node:os'
+import { countProcessors } from './processors.js'
 import type { Sysctls, SysctlOutcome, SysctlWish } from './sysctl.js'
 
 /**
@@ -79,11 +80,6 @@ function timeoutWishes(settings: ConntrackSettings): readonly SysctlWish[] {
 
 /** The machine's CPUs, which a container's CPU mask does not hide (CT11). */
 export function cpuCount(sysctls: Sysctls): number {
-  const online = sysctls.readFile('sys/devices/system/cpu/online') ?? ''
-  let count = 0
-  for (const range of online.split(',')) {
-    const match = /^(\d+)(?:-(\d+))?$/.exec(range)
-    if (match) count += Number(match[2] ?? match[1]) - Number(match[1]) + 1
-  }
-  return count > 0 ? count : availableParallelism()
+  const online = sysctls.readFile('sys/devices/system/cpu/online')
+  return online === undefined ? availableParallelism() : countProcessors(online)
 }

@@ -1,4 +1,4 @@
-import { addressFamilies, addressText, protocolNumbers, type ProtocolName } from './addresses.js'
+import { addressFamilies, addressText, protocolNames, type ProtocolName } from './addresses.js'
 import {
   flowHeaderBytes,
   flowTuple,
@@ -94,7 +94,9 @@ export class FlowMessage implements FlowCounters {
       this.#attribute(typeIn(header), at + 4, at + length)
       at += aligned(length)
     }
-    return this.#original.destination > 0 && this.#reply.source > 0 && protocols.has(this.protocol)
+    return (
+      this.#original.destination > 0 && this.#reply.source > 0 && protocolNames.has(this.protocol)
+    )
   }
 
   /** Returns false where the message does not begin at a word of its memory. */
@@ -114,7 +116,7 @@ export class FlowMessage implements FlowCounters {
   }
 
   get protocolName(): ProtocolName {
-    return protocols.get(this.protocol) ?? 'TCP'
+    return protocolNames.get(this.protocol) ?? 'TCP'
   }
 
   /** Whether the connection may still carry something. */
@@ -284,12 +286,6 @@ interface TuplePlaces {
   destination: number
   destinationPort: number
 }
-
-const protocols: ReadonlyMap<number, ProtocolName> = new Map([
-  [protocolNumbers.TCP, 'TCP'],
-  [protocolNumbers.UDP, 'UDP'],
-  [protocolNumbers.SCTP, 'SCTP'],
-])
 
 /** A key for maps: a number of 32 bits for IPv4, because numbers are found faster than texts. */
 export function addressKey(family: IpFamily, bytes: Buffer, at: number): string | number {

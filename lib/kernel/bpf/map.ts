@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { KernelError } from '../../errors.js'
 import { failureOf, kernelErrorOf } from '../netlink/failure.js'
 import { readString } from '../netlink/message-reader.js'
+import { countProcessors } from '../processors.js'
 import { Attributes, nativeBytes } from './attributes.js'
 import { keyType, loadTypes, typesOfSocketMap, valueType } from './btf.js'
 import { commands, errnos, readInfo, run } from './commands.js'
@@ -274,14 +275,5 @@ function bytesToldOf({ kind, valueBytes }: MapSpec): number {
  * Processors that this machine can ever have. A map has a value for each, also for one that is off.
  */
 function possibleProcessors(): number {
-  return countOf(readFileSync('/sys/devices/system/cpu/possible', 'utf8'))
-}
-
-/** The number of processors in a list such as `0-3,8`. */
-function countOf(list: string): number {
-  const ranges = list.trim().split(',')
-  return ranges.reduce((sum, range) => {
-    const [first = 0, last = first] = range.split('-').map(Number)
-    return sum + last - first + 1
-  }, 0)
+  return countProcessors(readFileSync('/sys/devices/system/cpu/possible', 'utf8'))
 }

@@ -3,6 +3,7 @@ import {
   addressBytes,
   addressFamilies,
   addressText,
+  protocolNames,
   protocolNumbers,
   type ProtocolName,
 } from '../addresses.js'
@@ -170,7 +171,7 @@ export function parseServer(payload: Buffer): ListedServer | undefined {
   const port = read.get(serviceAttribute.port)
   const scheduler = read.get(serviceAttribute.scheduler)
   const family = familyOfNumber(u16(read.get(serviceAttribute.family)))
-  const protocol = protocolOf(u16(read.get(serviceAttribute.protocol)))
+  const protocol = protocolNames.get(u16(read.get(serviceAttribute.protocol)))
   if (!address || !port || !scheduler || !family || !protocol) return undefined
   const flags = u32(read.get(serviceAttribute.flags))
   return {
@@ -270,12 +271,6 @@ function paddedAddress(ip: string): Uint8Array {
 function familyOfNumber(number: number): IpFamily | undefined {
   if (number === addressFamilies.IPv4) return 'IPv4'
   return number === addressFamilies.IPv6 ? 'IPv6' : undefined
-}
-
-function protocolOf(number: number): ProtocolName | undefined {
-  if (number === protocolNumbers.TCP) return 'TCP'
-  if (number === protocolNumbers.UDP) return 'UDP'
-  return number === protocolNumbers.SCTP ? 'SCTP' : undefined
 }
 
 const u16 = (value: Buffer | undefined): number => (value ? readU16(value, 0) : 0)

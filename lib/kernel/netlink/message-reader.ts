@@ -56,11 +56,10 @@ export function forEachAttribute(
   buffer: Buffer,
   from: number,
   visit: (type: number, start: number, end: number) => void,
-  to: number = buffer.length,
 ): void {
-  for (let at = from; at + 4 <= to;) {
+  for (let at = from; at + 4 <= buffer.length;) {
     const length = readU16(buffer, at)
-    if (length < 4 || at + length > to) return
+    if (length < 4 || at + length > buffer.length) return
     visit(readU16(buffer, at + 2) & attributeTypeMask, at + 4, at + length)
     at += aligned(length)
   }
