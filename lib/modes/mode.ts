@@ -212,18 +212,9 @@ export interface RefusedCall {
   readonly process: number
 }
 
-/** A connection, or UDP client, that has ended. */
-export interface CarriedConnection {
-  /** `namespace/name:port` */
-  readonly service: string
+/** A connection, or UDP client, that has ended. The endpoint is empty if none could be reached. */
+export interface CarriedConnection extends Omit<SocketConnection, 'event' | 'address'> {
   readonly protocol: 'TCP' | 'UDP'
-  /** `ip:port` as this node saw it. */
-  readonly client: string
-  /** `ip:port`; empty when none could be reached. */
-  readonly endpoint: string
-  readonly bytesToEndpoint: number
-  readonly bytesToClient: number
-  readonly durationMs: number
   /** How it ended: `ok`, `no endpoint`, `reset`, or the code of the error. */
   readonly end: string
 }

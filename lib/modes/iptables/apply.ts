@@ -41,10 +41,7 @@ interface InForce extends Content {
   readonly usesLocalnet: boolean
 }
 
-interface Written {
-  readonly full: boolean
-  readonly bytes: number
-  readonly objects: number
+interface Written extends Omit<Applied, 'failed'> {
   readonly rules: RuleCounts
   readonly services: PersistentMap<ServiceRules>
   /** Whether the kernel refused a part before. */

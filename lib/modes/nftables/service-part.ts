@@ -9,12 +9,7 @@ import { elementId } from './part.js'
 import type { ElementRequest, PlaceTable, RulesetPart, SharedChoice } from './part.js'
 
 /** Names of the chains of one service port; which of them exist depends on its policies. */
-interface ServiceChains {
-  readonly cluster: string
-  readonly local: string
-  readonly external: string
-  readonly firewall: string
-}
+type ServiceChains = Readonly<Record<'cluster' | 'local' | 'external' | 'firewall', string>>
 
 /** The chains that packets to a service port go to, by the kind of address they carry. */
 interface Entrances {
