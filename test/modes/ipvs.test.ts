@@ -396,7 +396,7 @@ void t.test('IP29: servers in excluded ranges stay', async (t) => {
   const node = new FakeNode()
   await node.applier().apply(planner()(states().put(web).take()))
   const excluded = [parseCidr('10.96.0.0/16')!]
-  await node.applier({ excluded }).apply(planner()(states().take()))
+  await node.applier({}, { excluded }).apply(planner()(states().take()))
   t.equal((await node.servers()).length, 1)
   await node.applier().apply(planner()(states().take()))
   t.equal((await node.servers()).length, 1, 'and without its address it is nobody’s we know')
@@ -497,7 +497,7 @@ void t.test('removed endpoints terminate gracefully', async (t) => {
     const spec = { ...web, protocol, options: { 'ipvs-scheduler': scheduler } }
     const cluster = states().put(spec)
     const plan = planner()
-    const applier = node.applier({ gracePeriodMs })
+    const applier = node.applier({}, { gracePeriodMs })
     await applier.apply(plan(cluster.take()))
     node.kernel.connect(2, 3)
     const endpointsOf = async (changed: typeof spec, ips: readonly string[]) => {

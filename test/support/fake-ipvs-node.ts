@@ -168,7 +168,10 @@ export class FakeNode {
   readonly rules = new Rules((family) => Promise.resolve(this.tables[family].tool))
 
   /** An applier of the mode. A second one plays the mode after a restart. */
-  applier(more: Partial<ApplierDeps> = {}): IpvsApplier {
+  applier(
+    more: Partial<ApplierDeps> = {},
+    settings: Partial<ReturnType<ApplierDeps['settings']>> = {},
+  ): IpvsApplier {
     const nothing = () => undefined
     return new IpvsApplier({
       ...this.edge,
@@ -192,9 +195,7 @@ export class FakeNode {
         resync: (reason) => void this.resyncs.push(reason),
       },
       now: () => this.now,
-      gracePeriodMs: 0,
-      excluded: [],
-      verifyMs: 1000,
+      settings: () => ({ gracePeriodMs: 0, excluded: [], verifyMs: 1000, ...settings }),
       sweepMs: 1000,
       ...more,
     })

@@ -5,7 +5,7 @@ import { isPlainMember, type IpSets } from '../../kernel/ipset.js'
 import type { IpSetMembers } from '../../kernel/ipset-members.js'
 import type { Ipvs, IpvsChange } from '../../kernel/ipvs.js'
 import type { Links } from '../../kernel/links.js'
-import type { Cidr, IpFamily } from '../../state/ip.js'
+import type { IpFamily } from '../../state/ip.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, ModeContext } from '../mode.js'
 import { Reported } from '../reported-differences.js'
@@ -18,6 +18,7 @@ import { Refused, type Refusal } from './refused.js'
 import { addressId } from './resource.js'
 import type { Rules } from './rules.js'
 import { SchedulerFallback } from './scheduler-fallback.js'
+import type { IpvsSettings } from './settings.js'
 import { ServerWriter } from './server-writer.js'
 import { memberChanges, setBatch } from './set-batch.js'
 
@@ -37,10 +38,8 @@ export interface ApplierDeps {
   readonly rules: Pick<Rules, 'write' | 'differences'>
   readonly context: ModeContext
   readonly now: () => number
-  readonly gracePeriodMs: number
-  readonly excluded: readonly Cidr[]
-  /** Time between two comparisons with the kernel. It may change, like the two values above. */
-  readonly verifyMs: number
+  /** These settings may change. */
+  readonly settings: () => Pick<IpvsSettings, 'gracePeriodMs' | 'excluded' | 'verifyMs'>
   /** Connections of draining servers are counted this often. */
   readonly sweepMs: number
 }
@@ -88,7 +87,9 @@ export class IpvsApplier {
     return this.#turns.take(async () => {
       const refused = this.#refused[plan.family]
       const applied = await this.#known[plan.family].update(async (known) => {
-        const previous = refused.isDue(this.#deps.now(), this.#deps.verifyMs) ? undefined : known
+        const previous = refused.isDue(this.#deps.now(), this.#deps.settings().verifyMs)
+          ? undefined
+          : known
         const { failed, ...rest } = await (previous
           ? this.#update(plan, previous)
           : this.#reconcile(plan))
@@ -112,7 +113,7 @@ export class IpvsApplier {
     const { sweepMs, now } = this.#deps
     let verified = now()
     for (;;) {
-      const { verifyMs } = this.#deps
+      const { verifyMs } = this.#deps.settings()
       await delay(Math.min(sweepMs, verifyMs), undefined, { signal, ref: false }).catch(
         () => undefined,
       )
@@ -279,7 +280,7 @@ export class IpvsApplier {
 
   #options(): CompareOptions {
     return {
-      excluded: this.#deps.excluded,
+      excluded: this.#deps.settings().excluded,
       isDraining: (server, key, { weight }) => weight === 0 && this.#draining.has({ server, key }),
       effective: (server) => this.#fallback.effective(server),
     }

@@ -5,6 +5,7 @@ import type { RealChange, RemovedReal } from './changes.js'
 import { realsOf } from './kernel-view.js'
 import { weightless } from './names.js'
 import { serverText } from './resource.js'
+import type { IpvsSettings } from './settings.js'
 
 /** A real server with weight 0 that still has connections. */
 interface Draining extends RealChange {
@@ -14,8 +15,7 @@ interface Draining extends RealChange {
 interface DrainingDeps {
   readonly ipvs: Pick<Ipvs, 'listRealServers' | 'change'>
   readonly now: () => number
-  /** After this time connections are cut; 0: never, as upstream (IP26). */
-  readonly gracePeriodMs: number
+  readonly settings: () => Pick<IpvsSettings, 'gracePeriodMs'>
 }
 
 /**
@@ -120,8 +120,8 @@ export class DrainingServers {
   }
 
   #isOver({ since }: Draining): boolean {
-    const { gracePeriodMs, now } = this.#deps
-    return gracePeriodMs > 0 && now() - since >= gracePeriodMs
+    const { gracePeriodMs } = this.#deps.settings()
+    return gracePeriodMs > 0 && this.#deps.now() - since >= gracePeriodMs
   }
 }
 

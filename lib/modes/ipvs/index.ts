@@ -20,8 +20,6 @@ import { withoutLog } from '../refusal-log.js'
 import { ipvsSettings, sysctlWishes, timeoutsOf, type IpvsSettings } from './settings.js'
 import { Traffic } from './traffic.js'
 
-/** The least time between two comparisons with the kernel, because each reads every table. */
-const shortestVerifyMs = 2_000
 const sweepMs = 5_000
 
 export const mode: ModeDefinition = {
@@ -48,15 +46,7 @@ export const mode: ModeDefinition = {
       rules,
       context,
       now: () => performance.now(),
-      get gracePeriodMs() {
-        return settings.gracePeriodMs
-      },
-      get excluded() {
-        return settings.excluded
-      },
-      get verifyMs() {
-        return Math.max(settings.syncPeriodMs, shortestVerifyMs)
-      },
+      settings: () => settings,
       sweepMs,
     })
     let current = readerOf(settings)

@@ -3,6 +3,9 @@ import type { Config } from '../../config/config.js'
 import type { IpvsTimeouts } from '../../kernel/ipvs.js'
 import type { SysctlWish } from '../../kernel/sysctl.js'
 
+/** Each comparison reads every table. */
+const shortestVerifyMs = 2_000
+
 /** The part of the configuration that this mode reads. */
 export type IpvsSettings = Readonly<ReturnType<typeof ipvsSettings>>
 
@@ -12,13 +15,15 @@ export function ipvsSettings({ ipvs, iptables, conntrack, flows }: Config) {
     masqueradeBit: iptables.masqueradeBit,
     masqueradeAll: iptables.masqueradeAll,
     dropsInvalid: !conntrack.tcpBeLiberal,
-    syncPeriodMs: ipvs.syncPeriod,
+    /** Time between two comparisons with the kernel. */
+    verifyMs: Math.max(ipvs.syncPeriod, shortestVerifyMs),
     scheduler: ipvs.scheduler === '' ? 'rr' : ipvs.scheduler,
     excluded: ipvs.excludeCIDRs.flatMap((text) => parseCidr(text) ?? []),
     strictArp: ipvs.strictARP,
     tcpTimeoutMs: ipvs.tcpTimeout,
     tcpFinTimeoutMs: ipvs.tcpFinTimeout,
     udpTimeoutMs: ipvs.udpTimeout,
+    /** After this time connections are cut; 0: never, as upstream (IP26). */
     gracePeriodMs: ipvs.gracefulPeriod,
     /** What is refused or dropped is logged to the proxy. */
     logsRefused: flows.enabled,
