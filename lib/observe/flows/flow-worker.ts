@@ -4,13 +4,14 @@ import { Turns } from '../../async.js'
 import { setUpEngine } from '../../engine.js'
 import { messageOf } from '../../errors.js'
 import { ipFamilies } from '../../state/ip.js'
-import { FlowEvents } from '../../kernel/flow-events.js'
+import { FlowEvents, type FlowReader } from '../../kernel/flow-events.js'
+import type { FlowMessage } from '../../kernel/flow-message.js'
 import { visitTrackedFlows } from '../../kernel/conntrack.js'
 import { FlowCounter } from './flow-counter.js'
 import { type FlowLine, Sampler } from './line.js'
 import { Refusals } from './refusals.js'
 import type { FlowThreadSettings, FromFlowThread, ToFlowThread } from './messages.js'
-import { loadCounts, saveCounts, type SavedCounts } from './saved-counts.js'
+import { loadCounts, saveCounts, type SavedCounts, type TimeSpan } from './saved-counts.js'
 import { SharedCounts } from './shared-counts.js'
 
 setUpEngine()
@@ -52,6 +53,21 @@ const counter = new FlowCounter({
   },
 })
 
+/** What began in this time has been counted by a process that carried it. */
+let carried: TimeSpan | undefined
+
+/** The kernel still tracks the client's side, with a listener of that process as the endpoint. */
+function wasCarried({ startedAt }: FlowMessage): boolean {
+  return carried !== undefined && startedAt >= carried.since && startedAt <= carried.until
+}
+
+const reader: FlowReader = {
+  opened: (flow) => counter.opened(flow),
+  ended: (flow) => {
+    if (!wasCarried(flow)) counter.ended(flow)
+  },
+}
+
 let posting: NodeJS.Timeout | undefined
 
 function postSoon(): void {
@@ -74,7 +90,7 @@ let hasStarted = false
 function look(): boolean {
   lookedAt = Date.now()
   if (!events) return false
-  const { count, isWhole } = events.read(counter)
+  const { count, isWhole } = events.read(reader)
   if (count > 0) isChanged = true
   if (!isWhole) {
     // A lost event may be of a connection that began after this look.
@@ -125,7 +141,9 @@ function list(): Promise<void> {
     counter.beginListing()
     try {
       for (const family of ipFamilies) {
-        await visitTrackedFlows(family, (flow) => counter.listed(flow))
+        await visitTrackedFlows(family, (flow) => {
+          if (!wasCarried(flow)) counter.listed(flow)
+        })
       }
     } catch (error) {
       isWhole = false
@@ -161,7 +179,7 @@ async function saveOnce(): Promise<void> {
   isChanged = false
   // Events that the last look read may have come after it began.
   lookedAt = Date.now()
-  const saved = shared ? shared.save() : saveCounts(stateFile, counter.save())
+  const saved = shared ? shared.save() : saveCounts(stateFile, { ...counter.save(), carried })
   try {
     await saved
     saveFailure = ''
@@ -180,6 +198,7 @@ async function start(): Promise<void> {
   await shared?.catchUp()
   const saved = stateFile === '' || shared ? undefined : await loadCounts(stateFile)
   if (saved) counter.resume(saved)
+  carried = saved?.carried
   lookAtRefusals()
   if (refusals) setInterval(lookAtRefusals, refusalsEveryMs).unref()
   if (hearsConnections) await hear(saved)

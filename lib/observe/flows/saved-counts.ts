@@ -11,11 +11,19 @@ export interface SavedCounts extends CarriedGrowth {
   readonly recent: readonly number[]
   /** Connections after this time are not in `recent`, even if one there had the same id. */
   readonly savedAt: number
+  /** The time of modes that carried connections. They have counted those that began in it. */
+  readonly carried?: TimeSpan | undefined
+}
+
+/** In ms since 1970. */
+export interface TimeSpan {
+  readonly since: number
+  readonly until: number
 }
 
 const version = 1
 
-/** Files of older versions have no `turnedAway` and no `savedAt`. */
+/** Files of older versions have no `turnedAway`, no `savedAt` and no `carried`. */
 type Saved = Omit<SavedCounts, 'turnedAway' | 'savedAt'> &
   Partial<SavedCounts> & { readonly version: number; readonly kernel: string }
 
@@ -65,23 +73,29 @@ const ofEndpoint = {
 const ofService = { numbers: ['refused', 'dropped'], texts: ['service', 'protocol'] }
 
 function isSaved(saved: Readonly<Record<string, unknown>>): boolean {
-  const { heardUntil, recent, savedAt, counts, turnedAway } = saved
+  const { heardUntil, recent, savedAt, counts, turnedAway, carried } = saved
   return (
     Number.isFinite(heardUntil) &&
     typeof savedAt === 'number' &&
     Array.isArray(recent) &&
     recent.every(Number.isInteger) &&
     areCounts(counts, ofEndpoint) &&
-    areCounts(turnedAway, ofService)
+    areCounts(turnedAway, ofService) &&
+    (carried === undefined || hasNumbers(carried, ['since', 'until']))
   )
+}
+
+function hasNumbers(value: unknown, names: readonly string[]): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  const each: Readonly<Record<string, unknown>> = { ...value }
+  return names.every((name) => typeof each[name] === 'number' && each[name] >= 0)
 }
 
 function areCounts(all: unknown, { numbers, texts }: typeof ofService): boolean {
   const isCount = (value: unknown) => {
     if (typeof value !== 'object' || value === null) return false
     const each: Readonly<Record<string, unknown>> = { ...value }
-    const isNumber = (name: string) => typeof each[name] === 'number' && each[name] >= 0
-    return numbers.every(isNumber) && texts.every((name) => typeof each[name] === 'string')
+    return hasNumbers(each, numbers) && texts.every((name) => typeof each[name] === 'string')
   }
   return Array.isArray(all) && all.every(isCount)
 }

@@ -26,6 +26,7 @@ export class SharedCounts {
   /** What the file contained when this process last read or wrote it. The sum has it, too. */
   #known: CarriedGrowth = { counts: [], turnedAway: [] }
   #seen = ''
+  #since = Date.now()
 
   constructor(file: string, sum: Sum) {
     this.#file = file
@@ -44,7 +45,9 @@ export class SharedCounts {
         await this.#catchUp()
         // Connections are counted here, so a later process in another mode must not count them from
         // the kernel's table.
-        const saved = { ...this.#sum.save(), heardUntil: Date.now() }
+        const until = Date.now()
+        const carried = { since: this.#since, until }
+        const saved = { ...this.#sum.save(), heardUntil: until, carried }
         await saveCounts(this.#file, saved)
         this.#known = saved
         this.#seen = stampOf(this.#file)
@@ -60,6 +63,7 @@ export class SharedCounts {
     const saved = await loadCounts(this.#file)
     this.#seen = seen
     if (!saved) return
+    this.#since = Math.min(this.#since, saved.carried?.since ?? Infinity)
     this.#sum.add(growthOf(saved, this.#known))
     this.#known = saved
   }

@@ -67,6 +67,37 @@ t.test('numbers go on over a restart, and over a kill once they are saved', { sk
   await kubeProxy('cleanup')
 })
 
+t.test(
+  'the mode after userspace mode does not count its connections again',
+  { skip },
+  async (t) => {
+    await startServers(t)
+    const { flags, file } = flagsIn(t)
+    const flagsOfOther = [...node.flagsOf('nftables'), '--flows-state-file', file]
+    // From now on the kernel counts bytes, also while userspace mode runs.
+    const before = await startProxy(t, flagsOfOther)
+    await untilHeard()
+    await before.end('SIGTERM')
+    const carrying = await startProxy(t, flags)
+    await visit(t, 40)
+    await counts(t, 40)
+    const endpoints = async () =>
+      new Set(
+        (await node.page()).match(/(?<=_bytes_total\{service="default\/web:.*endpoint=")[^"]*/g),
+      )
+    const carriedTo = await endpoints()
+    await carrying.end('SIGTERM')
+    for (const why of ['after userspace mode', 'after a restart']) {
+      const next = await startProxy(t, flagsOfOther)
+      await untilHeard()
+      t.same(await endpoints(), carriedTo, why)
+      await counts(t, 40)
+      await next.end('SIGTERM')
+    }
+    await kubeProxy('cleanup')
+  },
+)
+
 t.test('numbers that could not be saved are saved when they can be', { skip }, async (t) => {
   await startServers(t)
   const { flags, file } = flagsIn(t)
