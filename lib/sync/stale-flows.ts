@@ -10,8 +10,9 @@ import { hostPort } from '../state/ip.js'
  *
  * A flow that began before its rules existed has the Service address as its other end. That is no
  * endpoint, so the flow is stale (CT07). Unlike upstream, flows to a Service without any serving
- * endpoint are stale (CT03), and so are flows to Services that were removed since `previous`. Node
- * ports count on addresses of this node only (CT04).
+ * endpoint are stale (CT03), and so are flows to Services that were removed since `previous`, and to
+ * node ports at addresses where they answered then. Node ports count on addresses of this node only
+ * (CT04).
  */
 export function staleFlowTest(
   state: DesiredState,
@@ -39,11 +40,13 @@ export function staleFlowTest(
 /** Every `ip:port` that a UDP Service had at `previous`: it may have lost it since then. */
 function leftSince(previous: DesiredState | undefined, state: DesiredState): ReadonlySet<string> {
   if (!previous) return new Set()
+  const { addresses } = previous.node.nodePorts
   const { removed, changed } = state.services.since(previous.services)
-  const before = [...removed.map(([, was]) => was), ...changed.map(([, , was]) => was)]
-  return new Set(
-    before.flatMap((service) => udpDestinations(service, previous.node.nodePorts.addresses)),
-  )
+  const before =
+    state.node.nodePorts.addresses === addresses
+      ? [...removed.map(([, was]) => was), ...changed.map(([, , was]) => was)]
+      : [...previous.services.values()]
+  return new Set(before.flatMap((service) => udpDestinations(service, addresses)))
 }
 
 /**
@@ -94,7 +97,8 @@ export function mayHaveStaleFlows(
   previous: DesiredState | undefined,
 ): boolean {
   if (!previous) return true
-  // A client may have come to a new address of the node before its rules did.
+  // A client may have come to a new address of the node before its rules did, and may stay at an old
+  // one, where node ports no longer answer.
   if (state.node.nodePorts.addresses !== previous.node.nodePorts.addresses) return true
   const { added, changed, removed } = state.services.since(previous.services)
   return [...added, ...changed, ...removed].some(([, service]) => service.protocol === 'UDP')

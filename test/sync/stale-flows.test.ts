@@ -95,6 +95,16 @@ t.test('flows to a removed Service and to a removed address are stale', (t) => {
   t.end()
 })
 
+t.test('flows to an address that no longer serves node ports are stale', (t) => {
+  const before = states().put(dns(one)).take()
+  const nodePorts = { ...before.node.nodePorts, addresses: ['192.0.2.77'] }
+  const moved = { ...before, node: { ...before.node, nodePorts } }
+  const flows = frontends.map((frontend) => flow(frontend, '10.180.0.1:5353'))
+  t.strictSame(staleFlows(moved, flows, before), [flows[3]])
+  t.strictSame(staleFlows(moved, flows, moved), [], 'later they are of other machines')
+  t.end()
+})
+
 t.test('an address and port of two Services keeps the flows of both', (t) => {
   const other = { ...dns(two), name: 'other', clusterIp: '10.96.0.11', nodePort: 0 }
   const state = states().put(dns(one), other).take()
