@@ -238,6 +238,9 @@ t.test('a program stays with its backend, and does not read every rule again', a
   delete saves['iptables-legacy-save']
   t.equal((await Iptables.open({ family: 'IPv6', run })).capabilities.backend, 'legacy')
   t.same(asked, ['ip6tables-legacy'], 'it asks for the version alone')
+  asked.length = 0
+  await Iptables.open({ family: 'IPv6', backend: 'legacy', run })
+  t.same(asked, [], 'and only once for that')
 })
 
 t.test('a default that this kernel cannot run gives way to the other backend', async (t) => {

@@ -58,10 +58,17 @@ async function findInstalled(
   backend: Backend | undefined,
 ): Promise<Installed | undefined> {
   const programs = programsOf(family, backend)
+  const known = versions.get(run) ?? new Map<string, Remembered<Installed>>()
+  const before = known.get(programs.command)
+  if (isFresh(before)) return before.value
   try {
     const { code, stdout, stderr } = await run(programs.command, ['--version'])
     const parsed = code === 0 ? parseVersion(stdout) : undefined
-    if (parsed) return { programs, ...parsed }
+    if (parsed) {
+      const value = { programs, ...parsed }
+      versions.set(run, known.set(programs.command, { value, atMs: performance.now() }))
+      return value
+    }
     const action = `${programs.command} --version`
     throw classifyFailure({ action, code, stderr: stderr || stdout })
   } catch (error) {
@@ -90,7 +97,7 @@ export async function findPrograms(
     try {
       const installed = await findInstalled(run, family, one)
       if (!installed) continue
-      if (isAuto) found.set(run, { backend: installed.backend, atMs: performance.now() })
+      if (isAuto) found.set(run, { value: installed.backend, atMs: performance.now() })
       return installed
     } catch (error) {
       // Without descriptors or rights nothing is known about the backend.
@@ -101,15 +108,27 @@ export async function findPrograms(
   throw failure
 }
 
-/** How long the found backend is used without another search, which reads every rule. */
+/** How long a backend is used without another search, which reads every rule, and a version. */
 const staysMs = 60_000
 
-const found = new WeakMap<Run, { readonly backend: Backend; readonly atMs: number }>()
+interface Remembered<Value> {
+  readonly value: Value
+  readonly atMs: number
+}
+
+const found = new WeakMap<Run, Remembered<Backend>>()
+
+/** By the name of the program. A cleanup asks for each of them in several modes. */
+const versions = new WeakMap<Run, Map<string, Remembered<Installed>>>()
+
+function isFresh<Value>(known: Remembered<Value> | undefined): known is Remembered<Value> {
+  return known !== undefined && performance.now() - known.atMs < staysMs
+}
 
 /** The backend that was found in the last minute, else {@link backendInUse}. */
 async function chooseBackend(run: Run): Promise<Backend | undefined> {
   const known = found.get(run)
-  if (known && performance.now() - known.atMs < staysMs) return known.backend
+  if (isFresh(known)) return known.value
   return backendInUse(run)
 }
 
