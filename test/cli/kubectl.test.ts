@@ -320,9 +320,15 @@ void t.test('an error says what is missing and what to do', { skip }, async (t) 
     stderr: /Allowed choices are json, yaml, wide, name/,
   })
   t.match(await run('top', '--kubeconfig', `${kubeconfig}.none`), {
-    code: 1,
+    code: 2,
     stderr: /none: no such file or directory\n$/,
   })
+  for (const flag of ['context', 'cluster', 'user']) {
+    const wrong = await run('check', `--${flag}=none`)
+    t.match(wrong, { code: 2, stderr: /^error: .* "none" does not exist\n$/ }, flag)
+  }
+  t.match(await run('check', '--request-timeout=soon'), { code: 2, stderr: /Invalid timeout/ })
+  t.match(await run('check', '--as-group=x'), { code: 2, stderr: /without impersonating a user/ })
   t.match(await run('explain'), {
     code: 2,
     stderr: /'target'\nusage: kubectl svcproxy explain .*\n$/,

@@ -89,6 +89,7 @@ export class Kubectl {
     const { code, stdout, stderr } = await this.#start([...this.#flags, ...command])
     if (code === 0) return stdout
     const reason = reasonIn(stderr)
+    if (wrongFlag.test(reason)) throw new ConfigError(reason)
     throw new SourceError(`${what}: ${reason}${/forbidden/i.test(reason) ? adviceAboutRights : ''}`)
   }
 
@@ -115,6 +116,10 @@ async function namespaceOfPod(): Promise<string> {
 /** One argument, so that a value that begins with a dash stays a value. */
 const flagOf = (name: string, value: string | undefined) =>
   value === undefined ? [] : [`--${name}=${value}`]
+
+/** What kubectl says of the flags above and of the kubeconfig before it asks any server. */
+const wrongFlag =
+  /^((context|cluster|auth info) ".*" does not exist|stat .*: no such file|error loading config|Invalid timeout value|requesting uid, groups)/
 
 const adviceAboutRights = '; examples/kubectl/role.yaml has the rights that each command needs'
 
