@@ -5,6 +5,8 @@ import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { grantsIn, guardedServer, rightText, type Right } from '../support/rights.js'
 import { installPlugin, putProxy } from './support/plugin.js'
+import { askAll, type RemoteProxy } from '../../lib/cli/kubectl/proxies.js'
+import { SourceError } from '../../lib/errors.js'
 import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
 
 /** The plug-in with an API server that grants only what examples/kubectl/role.yaml says. */
@@ -71,6 +73,11 @@ async function cluster(t: Test, grants: readonly Right[]) {
   return { run, usedOfOurs, refused }
 }
 
+const proxyOf = (node: string): RemoteProxy => ({
+  ...{ node, pod: `proxy-${node}`, namespace: 'kube-system', name: node },
+  get: () => Promise.resolve(''),
+})
+
 const always = ['top -A', 'flows', 'trace svc/web', 'check', 'diff']
 const withClusterRole = ['explain svc/web', 'flows svc/web --from pod/client']
 
@@ -82,6 +89,20 @@ void t.test('the Role is enough for most commands', { skip: noKubectl }, async (
   for (const command of withClusterRole) {
     t.match(await run(command), { code: 1, stderr: /forbidden.*; \S+role\.yaml has/i }, command)
   }
+})
+
+void t.test('without the right, some proxies are asked, and one refusal is shown', async (t) => {
+  const proxies = Array.from({ length: 40 }, (_, n) => proxyOf(`node-${n}`))
+  let asks = 0
+  const refused = await askAll(proxies, ({ pod }) => {
+    asks++
+    return Promise.reject(new SourceError(`Error from server (Forbidden): pods "${pod}"`))
+  })
+  t.match(refused, [{ proxy: { node: 'node-0' }, error: /Forbidden/ }])
+  t.equal(refused.length, 1)
+  t.ok(asks < proxies.length, `${asks} asks`)
+  const failed = await askAll(proxies, () => Promise.reject(new SourceError('connection refused')))
+  t.equal(failed.length, proxies.length, 'a node that does not answer tells nothing of others')
 })
 
 void t.test('with the ClusterRole all of them run', { skip: noKubectl }, async (t) => {

@@ -123,7 +123,10 @@ export type Asked<Answer> =
 /** This many are asked at a time: each is a process here and a connection of the API server. */
 const together = 8
 
-/** Asks each proxy. If one does not answer, the others still do. */
+/**
+ * Asks each proxy. If one does not answer, the others still do. A right counts for all of them: if
+ * the API server refuses the first ones, only one refusal is returned, and no other proxy is asked.
+ */
 export async function askAll<Answer>(
   proxies: readonly RemoteProxy[],
   ask: (proxy: RemoteProxy) => Promise<Answer>,
@@ -143,9 +146,14 @@ export async function askAll<Answer>(
         }),
       )),
     )
+    const [first] = asked
+    if (first && asked.every(isForbidden)) return [first]
   }
   return asked
 }
+
+const isForbidden = (one: Asked<unknown>) =>
+  'error' in one && one.error.includes('Error from server (Forbidden)')
 
 /** Returns the answers and prints the errors of other proxies. Throws if no proxy answered. */
 export function answersOf<Answer>(
