@@ -93,6 +93,10 @@ export class ModeStatus {
 
 function familyLines(family: IpFamily, status: FamilyStatus): readonly StatusLine[] {
   const { syncs, failed, failing, left } = status
+  if (syncs === 0) {
+    const text = 'none yet, nothing is programmed; the log says what this proxy waits for'
+    return [{ name: `${family} syncs`, isGood: false, text }]
+  }
   const counts = `${syncs} syncs, ${failed} failed`
   const line = failing
     ? `${counts}; failing since ${timeText(failing.since)}: ${failing.error}`
