@@ -54,10 +54,14 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   const stories = new TraceCollector(count, target)
   const interrupted = stopSignal()
   const stop = AbortSignal.any([interrupted, stories.signal])
+  let notSent: unknown
   const ready = () => {
     note(`waiting for a connection to ${address ? text : `${text} at ${place}`} …`)
     if (flags.send === true)
-      void send(target, count).catch((error: unknown) => note(messageOf(error)))
+      void send(target, count).catch((error: unknown) => {
+        notSent = error
+        stories.end()
+      })
     void pause(timeoutMs, stop).then(() => stories.end())
   }
   const service = ownerAt(seen, target)
@@ -83,6 +87,7 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
     const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: service })
     print(story, await outcomeOf(story, target, { seen, flags, before }))
   }
+  if (notSent !== undefined) throw notSent
   if (stories.size === 0 && !interrupted.aborted) throw noneCame(text, target, flags)
 }
 
@@ -135,21 +140,48 @@ async function legacyOf({ family }: TraceTarget): Promise<Iptables | undefined> 
   return iptables?.capabilities.backend === 'legacy' ? iptables : undefined
 }
 
-async function send({ ip, port, protocol, family }: TraceTarget, count: number): Promise<void> {
+async function send(target: TraceTarget, count: number): Promise<void> {
+  const { ip, port, protocol } = target
+  if (protocol === 'SCTP')
+    throw new ConfigError('--send: it makes only TCP and UDP connections; use a client for SCTP')
   for (let sent = 0; sent < count; sent++) {
-    if (protocol === 'UDP') {
-      const socket = createSocket(family === 'IPv4' ? 'udp4' : 'udp6')
-      await new Promise<void>((resolve) => socket.send('', port, ip, () => resolve()))
-      socket.close()
-    } else if (protocol === 'TCP') {
-      const socket = connect({ host: ip, port, timeout: settleMs })
-      for (const event of ['connect', 'error', 'timeout'])
-        socket.once(event, () => socket.destroy())
-      await new Promise<void>((resolve) => socket.once('close', () => resolve()))
-    } else
-      throw new ConfigError('--send: it makes only TCP and UDP connections; use a client for SCTP')
+    const failure = protocol === 'UDP' ? await sendDatagram(target) : await connectTo(target)
+    // A failure may also be an answer, such as that of a rule that rejects.
+    const noRoute = failure && (await routeError(target))
+    if (noRoute) {
+      const advice = `this node has no route to it; see \`ip route get ${ip}\``
+      const action = `send to ${hostPort(ip, port)}: ${messageOf(noRoute)}`
+      throw new KernelError('failed', `${action}; ${advice}`, { cause: noRoute })
+    }
   }
 }
+
+function connectTo({ ip, port }: TraceTarget): Promise<Error | undefined> {
+  const socket = connect({ host: ip, port, timeout: settleMs })
+  let failure: Error | undefined
+  socket.once('error', (error) => (failure = error))
+  for (const event of ['connect', 'timeout']) socket.once(event, () => socket.destroy())
+  return new Promise((resolve) => socket.once('close', () => resolve(failure)))
+}
+
+async function sendDatagram({ family, ip, port }: TraceTarget): Promise<Error | undefined> {
+  const socket = createSocket(datagrams[family])
+  const failure = await new Promise<Error | null>((done) => socket.send('', port, ip, done))
+  socket.close()
+  return failure ?? undefined
+}
+
+/** A datagram socket finds its route without a packet. */
+async function routeError({ family, ip, port }: TraceTarget): Promise<Error | undefined> {
+  const socket = createSocket(datagrams[family])
+  const failure = await new Promise<Error | undefined>((done) => {
+    socket.connect(port, ip, (error?: Error) => done(error))
+  })
+  socket.close()
+  return failure
+}
+
+const datagrams = { IPv4: 'udp4', IPv6: 'udp6' } as const
 
 interface Context {
   readonly seen: SeenNode | undefined

@@ -46,6 +46,16 @@ t.test('trace finds a Service by its name, as explain does', { skip }, async (t)
   const port = await kubeProxy('trace', '10.96.0.10:0')
   t.match(port, { code: 2, stderr: /"10\.96\.0\.10:0" has no port from 1 to 65535; give IP:PORT/ })
 
+  const nowhere = await kubeProxy('trace', '203.0.113.1:80', ...send)
+  t.match(nowhere, {
+    code: 1,
+    stderr: /send to 203\.0\.113\.1:80: connect ENETUNREACH .*; see `ip route get 203/,
+  })
+  const datagram = await kubeProxy('trace', '203.0.113.1:80', '--protocol', 'UDP', ...send)
+  t.match(datagram, { code: 1, stderr: /send to 203\.0\.113\.1:80: connect ENETUNREACH/ })
+  const sctp = await kubeProxy('trace', '10.96.0.10:80', '--protocol', 'SCTP', ...send)
+  t.match(sctp, { code: 2, stderr: /--send: it makes only TCP and UDP connections/ })
+
   const [json, yaml] = await Promise.all([
     kubeProxy('diff', '-o', 'json'),
     kubeProxy('diff', '-o', 'yaml'),
