@@ -570,6 +570,18 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
         await releaseLate()
         t.match(await other.once(), { full: true, failed: [] }, 'nothing is lost')
         t.match(node.save(), '10.180.0.4:8080')
+
+        const ending = await node.create({ 'iptables.syncPeriod': 300_000 })
+        const last = new Sync(ending, cluster)
+        await last.once()
+        await ending.run(AbortSignal.abort())
+        const releaseLast = await holdLock(lockFile)
+        cluster.put(web(5))
+        node.logged.length = 0
+        const ended = last.once().catch((error: unknown) => error)
+        await untilTrue(() => node.logged.some(({ message }) => /lock is held/.test(message)))
+        await releaseLast()
+        t.match(await ended, { kind: 'busy' }, 'a process that ends does not wait on')
       } finally {
         delete process.env.XTABLES_LOCKFILE
         rmSync(folder, { recursive: true })

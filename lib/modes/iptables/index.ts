@@ -38,8 +38,10 @@ export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
     syncPeriods: ({ iptables }) => ({ minMs: iptables.minSyncPeriod, syncMs: iptables.syncPeriod }),
     planner: iptablesReader,
     create: async (config, families, context) => {
-      const live = { settings: iptablesSettings(config) }
-      const opened = await openFamilies(() => live.settings, families, context.log, deps)
+      const live: ModeParts['live'] = { settings: iptablesSettings(config) }
+      const hasEnded = () => live.ending?.aborted === true
+      const opening = { ...deps, hasEnded }
+      const opened = await openFamilies(() => live.settings, families, context.log, opening)
       if (live.settings.logsRefused && !opened.facts.hasLog) context.log.warn({}, withoutLog)
       return modeOf({ live, context, opened, sysctls: deps.sysctls })
     },
@@ -53,7 +55,7 @@ export const mode: ModeDefinition = iptablesMode()
 interface ModeParts {
   readonly opened: Opened
   /** The settings are replaced when the configuration changes. */
-  readonly live: { settings: IptablesSettings }
+  readonly live: { settings: IptablesSettings; ending?: AbortSignal }
   readonly context: ModeContext
   readonly sysctls: Pick<Sysctls, 'ensure'>
 }
@@ -88,6 +90,7 @@ function modeOf({ opened, live, context, sysctls }: ModeParts): Mode<IptablesPla
       return applied
     },
     run: async (signal) => {
+      live.ending = signal
       const periodMs = () => live.settings.syncPeriodMs
       const watching = [...families].map(([family, rules]) => {
         const changed = (what: string) =>

@@ -22,6 +22,8 @@ export interface OpenDeps {
   readonly openAccounts: () => Promise<PacketAccounts>
   /** Opens the count of nf_tables transactions of this namespace; undefined if there is none. */
   readonly openGeneration: () => Promise<(() => number) | undefined>
+  /** A lock of another program is waited for only until then. */
+  readonly hasEnded?: () => boolean
 }
 
 export interface Opened {
@@ -43,7 +45,8 @@ export async function openFamilies(
   const syncPeriodMs = () => settings().syncPeriodMs
   const packetAccounts = await ensureAccounts(deps.openAccounts, log)
   // A sync waits for two periods before it fails.
-  const onLocked = waitForLock(log, () => syncPeriodMs() * 2)
+  const hasEnded = deps.hasEnded ?? (() => false)
+  const onLocked = waitForLock(log, () => (hasEnded() ? 0 : syncPeriodMs() * 2))
   let hasBpf = true
   let randomFully = true
   let hasAccounting = packetAccounts !== undefined
