@@ -112,6 +112,15 @@ export function aborted(signal: AbortSignal): Promise<void> {
   })
 }
 
+/**
+ * Whether this process ends, asked when a program of it has failed: a signal to the whole process
+ * group ends its programs, too, and is heard a turn later.
+ */
+export async function isEnding(signal: AbortSignal | undefined): Promise<boolean> {
+  await new Promise(setImmediate)
+  return signal?.aborted === true
+}
+
 /** Runs all until the signal or until one fails; then all are stopped, and the failure is thrown. */
 export async function together(
   signal: AbortSignal,

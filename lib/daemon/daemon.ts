@@ -78,8 +78,9 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
   const checks = healthChecks(tracker, { requests, observation })
   const flows = await flowCleaning(setup, mode, metrics)
   const allApplied = new AbortController()
+  const ending = AbortSignal.any([signal, requests.ending])
   const sync = syncing({
-    ...{ tracker, mode, requests, flows, allApplied },
+    ...{ tracker, mode, requests, flows, allApplied, signal: ending },
     listeners: [
       observer,
       ...clusterWarnings(setup, log),
@@ -93,7 +94,7 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
 
   const watchers = present<ObjectWatcher>(objectLog(log), dashboard?.podNames, counting?.podNames)
   const reload = { tracker, sink, mode, loop, requests, observation, meter: metrics }
-  await together(AbortSignal.any([signal, requests.ending]), [
+  await together(ending, [
     (inner) => limitWaits(setup, sink, tracker, inner),
     (inner) => mode.run(inner),
     (inner) => loop.run(sync, inner, async () => mode.whenQuiet?.()),

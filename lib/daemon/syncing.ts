@@ -117,11 +117,13 @@ interface SyncingParts {
   readonly flows: FlowCleaning | undefined
   /** Aborted once the rules of every family are in the kernel. */
   readonly allApplied: AbortController
+  /** Ends this process. */
+  readonly signal: AbortSignal
 }
 
 /** One sync, as the loop runs it. */
 export function syncing(parts: SyncingParts): () => Promise<boolean> {
-  const { tracker, mode, requests, listeners, flows, allApplied } = parts
+  const { tracker, mode, requests, listeners, flows, allApplied, signal } = parts
   const syncer = new Syncer(mode)
   return () =>
     syncRound({
@@ -133,7 +135,7 @@ export function syncing(parts: SyncingParts): () => Promise<boolean> {
           return syncer.sync(state)
         },
       },
-      listeners,
+      ...{ listeners, signal },
       applied: (state, late) => flows?.applied(state, late),
       // A reason is given, because the default one is an error, which costs a stack trace.
       allApplied: () => allApplied.abort('applied'),

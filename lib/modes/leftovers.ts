@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { aborted, pause, type Bell } from '../async.js'
+import { aborted, isEnding, pause, type Bell } from '../async.js'
 import { Complaints } from './complaints.js'
 import { ifPossible, messageOf } from '../errors.js'
 import { modeLoaders, type ModeLoaders } from './registry.js'
@@ -52,7 +52,7 @@ export async function runLeftoverCleanup(
   }
   await aborted(AbortSignal.any([inForce, signal]))
   const { log } = new Complaints(context.log)
-  const clean = () => cleanLeftovers(mode, { ...context, log }, config, loaders)
+  const clean = () => cleanLeftovers(mode, { ...context, log }, config, loaders, signal)
   for (let index = -1; index < pausesMs.length || portFreed; index++) {
     await pause(index < 0 ? 0 : (pausesMs[index] ?? Infinity), signal, portFreed)
     if (portFreed?.isRung === true) index = -1
@@ -95,6 +95,7 @@ export async function cleanLeftovers(
   context: ModeContext,
   config?: Config,
   loaders: ModeLoaders = modeLoaders,
+  signal?: AbortSignal,
 ): Promise<boolean> {
   let isClean = true
   for (const [mode, load] of Object.entries(loaders)) {
@@ -105,6 +106,7 @@ export async function cleanLeftovers(
       const definition = await load()
       await definition.cleanup(context, config)
     } catch (error) {
+      if (await isEnding(signal)) return false
       isClean = false
       const fields = { mode, error: messageOf(error) }
       context.log.warn(fields, 'what an earlier run in this mode left could not be removed yet')

@@ -1,4 +1,4 @@
-import { restAfterLongWork } from '../async.js'
+import { isEnding, restAfterLongWork } from '../async.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { StateUpdate, Tracker } from '../state/tracker.js'
 import type { Syncer, SyncReport } from './syncer.js'
@@ -22,6 +22,8 @@ interface SyncRoundOptions {
   readonly applied: (state: DesiredState, late: readonly string[]) => void
   /** Called when the rules of every family are in the kernel. */
   readonly allApplied: () => void
+  /** A sync that fails after this signal is not reported, and is the last. */
+  readonly signal?: AbortSignal
 }
 
 /**
@@ -38,6 +40,7 @@ export async function syncRound(options: SyncRoundOptions): Promise<boolean> {
   let succeeded = true
   for (const state of update.states) {
     const report = await syncer.sync(state)
+    if (report.outcome === 'failed' && (await isEnding(options.signal))) return false
     const changed = update.changed.get(state.family) ?? 0
     for (const listener of listeners) listener.synced(report, changed)
     if (report.outcome === 'failed') areAllApplied = false
