@@ -59,11 +59,13 @@ export async function loadCounts(file: string): Promise<SavedCounts | undefined>
   }
 }
 
+/** It stays beside the file: another process may wait for it. */
+export const lockOf = (file: string) => `${file}.lock`
+
 /** Leaves the file of another network namespace, whose proxy goes on with it. */
 export async function removeCounts(file: string): Promise<void> {
   if ((await loadCounts(file)) === undefined) return
-  await rm(file, { force: true })
-  await rm(`${file}.new`, { force: true })
+  for (const path of [file, `${file}.new`, lockOf(file)]) await rm(path, { force: true })
 }
 
 const ofEndpoint = {

@@ -6,7 +6,7 @@ import { loadLibc } from '../../kernel/sockets/libc.js'
 import { Turns } from '../../async.js'
 import { subtractFrom } from './endpoint-counts.js'
 import { keyOf, type CarriedGrowth } from './messages.js'
-import { loadCounts, saveCounts, type SavedCounts } from './saved-counts.js'
+import { loadCounts, lockOf, saveCounts, type SavedCounts } from './saved-counts.js'
 
 /** The part of FlowCounter that this file needs. */
 interface Sum {
@@ -40,7 +40,7 @@ export class SharedCounts {
 
   save(): Promise<void> {
     return this.#turns.take(async () => {
-      const unlock = await lock(`${this.#file}.lock`)
+      const unlock = await lock(lockOf(this.#file))
       try {
         await this.#catchUp()
         // Connections are counted here, so a later process in another mode must not count them from

@@ -1,6 +1,6 @@
 import t from 'tap'
-import { existsSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, readFileSync, symlinkSync, writeFileSync, readdirSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { loadCounts, removeCounts, saveCounts } from '../../../lib/observe/flows/saved-counts.js'
 import { FlowMessage } from '../../../lib/kernel/flow-message.js'
 import { FlowThread } from '../../../lib/observe/flows/flow-thread.js'
@@ -314,8 +314,9 @@ t.test('a cleanup removes the numbers of this network namespace, and no others',
   await removeCounts(file)
   t.ok(existsSync(file), 'another proxy goes on with it')
   writeFileSync(file, own)
+  writeFileSync(`${file}.lock`, '')
   await removeCounts(file)
-  t.notOk(existsSync(file))
+  t.same(readdirSync(dirname(file)), [], 'nor the lock of userspace mode')
 })
 
 t.test(
