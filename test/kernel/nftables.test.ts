@@ -135,6 +135,20 @@ void t.test('error messages of nft are classified, and their text is kept', asyn
   t.equal(await calm.commit({ table, commands: [] }), 0, 'nothing to say runs nothing')
 })
 
+void t.test('a program that was ended has twice the time at the next call', async (t) => {
+  const times: (number | undefined)[] = []
+  const run: RunCommand = (_file, _args, options) => {
+    times.push(options?.timeoutMs)
+    if (times.length !== 2) return Promise.resolve({ code: 0, stdout: '', stderr: '' })
+    return Promise.reject(new KernelError('timed-out', 'run nft: no end'))
+  }
+  const nft = new Nft(run)
+  await nft.version()
+  await t.rejects(nft.version(), { message: /no end/ })
+  await nft.version()
+  t.same(times, [120_000, 120_000, 240_000])
+})
+
 void t.test('NF15: only clients of session affinity are read from what nft lists', async (t) => {
   const set = (name: string): NftSet => ({ name, key: ['address'], holds: 'keys' })
   const elem = [

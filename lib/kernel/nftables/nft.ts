@@ -15,10 +15,15 @@ export interface RulesetWriter {
   check(transaction: Transaction): Promise<void>
 }
 
+/** A program that needs longer will never end. */
+const longestMs = 1_800_000
+
 /** The `nft` program. One call is one process and one atomic transaction (NF21). */
 export class Nft implements RulesetWriter, ClientReader {
   readonly name = 'nft'
   readonly #run: RunCommand
+  /** A program that was ended gets twice the time at the next call, so on a slow node one succeeds. */
+  #timeoutMs = 120_000
 
   constructor(run: RunCommand = runCommand) {
     this.#run = run
@@ -60,7 +65,13 @@ export class Nft implements RulesetWriter, ClientReader {
   }
 
   async #checked(args: readonly string[], action: string, stdin?: string): Promise<CommandResult> {
-    const result = await this.#run('nft', args, stdin === undefined ? {} : { stdin })
+    const timeoutMs = this.#timeoutMs
+    const options = { timeoutMs, ...(stdin === undefined ? {} : { stdin }) }
+    const result = await this.#run('nft', args, options).catch((error: unknown) => {
+      if (error instanceof KernelError && error.kind === 'timed-out')
+        this.#timeoutMs = Math.min(2 * timeoutMs, longestMs)
+      throw error
+    })
     if (result.code === 0) return result
     const said = firstLine(result.stderr) || `nft ended with ${result.code} and said nothing`
     throw new KernelError(kindOf(result.stderr), `${action}: ${said}`, {
