@@ -54,13 +54,13 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   const stories = new TraceCollector(count, target)
   const interrupted = stopSignal()
   const stop = AbortSignal.any([interrupted, stories.signal])
-  let notSent: unknown
+  let notSent: Error | undefined
   const ready = () => {
     note(`waiting for a connection to ${address ? text : `${text} at ${place}`} …`)
     if (flags.send === true)
-      void send(target, count).catch((error: unknown) => {
-        notSent = error
-        stories.end()
+      void send(target, count).then((failure) => {
+        notSent = failure
+        if (failure) stories.end()
       })
     void pause(timeoutMs, stop).then(() => stories.end())
   }
@@ -76,19 +76,24 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   await unlessStopped(interrupted, follow())
   await atSockets
   const owners = seen ? chainOwners(seen.mode, seen.states, seen.config) : ownerInName
-  let gap = ''
-  const print = (story: TraceStory, afterwards: readonly string[]) => {
-    const text = `${gap}${storyText(story, afterwards)}`
-    process.stdout.write(printedOfMany(flags, { data: { ...story, afterwards }, text }))
-    gap = '\n'
-  }
+  const print = printer(flags)
   for (const story of stories.whole()) print(story, [])
   for (const events of stories.finished()) {
     const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: service })
     print(story, await outcomeOf(story, target, { seen, flags, before }))
   }
-  if (notSent !== undefined) throw notSent
+  if (notSent) throw notSent
   if (stories.size === 0 && !interrupted.aborted) throw noneCame(text, target, flags)
+}
+
+/** Prints one story after the other. */
+function printer(flags: TraceFlags) {
+  let gap = ''
+  return (story: TraceStory, afterwards: readonly string[]): void => {
+    const text = `${gap}${storyText(story, afterwards)}`
+    process.stdout.write(printedOfMany(flags, { data: { ...story, afterwards }, text }))
+    gap = '\n'
+  }
 }
 
 function noneCame(text: string, { ip }: TraceTarget, { timeout, send }: TraceFlags): KernelError {
@@ -140,10 +145,11 @@ async function legacyOf({ family }: TraceTarget): Promise<Iptables | undefined> 
   return iptables?.capabilities.backend === 'legacy' ? iptables : undefined
 }
 
-async function send(target: TraceTarget, count: number): Promise<void> {
+/** Returns why a packet could not leave this node. */
+async function send(target: TraceTarget, count: number): Promise<Error | undefined> {
   const { ip, port, protocol } = target
   if (protocol === 'SCTP')
-    throw new ConfigError('--send: it makes only TCP and UDP connections; use a client for SCTP')
+    return new ConfigError('--send: it makes only TCP and UDP connections; use a client for SCTP')
   for (let sent = 0; sent < count; sent++) {
     const failure = protocol === 'UDP' ? await sendDatagram(target) : await connectTo(target)
     // A failure may also be an answer, such as that of a rule that rejects.
@@ -151,9 +157,10 @@ async function send(target: TraceTarget, count: number): Promise<void> {
     if (noRoute) {
       const advice = `this node has no route to it; see \`ip route get ${ip}\``
       const action = `send to ${hostPort(ip, port)}: ${messageOf(noRoute)}`
-      throw new KernelError('failed', `${action}; ${advice}`, { cause: noRoute })
+      return new KernelError('failed', `${action}; ${advice}`, { cause: noRoute })
     }
   }
+  return undefined
 }
 
 function connectTo({ ip, port }: TraceTarget): Promise<Error | undefined> {
