@@ -6,7 +6,7 @@
 import { createServer, connect, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
-import { createApiServer } from '../../lib/lab/apiserver/server.js'
+import { createFaultyApi } from '../support/faulty-api.js'
 import { parseObject, type KubeObject } from '../../lib/lab/apiserver/object.js'
 import { messageOf } from '../../lib/errors.js'
 import { apiPort, type ApiCommand, type RelayBehaviour } from './api.js'
@@ -14,7 +14,7 @@ import { apiPort, type ApiCommand, type RelayBehaviour } from './api.js'
 const innerPort = apiPort + 1
 const { values } = parseArgs({ options: { 'first-version': { type: 'string' } } })
 const firstVersion = values['first-version']
-const api = createApiServer({
+const api = createFaultyApi({
   port: innerPort,
   runtime: undefined,
   // The first resource version is the time.

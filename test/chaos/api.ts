@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import type { Fault as ApiFault } from '../../lib/lab/apiserver/faults.js'
+import type { Fault as ApiFault } from '../support/faulty-api.js'
 import type { World } from '../../lib/lab/world/world.js'
 import type { ClusterObject } from './cluster.js'
 

@@ -2,12 +2,11 @@ import t, { type Test } from 'tap'
 import { readClusterStates } from '../../lib/cli/node-states.js'
 import type { NodeStates } from '../../lib/sources/collected-states.js'
 import { configWith } from '../../lib/config/load.js'
-import { createApiServer } from '../../lib/lab/apiserver/server.js'
-import type { FaultEffect } from '../../lib/lab/apiserver/faults.js'
+import { createFaultyApi, type FaultEffect } from '../support/faulty-api.js'
 
 /** What commands read from an API server, with this effect on a resource. */
 async function read(t: Test, resource: string, effect: FaultEffect): Promise<NodeStates> {
-  const api = createApiServer()
+  const api = createFaultyApi()
   const ended = new AbortController()
   const serving = api.run(ended.signal)
   t.teardown(async () => {

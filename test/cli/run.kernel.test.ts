@@ -11,7 +11,7 @@ import { apiVersion, kind } from '../../lib/config/file.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { examples } from '../support/live-daemon.js'
 import { program } from '../support/program.js'
-import { createApiServer } from '../../lib/lab/apiserver/server.js'
+import { createFaultyApi } from '../support/faulty-api.js'
 import { until, untilSeen, untilThere } from '../support/until.js'
 
 /** The command as an operator runs it, in a network namespace of this process. */
@@ -114,7 +114,7 @@ t.test('the usual command line works, even if the API server starts later', { sk
 })
 
 t.test('R09: ServiceCIDRs that do not come delay no start for long', { skip }, async (t) => {
-  const api = createApiServer()
+  const api = createFaultyApi()
   api.faults.inject({ resources: ['servicecidrs'], effect: { hang: true } })
   const ended = new AbortController()
   const serving = api.run(ended.signal)

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { createApiServer } from '../../lib/lab/apiserver/server.js'
+import { createFaultyApi } from '../support/faulty-api.js'
 import { runProxy } from '../support/program.js'
 import { openBridge } from '../../lib/lab/world/bridge.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
@@ -18,7 +18,7 @@ const busyPort = 32_000
 
 t.test('RB01: the ClusterRole grants what the daemon asks for, and nothing else', { skip }, (t) =>
   withProxyWorld('rbac', async ({ world }) => {
-    const api = createApiServer()
+    const api = createFaultyApi()
     const stop = new AbortController()
     const running = api.run(stop.signal)
     const url = await api.listening()

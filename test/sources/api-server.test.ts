@@ -3,11 +3,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import {
-  createApiServer,
-  type ApiServer,
-  type ApiServerOptions,
-} from '../../lib/lab/apiserver/server.js'
+import type { ApiServerOptions } from '../../lib/lab/apiserver/server.js'
+import { createFaultyApi, type FaultyApi } from '../support/faulty-api.js'
 import { defaultResources } from '../../lib/lab/apiserver/default-resources.js'
 import { ApiClient } from '../../lib/sources/api-client.js'
 import { apiServerSource } from '../../lib/sources/api-server.js'
@@ -70,7 +67,7 @@ const impatient: Partial<ListWatchTiming> = {
 }
 
 interface Rig {
-  readonly api: ApiServer
+  readonly api: FaultyApi
   readonly sink: Recorder
   /** Starts to follow the server. */
   readonly follow: (timing?: Partial<ListWatchTiming>) => Promise<void>
@@ -83,7 +80,7 @@ async function rig(
   options: Partial<ApiServerOptions> & { readonly isStreamed?: boolean } = {},
 ): Promise<Rig> {
   const { isStreamed = false } = options
-  const api = createApiServer(options)
+  const api = createFaultyApi(options)
   const sink = new Recorder()
   const following = new AbortController()
   let serving = new AbortController()
@@ -225,10 +222,10 @@ void t.test('410: an expired version causes a new list, which removes objects', 
   }
 
   for (const [how, fail] of [
-    ['an ERROR event', (api: ApiServer) => api.faults.failWatches(410, 'services')],
+    ['an ERROR event', (api: FaultyApi) => api.faults.failWatches(410, 'services')],
     [
       'the status of a watch',
-      (api: ApiServer) => {
+      (api: FaultyApi) => {
         api.faults.inject({ verbs: ['watch'], effect: { answer: 410 }, times: 4 })
         api.faults.dropWatches()
       },

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import fc from 'fast-check'
 import t from 'tap'
-import { createApiServer, type ApiServer } from '../../lib/lab/apiserver/server.js'
+import { createFaultyApi, type FaultyApi } from '../support/faulty-api.js'
 import { ApiClient } from '../../lib/sources/api-client.js'
 import { apiServerSource } from '../../lib/sources/api-server.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
@@ -14,9 +14,9 @@ class Mirror implements ObjectSink {
   readonly services = new Map<string, string>()
   /** Removals of objects that were still there (R01). */
   readonly mistakes: string[] = []
-  readonly #api: ApiServer
+  readonly #api: FaultyApi
 
-  constructor(api: ApiServer) {
+  constructor(api: FaultyApi) {
     this.#api = api
   }
 
@@ -42,14 +42,14 @@ class Mirror implements ObjectSink {
   }
 }
 
-function contentOf(api: ApiServer): ReadonlyMap<string, string> {
+function contentOf(api: FaultyApi): ReadonlyMap<string, string> {
   const all = api.list({ apiVersion: 'v1', kind: 'Service' })
   return new Map(all.map(({ metadata }) => [metadata.name, metadata.resourceVersion ?? '']))
 }
 
 const names = ['a', 'b', 'c', 'd', 'stays-1', 'stays-2', 'stays-3']
 
-type Step = (api: ApiServer) => void
+type Step = (api: FaultyApi) => void
 
 const write = fc.tuple(fc.constantFrom(...names), fc.integer({ min: 1, max: 65_535 })).map(
   ([name, port]): Step =>
@@ -106,7 +106,7 @@ const steps = fc.array(
 )
 
 async function converges(given: readonly (Step | undefined)[]): Promise<readonly string[]> {
-  const api = createApiServer({ runtime: undefined })
+  const api = createFaultyApi({ runtime: undefined })
   const controller = new AbortController()
   const running = api.run(controller.signal)
   const access = await openCluster({ kubeconfig: '', master: await api.listening() })

@@ -3,9 +3,8 @@ import { parse as parseYaml } from 'yaml'
 import { messageOf } from '../../errors.js'
 import { tooDeep } from '../../yaml-levels.js'
 import { checkBodyType } from './admission.js'
-import { bodyWriterOf, type FaultEffect } from './faults.js'
 import type { Json, JsonObject } from './json.js'
-import type { BodyWriter } from './body-writer.js'
+import { plainWriter, type BodyWriter, type WriterOf } from './body-writer.js'
 import { decodeProtobuf, protobufType } from './protobuf/decode.js'
 import { ApiError, badRequest } from './status.js'
 
@@ -18,19 +17,19 @@ export class ApiCall {
   readonly response: ServerResponse
   readonly path: string
   readonly query: URLSearchParams
-  readonly fault: FaultEffect | undefined
+  readonly #writerOf: WriterOf
   readonly #warnings: string[] = []
 
   constructor(
     request: IncomingMessage,
     response: ServerResponse,
-    options: { readonly url: URL; readonly fault: FaultEffect | undefined },
+    options: { readonly url: URL; readonly writerOf?: WriterOf | undefined },
   ) {
     this.request = request
     this.response = response
     this.path = options.url.pathname
     this.query = options.url.searchParams
-    this.fault = options.fault
+    this.#writerOf = options.writerOf ?? plainWriter
   }
 
   /** Adds a warning that kubectl prints. */
@@ -61,7 +60,7 @@ export class ApiCall {
       'Content-Type': contentType,
       'Cache-Control': 'no-cache, private',
     })
-    return bodyWriterOf(this.response, this.fault)
+    return this.#writerOf(this.response)
   }
 
   send(code: number, body: JsonObject, contentType = 'application/json'): void {
@@ -83,13 +82,10 @@ export class ApiCall {
     this.response.end(bytes)
   }
 
-  sendError(error: ApiError, retryAfterSeconds?: number): void {
+  sendError(error: ApiError): void {
     if (this.response.headersSent) {
       this.response.destroy()
       return
-    }
-    if (retryAfterSeconds !== undefined) {
-      this.response.setHeader('Retry-After', String(retryAfterSeconds))
     }
     this.send(error.code, error.status)
   }

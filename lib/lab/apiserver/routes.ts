@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { aggregatedDiscovery, coreVersions, groupList, groupOf, resourceList } from './discovery.js'
 import { admit } from './admission.js'
 import { ApiCall } from './api-call.js'
-import { faultError, type Verb } from './faults.js'
+import type { Disturb, Verb } from './disturbance.js'
 import type { JsonObject } from './json.js'
 import {
   openapiIndex,
@@ -31,6 +31,7 @@ export interface RouteDeps extends WatchDeps, PodProxyDeps {
   readonly podLog: PodLog | undefined
   /** Which bearer tokens are accepted; undefined accepts every client. */
   readonly accepts: ((token: string) => boolean) | undefined
+  readonly disturb: Disturb
 }
 
 /** The version of the cluster that clients see. */
@@ -78,24 +79,19 @@ export async function serve(
 ): Promise<void> {
   const url = urlOf(request.url ?? '/')
   if (url === undefined) {
-    const options = { url: new URL('http://localhost/'), fault: undefined }
-    new ApiCall(request, response, options).sendError(badRequest('the path cannot be read'))
+    const call = new ApiCall(request, response, { url: new URL('http://localhost/') })
+    call.sendError(badRequest('the path cannot be read'))
     return
   }
   const target = parseTarget(url.pathname, deps.registry.resources)
   const verb = verbOf(request.method ?? 'GET', target, url.searchParams)
-  const fault =
-    target === undefined || verb === undefined
-      ? undefined
-      : deps.faults.take(verb, target.kind.plural)
-  const call = new ApiCall(request, response, { url, fault })
+  const disturbance = target && verb && deps.disturb(verb, target.kind.plural)
+  const call = new ApiCall(request, response, { url, writerOf: disturbance?.writerOf })
   try {
     admit(request, deps.host)
     if (!isLetIn(request, deps)) throw unauthorized()
-    if (fault !== undefined && 'hang' in fault) return
-    if (fault !== undefined && 'answer' in fault) {
-      call.sendError(faultError(fault.answer), fault.retryAfterSeconds)
-    } else if (target === undefined) await serveOther(call, deps)
+    if (disturbance?.answer) disturbance.answer(call)
+    else if (target === undefined) await serveOther(call, deps)
     else if (isPodRequest(target)) servePodRequest(call, target, deps)
     else if (verb === undefined) throw methodNotAllowed(request.method ?? '')
     else await serveResource(call, verb, target, deps)

@@ -6,7 +6,7 @@ import { hostPort } from '../../state/ip.js'
 import { ApiObjects, objectDefaults, type ApiObjectsOptions } from './objects.js'
 import type { Certificate } from './certificate.js'
 import { fakeRuntime } from './controllers/pod-runtime.js'
-import { Faults } from './faults.js'
+import type { Disturb, OpenWatch } from './disturbance.js'
 import { writeKubeconfig } from './kubeconfig.js'
 import { serve, type RouteDeps } from './routes.js'
 import { eventTexts } from './watching.js'
@@ -22,6 +22,8 @@ export interface ApiServerOptions extends ApiObjectsOptions {
   readonly bookmarkEveryMs: number
   /** Whether the proxy of pods may reach this machine itself. */
   readonly proxiesToLoopback: boolean
+  /** For tests of clients. */
+  readonly disturb: Disturb
 }
 
 const defaults: Omit<ApiServerOptions, 'runtime'> = {
@@ -32,6 +34,7 @@ const defaults: Omit<ApiServerOptions, 'runtime'> = {
   accepts: undefined,
   bookmarkEveryMs: 60_000,
   proxiesToLoopback: false,
+  disturb: () => undefined,
 }
 
 export function createApiServer(options: Partial<ApiServerOptions> = {}): ApiServer {
@@ -40,7 +43,8 @@ export function createApiServer(options: Partial<ApiServerOptions> = {}): ApiSer
 
 /** A Kubernetes API server in memory: over HTTP for clients, by method calls for this process. */
 export class ApiServer extends ApiObjects {
-  readonly faults: Faults
+  /** The watches that run. */
+  readonly watches = new Set<OpenWatch>()
   readonly #options: ApiServerOptions
   readonly #waiting: ((url: string) => void)[] = []
   #port: number
@@ -50,7 +54,6 @@ export class ApiServer extends ApiObjects {
     super(options)
     this.#options = options
     this.#port = options.port
-    this.faults = new Faults(this.registry.store)
   }
 
   /** Where clients reach the server, once it listens. */
@@ -90,7 +93,7 @@ export class ApiServer extends ApiObjects {
     const deps: RouteDeps = {
       ...this.#options,
       registry: this.registry,
-      faults: this.faults,
+      watches: this.watches,
       texts: eventTexts(),
       podLog: runtime?.log,
     }

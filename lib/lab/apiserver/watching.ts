@@ -1,6 +1,6 @@
 import { longestTimerMs } from '../../async.js'
 import type { ApiCall } from './api-call.js'
-import type { Faults, OpenWatch } from './faults.js'
+import type { OpenWatch } from './disturbance.js'
 import type { KubeObject } from './object.js'
 import type { BodyWriter } from './body-writer.js'
 import { parseVersion, viewOf, type View } from './reading.js'
@@ -13,7 +13,8 @@ import { partialOf, tableOf } from './table.js'
 
 export interface WatchDeps {
   readonly registry: Registry
-  readonly faults: Faults
+  /** Those that run. */
+  readonly watches: Set<OpenWatch>
   readonly texts: EventTexts
   readonly bookmarkEveryMs: number
 }
@@ -115,7 +116,7 @@ class WatchStream implements OpenWatch {
 
   /** Passes on all later changes. */
   follow(start: Start): void {
-    const { registry, faults, bookmarkEveryMs } = this.#deps
+    const { registry, watches, bookmarkEveryMs } = this.#deps
     const unsubscribe = registry.store.subscribe(collectionOf(this.#target.kind), (event) =>
       this.pass(event),
     )
@@ -126,12 +127,12 @@ class WatchStream implements OpenWatch {
     const bookmarks = start.bookmarks
       ? setInterval(() => this.bookmark(), bookmarkEveryMs)
       : undefined
-    faults.watches.add(this)
+    watches.add(this)
     this.#stop = () => {
       unsubscribe()
       clearTimeout(timeout)
       clearInterval(bookmarks)
-      faults.watches.delete(this)
+      watches.delete(this)
     }
     this.#call.response.once('close', () => this.#stop())
   }

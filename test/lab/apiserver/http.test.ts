@@ -6,7 +6,8 @@ import {
   type Json,
   type JsonObject,
 } from '../../../lib/lab/apiserver/json.js'
-import { createApiServer, type ApiServerOptions } from '../../../lib/lab/apiserver/server.js'
+import type { ApiServerOptions } from '../../../lib/lab/apiserver/server.js'
+import { createFaultyApi } from '../../support/faulty-api.js'
 import { untilTrue } from '../../support/until.js'
 
 interface Answer {
@@ -16,7 +17,7 @@ interface Answer {
 }
 
 async function serving(t: Test, options: Partial<ApiServerOptions> = {}) {
-  const api = createApiServer({ runtime: undefined, ...options })
+  const api = createFaultyApi({ runtime: undefined, ...options })
   const controller = new AbortController()
   const running = api.run(controller.signal)
   const url = await api.listening()

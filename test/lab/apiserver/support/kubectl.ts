@@ -4,11 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { CommandResult } from '../../../../lib/kernel/command.js'
 import { runCommand } from '../../../support/run-command.js'
-import {
-  createApiServer,
-  type ApiServer,
-  type ApiServerOptions,
-} from '../../../../lib/lab/apiserver/server.js'
+import type { ApiServerOptions } from '../../../../lib/lab/apiserver/server.js'
+import { createFaultyApi, type FaultyApi } from '../../../support/faulty-api.js'
 
 const asked = spawnSync('kubectl', ['version', '--client', '-o', 'json'], { encoding: 'utf8' })
 
@@ -22,7 +19,7 @@ export const noKubectl: string | false =
 export const kubectlMinor = Number(/"minor": "(\d+)/.exec(asked.stdout)?.[1] ?? 0)
 
 export interface TestServer {
-  readonly api: ApiServer
+  readonly api: FaultyApi
   readonly url: string
   readonly kubeconfig: string
   /** Runs kubectl with the server. It resolves with any exit code. */
@@ -36,7 +33,7 @@ export interface TestServer {
 export async function startServer(options: Partial<ApiServerOptions> = {}): Promise<TestServer> {
   const directory = await mkdtemp(join(tmpdir(), 'kpts-api-'))
   const kubeconfig = join(directory, 'kubeconfig')
-  const api = createApiServer(options)
+  const api = createFaultyApi(options)
   const controller = new AbortController()
   const running = api.run(controller.signal)
   await api.writeKubeconfig(kubeconfig)

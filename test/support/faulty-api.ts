@@ -1,17 +1,41 @@
 import type { ServerResponse } from 'node:http'
-import { cuttingWriter, drippingWriter, plainWriter, type BodyWriter } from './body-writer.js'
-import { ApiError } from './status.js'
-import type { VersionedStore } from './store.js'
+import type { BodyWriter } from '../../lib/lab/apiserver/body-writer.js'
+import type { Disturbance, OpenWatch, Verb } from '../../lib/lab/apiserver/disturbance.js'
+import {
+  createApiServer,
+  type ApiServer,
+  type ApiServerOptions,
+} from '../../lib/lab/apiserver/server.js'
+import { ApiError } from '../../lib/lab/apiserver/status.js'
+import type { VersionedStore } from '../../lib/lab/apiserver/store.js'
 
-export type Verb =
-  | 'get'
-  | 'list'
-  | 'watch'
-  | 'create'
-  | 'update'
-  | 'patch'
-  | 'delete'
-  | 'deletecollection'
+/** An API server that can misbehave, to test its clients. */
+export type FaultyApi = ApiServer & { readonly faults: Faults }
+
+export function createFaultyApi(options: Partial<ApiServerOptions> = {}): FaultyApi {
+  const api = createApiServer({
+    ...options,
+    disturb: (verb, resource) => disturbanceOf(faults.take(verb, resource)),
+  })
+  const faults = new Faults(api)
+  return Object.assign(api, { faults })
+}
+
+function disturbanceOf(effect: FaultEffect | undefined): Disturbance | undefined {
+  if (effect === undefined) return undefined
+  if ('hang' in effect) return { answer: () => undefined }
+  if ('cut' in effect) return { writerOf: cuttingWriter }
+  if ('drip' in effect) return { writerOf: (response) => drippingWriter(response, effect.drip) }
+  const { answer: code, retryAfterSeconds } = effect
+  return {
+    answer: (call) => {
+      if (retryAfterSeconds !== undefined) {
+        call.response.setHeader('Retry-After', String(retryAfterSeconds))
+      }
+      call.sendError(faultError(code))
+    },
+  }
+}
 
 /** What goes wrong with a request. */
 export type FaultEffect =
@@ -35,17 +59,6 @@ export interface Fault {
   readonly effect: FaultEffect
 }
 
-/** A running watch, with the ways to disturb it. */
-export interface OpenWatch {
-  readonly resource: string
-  /** Ends the answer in order. */
-  end(): void
-  /** Sends half an event and breaks the connection. */
-  cut(): void
-  /** Sends an ERROR event and ends. */
-  fail(error: ApiError): void
-}
-
 const reasons: Readonly<Record<number, string>> = {
   401: 'Unauthorized',
   403: 'Forbidden',
@@ -56,14 +69,16 @@ const reasons: Readonly<Record<number, string>> = {
   503: 'ServiceUnavailable',
 }
 
-/** The switches with which tests and the playground make the server misbehave. */
+/** The switches with which tests make the server misbehave. */
 export class Faults {
-  readonly watches = new Set<OpenWatch>()
+  /** The watches that run. */
+  readonly watches: ReadonlySet<OpenWatch>
   readonly #store: VersionedStore
   readonly #active = new Map<Fault, { remaining: number }>()
 
-  constructor(store: VersionedStore) {
-    this.#store = store
+  constructor({ watches, registry }: ApiServer) {
+    this.watches = watches
+    this.#store = registry.store
   }
 
   /** Lets matching requests fail, until the returned function is called or `times` is used up. */
@@ -119,16 +134,52 @@ export class Faults {
   }
 }
 
-export function faultError(code: number): ApiError {
+function faultError(code: number): ApiError {
   const reason = reasons[code] ?? 'Unknown'
   return new ApiError(code, reason, `injected fault: ${code} ${reason}`)
 }
 
-export function bodyWriterOf(
+/** Sends half of the first text, then breaks the connection. */
+function cuttingWriter(response: ServerResponse): BodyWriter {
+  let isCut = false
+  return {
+    write(text) {
+      if (isCut) return
+      isCut = true
+      const half = text.slice(0, Math.ceil(text.length / 2))
+      response.write(half, () => response.destroy())
+    },
+    end() {
+      if (!isCut) response.destroy()
+    },
+    backlog: 0,
+  }
+}
+
+/** Sends a few bytes at a time, as a bad network does. */
+function drippingWriter(
   response: ServerResponse,
-  effect: FaultEffect | undefined,
+  drip: { readonly bytes: number; readonly everyMs: number },
 ): BodyWriter {
-  if (effect !== undefined && 'cut' in effect) return cuttingWriter(response)
-  if (effect !== undefined && 'drip' in effect) return drippingWriter(response, effect.drip)
-  return plainWriter(response)
+  let waiting = Buffer.alloc(0)
+  let hasEnded = false
+  const timer = setInterval(() => {
+    if (waiting.length > 0) response.write(waiting.subarray(0, drip.bytes))
+    waiting = waiting.subarray(drip.bytes)
+    if (waiting.length > 0 || !hasEnded) return
+    clearInterval(timer)
+    response.end()
+  }, drip.everyMs)
+  response.once('close', () => clearInterval(timer))
+  return {
+    write(text) {
+      waiting = Buffer.concat([waiting, Buffer.from(text)])
+    },
+    end() {
+      hasEnded = true
+    },
+    get backlog() {
+      return waiting.length
+    },
+  }
 }
