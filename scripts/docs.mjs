@@ -1,7 +1,7 @@
 // Writes the documents and profiles that are made from tables in the code: `npm run docs`.
 import { readFileSync, writeFileSync } from 'node:fs'
-import { configurationMarkdown } from '../build/lib/config/document.js'
-import { metricsMarkdown } from '../build/lib/observe/document.js'
+import { configurationMarkdown } from '../build/test/config/document.js'
+import { metricsMarkdown } from '../build/test/observe/document.js'
 import { withPromises } from '../build/test/chaos/promises.js'
 import { faultGroups } from '../build/test/chaos/faults/index.js'
 import { withTable } from '../build/test/kernels/document.js'

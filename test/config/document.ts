@@ -1,7 +1,7 @@
-import { groups, type Key } from './key.js'
-import { keyEntries, retiredFlags, retiredKeys } from './keys.js'
-import { actionFlags } from './flags.js'
-import { apiVersion, kind } from './file.js'
+import { groups, type Key } from '../../lib/config/key.js'
+import { keyEntries, retiredFlags, retiredKeys } from '../../lib/config/keys.js'
+import { actionFlags } from '../../lib/config/flags.js'
+import { apiVersion, kind } from '../../lib/config/file.js'
 
 const introduction = `# Configuration
 

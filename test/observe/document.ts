@@ -1,6 +1,10 @@
-import { fullName, type MetricSpec } from './metric-spec.js'
-import { ownMetrics } from './metrics-own.js'
-import { commonMetrics, componentMetrics, kernelModeMetrics } from './metrics-upstream.js'
+import { fullName, type MetricSpec } from '../../lib/observe/metric-spec.js'
+import { ownMetrics } from '../../lib/observe/metrics-own.js'
+import {
+  commonMetrics,
+  componentMetrics,
+  kernelModeMetrics,
+} from '../../lib/observe/metrics-upstream.js'
 
 const introduction = `# Metrics
 
