@@ -5,13 +5,8 @@ import { finish, start, through, throughChain, withHop, type Branch, type Passed
 import { holds, type NodeSurroundings, type Packet, type Way } from './packet.js'
 import { addressOf } from '../../state/ip.js'
 
-/** The chains of a plan by `placeId`, built-in chains included. */
-export type IptablesRuleset = ReadonlyMap<string, PlannedChain>
-
-export interface PlannedChain {
-  readonly place: Place
-  readonly rules: readonly PlannedRule[]
-}
+/** The rules of each chain of a plan by `placeId`, built-in chains included. */
+export type IptablesRuleset = ReadonlyMap<string, readonly PlannedRule[]>
 
 /** Walks the first packet of a connection through the rules, as the kernel would. */
 export function walkIptables(
@@ -118,7 +113,7 @@ export class IptablesWalker {
     const id = place ? placeId(place) : ''
     let walked = this.#walked.get(id)
     if (!walked) {
-      walked = (this.#rules.get(id)?.rules ?? [])
+      walked = (this.#rules.get(id) ?? [])
         .filter(({ text }) => place && holds(this.#node, { place, text }))
         .map(walkedRule)
       this.#walked.set(id, walked)

@@ -12,7 +12,7 @@ import { setNameOf, setNames, setOf } from '../../modes/ipvs/names.js'
 import { chainIn, placeId } from '../../kernel/place.js'
 import type { Chain, Element } from '../../kernel/nftables/model.js'
 import type { IptablesPlan } from '../../modes/iptables/plan.js'
-import type { IptablesRuleset, PlannedChain } from './iptables-walk.js'
+import type { IptablesRuleset } from './iptables-walk.js'
 import type { PlannedRule } from './iptables-rule.js'
 import type { IpvsPlan } from '../../modes/ipvs/plan.js'
 import type { IpvsRuleset } from './ipvs-walk.js'
@@ -21,14 +21,13 @@ import type { ListenerPlan, UserspacePlan } from '../../modes/userspace/plan.js'
 import type { NftablesPlan } from '../../modes/nftables/plan.js'
 import type { NftablesRuleset } from './nftables-walk.js'
 
-type Collected = Map<string, PlannedChain & { readonly rules: PlannedRule[] }>
+type Collected = Map<string, PlannedRule[]>
 
 function append(rules: Collected, table: string, chain: string, ...more: PlannedRule[]): void {
-  const place = chainIn(table, chain)
-  const id = placeId(place)
-  const known = rules.get(id) ?? { place, rules: [] }
+  const id = placeId(chainIn(table, chain))
+  const known = rules.get(id) ?? []
   rules.set(id, known)
-  for (const rule of more) known.rules.push(rule)
+  for (const rule of more) known.push(rule)
 }
 
 /** All rules of an iptables plan, built-in chains included. */

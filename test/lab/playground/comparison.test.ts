@@ -5,10 +5,8 @@ import { simulatedPlayground } from '../../../lib/lab/simulation/cluster.js'
 import type { PageView } from '../../../lib/page/readers.js'
 
 t.test('explain counts the rules that a packet is compared with, on each way', async (t) => {
-  const chain = (name: string, ...texts: string[]) => {
-    const place = chainIn('nat', name)
-    return [placeId(place), { place, rules: texts.map((text) => ({ text })) }] as const
-  }
+  const chain = (name: string, ...texts: string[]) =>
+    [placeId(chainIn('nat', name)), texts.map((text) => ({ text }))] as const
   const rules = new Map([
     chain('PREROUTING', '-j A'),
     chain(
