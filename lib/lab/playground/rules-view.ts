@@ -5,9 +5,8 @@ import { isEqual } from '../../state/json.js'
 import { planners } from '../../modes/planners.js'
 import type { Config, ModeName } from '../../config/config.js'
 import { PersistentMap } from '../../state/persistent-map.js'
-import { Tracker } from '../../state/tracker.js'
 import { trackerSettings } from '../../config/tracker-settings.js'
-import { TrackerSink } from '../../sources/tracker-sink.js'
+import { collect } from '../../sources/collected-states.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { EndpointFailure } from '../../state/endpoint-health.js'
 import type { PlanLine } from '../../modes/mode.js'
@@ -32,22 +31,13 @@ export function stateOf(
   failing: readonly EndpointFailure[] = [],
 ): DesiredState | undefined {
   const node = { nodeName: 'node-1', families: ['IPv4'] } as const
-  const tracker = new Tracker(trackerSettings(configWith(layout.config), mode, node))
-  tracker.setLocalAddresses([...new Set(['127.0.0.1', ...layout.addresses.node])])
-  for (const { port, endpoint, reason } of failing) {
-    tracker.setEndpointHealth(port, endpoint, reason)
-  }
-  const sink = new TrackerSink(tracker, node.nodeName, {
-    changed: () => undefined,
-    malformed: () => undefined,
-    warned: () => undefined,
-    nodeChanged: () => undefined,
-    failed: () => undefined,
-  })
+  const settings = trackerSettings(configWith(layout.config), mode, node)
+  const addresses = [...new Set(['127.0.0.1', ...layout.addresses.node])]
+  const { sink, taken } = collect(settings, addresses, failing)
   for (const [kind, collection] of collections) {
     for (const object of registry.store.list(collection)) sink.upsert(kind, object)
   }
-  return tracker.take().states[0]
+  return taken().states[0]
 }
 
 /** The configuration of a mode. Only ipvs reads the scheduler. */
