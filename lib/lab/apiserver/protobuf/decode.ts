@@ -61,8 +61,9 @@ function add(
     const item = decodeValue(value, type.slice(0, -2))
     result.set(name, [...(Array.isArray(present) ? (present as Json[]) : []), item])
   } else if (type === 'textMap' || type === 'bytesMap') {
-    const [key, entry] = decodeEntry(value, type)
-    result.set(name, { ...textMapAt(present), [key]: entry })
+    if (typeof value === 'number') throw new RangeError('a map entry is no message')
+    const entry = decodeMessage(value, type === 'textMap' ? 'TextEntry' : 'BytesEntry')
+    result.set(name, { ...textMapAt(present), [textAt(entry, 'key')]: textAt(entry, 'value') })
   } else {
     const decoded = decodeValue(value, type)
     // Go writes the zero value of every field that is no pointer; JSON leaves it out.
@@ -93,21 +94,6 @@ function decodeValue(value: number | Buffer, type: string): Json {
     default:
       return decodeMessage(value, type)
   }
-}
-
-/** A map is a list of messages of a key and a value. */
-function decodeEntry(value: number | Buffer, type: string): readonly [string, string] {
-  if (typeof value === 'number') throw new RangeError('a map entry is no message')
-  const reader = new Reader(value)
-  let key = ''
-  let content = ''
-  while (!reader.isAtEnd) {
-    const tag = reader.varint()
-    const bytes = reader.bytes()
-    if (tag >>> 3 === 1) key = bytes.toString('utf8')
-    else content = bytes.toString(type === 'bytesMap' ? 'base64' : 'utf8')
-  }
-  return [key, content]
 }
 
 /** Protobuf's wire format; throws RangeError where the bytes end too early. */

@@ -1,11 +1,13 @@
 /**
  * Field numbers of the API's protobuf messages, as its .proto files publish them: number, name
- * and type, with [] for a list. Only what clients send when they create something; unknown
- * fields are skipped, as protobuf wants it.
+ * and type, with [] for a list; a map is a list of entries. Only what clients send when they
+ * create something; unknown fields are skipped, as protobuf wants it.
  */
 const schema = `
 Unknown: 1 typeMeta TypeMeta, 2 raw bytes
 TypeMeta: 1 apiVersion text, 2 kind text
+TextEntry: 1 key text, 2 value text
+BytesEntry: 1 key text, 2 value bytes
 ObjectMeta: 1 name text, 2 generateName text, 3 namespace text, 5 uid text,
   6 resourceVersion text, 11 labels textMap, 12 annotations textMap,
   13 ownerReferences OwnerReference[], 14 finalizers text[]
