@@ -51,7 +51,6 @@ export function memoryWatch(mode: ModeName, limit: number | undefined, log: Log)
           'raise it (resources.limits.memory, MemoryMax=)',
       )
     },
-    synced: () => undefined,
   }
 }
 

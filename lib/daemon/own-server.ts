@@ -30,6 +30,5 @@ export function ownServerWatch(server: string, log: Log): SyncListener {
         }
       }
     },
-    synced: () => undefined,
   }
 }

@@ -8,7 +8,7 @@ export interface SyncListener {
   /** A sync of this update starts. */
   started(update: StateUpdate): void
   /** One family is done; `changed` counts its service ports in the update. */
-  synced(report: SyncReport, changed: number): void
+  synced?(report: SyncReport, changed: number): void
 }
 
 interface SyncRoundOptions {
@@ -42,7 +42,7 @@ export async function syncRound(options: SyncRoundOptions): Promise<boolean> {
     const report = await syncer.sync(state)
     if (report.outcome === 'failed' && (await isEnding(options.signal))) return false
     const changed = update.changed.get(state.family) ?? 0
-    for (const listener of listeners) listener.synced(report, changed)
+    for (const listener of listeners) listener.synced?.(report, changed)
     if (report.outcome === 'failed') areAllApplied = false
     else options.applied(state, report.late ?? [])
     if (report.outcome === 'failed' || report.failed.length > 0) succeeded = false

@@ -89,10 +89,6 @@ export class HealthChecks {
     this.#checker.flush()
   }
 
-  synced(): void {
-    // Checks do not depend on the rules in the kernel.
-  }
-
   /** Checks until the signal. */
   run(signal: AbortSignal): Promise<void> {
     return this.#checker.run(signal)
