@@ -54,22 +54,25 @@ export class KindClient {
   }
 }
 
-export type KindNames<Name extends string> = Readonly<
-  Record<Name, readonly [apiVersion: string, kind: string]>
->
-export type Clients<Name extends string> = Readonly<Record<Name, KindClient>>
+const kinds = {
+  nodes: ['v1', 'Node'],
+  pods: ['v1', 'Pod'],
+  services: ['v1', 'Service'],
+  endpoints: ['v1', 'Endpoints'],
+  events: ['v1', 'Event'],
+  slices: ['discovery.k8s.io/v1', 'EndpointSlice'],
+  deployments: ['apps/v1', 'Deployment'],
+  sets: ['apps/v1', 'ReplicaSet'],
+} as const
 
-/** A client for each kind; this server has all of them. */
-export function clientsOf<Name extends string>(
-  registry: Registry,
-  kinds: KindNames<Name>,
-): Clients<Name> {
-  const clients = Object.entries<readonly [string, string]>(kinds).map(
-    ([name, [version, kind]]) => {
-      const resource = registry.resources.byKind(version, kind)
-      if (resource === undefined) throw new RangeError(`this API server has no kind ${kind}`)
-      return [name, new KindClient(registry, resource)] as const
-    },
-  )
-  return Object.fromEntries(clients) as Record<Name, KindClient>
+export type Clients = Readonly<Record<keyof typeof kinds, KindClient>>
+
+/** A client for each kind that something in this process works on; this server has all of them. */
+export function clientsOf(registry: Registry): Clients {
+  const clients = Object.entries(kinds).map(([name, [version, kind]]) => {
+    const resource = registry.resources.byKind(version, kind)
+    if (resource === undefined) throw new RangeError(`this API server has no kind ${kind}`)
+    return [name, new KindClient(registry, resource)] as const
+  })
+  return Object.fromEntries(clients) as Record<keyof typeof kinds, KindClient>
 }

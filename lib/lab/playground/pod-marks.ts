@@ -9,12 +9,6 @@ import { processAnnotation, readyAnnotation } from './pod-state.js'
 import { untilTrue } from './lesson-scene.js'
 import type { Registry } from '../apiserver/registry.js'
 
-const kinds = {
-  deployments: ['apps/v1', 'Deployment'],
-  sets: ['apps/v1', 'ReplicaSet'],
-  pods: ['v1', 'Pod'],
-} as const
-
 /** More than any playground has room for. */
 const mostMarks = 100
 
@@ -31,11 +25,11 @@ interface Mark {
  * the Deployment and the node: `default_web_node-1_dark_ready`. No name of an object has a `_`.
  */
 export class PodMarks {
-  readonly #clients: Clients<keyof typeof kinds>
+  readonly #clients: Clients
   readonly #signal: AbortSignal
 
   constructor(registry: Registry, signal: AbortSignal) {
-    this.#clients = clientsOf(registry, kinds)
+    this.#clients = clientsOf(registry)
     this.#signal = signal
   }
 

@@ -24,13 +24,6 @@ type WebCommand = Extract<
   { readonly do: 'replicas' | 'pod' | 'affinity' | 'policy' | 'type' | 'ranges' }
 >
 
-const kinds = {
-  deployments: ['apps/v1', 'Deployment'],
-  services: ['v1', 'Service'],
-  slices: ['discovery.k8s.io/v1', 'EndpointSlice'],
-  pods: ['v1', 'Pod'],
-} as const
-
 const serviceNameLabel = 'kubernetes.io/service-name'
 
 /** The annotation that each action sets on a pod. */
@@ -47,12 +40,12 @@ export const firstService = 'default/web'
  * the arguments of the `kubectl` command that does the same.
  */
 export class WebApp {
-  readonly #clients: Clients<keyof typeof kinds>
+  readonly #clients: Clients
   #selected = firstService
   #lines = PersistentMap.empty<ServiceLine>()
 
   constructor(registry: Registry) {
-    this.#clients = clientsOf(registry, kinds)
+    this.#clients = clientsOf(registry)
   }
 
   /** Creates web (TCP, with a node port for clients outside) and echo (UDP). */

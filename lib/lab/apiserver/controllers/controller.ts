@@ -1,7 +1,7 @@
 import { aborted } from '../../../async.js'
 import { objectAt } from '../json.js'
 import type { KubeObject } from '../object.js'
-import { clientsOf, type Clients, type KindClient, type KindNames } from '../kind-client.js'
+import { clientsOf, type Clients, type KindClient } from '../kind-client.js'
 import type { Registry } from '../registry.js'
 import { matchesSelector } from '../selectors.js'
 import { keyOf, type StoreEvent } from '../store.js'
@@ -24,13 +24,8 @@ interface Work {
   readonly reconcile: (key: string) => void
 }
 
-/** A controller of some kinds. */
-export function controller<Name extends string>(
-  deps: ControllerDeps,
-  kinds: KindNames<Name>,
-  workOn: (clients: Clients<Name>) => Work,
-): Controller {
-  return { run: (signal) => watch(deps, workOn(clientsOf(deps.registry, kinds)), signal) }
+export function controller(deps: ControllerDeps, workOn: (clients: Clients) => Work): Controller {
+  return { run: (signal) => watch(deps, workOn(clientsOf(deps.registry)), signal) }
 }
 
 /**

@@ -19,17 +19,9 @@ const causeKey = 'kubernetes.io/change-cause'
 /** The default number of old sets that are kept for `kubectl rollout undo`. */
 const historyLimit = 10
 
-const kinds = {
-  deployments: ['apps/v1', 'Deployment'],
-  sets: ['apps/v1', 'ReplicaSet'],
-  pods: ['v1', 'Pod'],
-} as const
-
-type Kinds = Clients<keyof typeof kinds>
-
 /** Deployments have a ReplicaSet for each version of their template, and replace pods one by one. */
 export function deploymentController(deps: ControllerDeps): Controller {
-  return controller(deps, kinds, (clients) => {
+  return controller(deps, (clients) => {
     const { deployments, sets, pods } = clients
     const ofSet = ({ object }: StoreEvent) => ownerKeys(object, 'Deployment')
     const ofPod = ({ object }: StoreEvent) =>
@@ -51,7 +43,7 @@ export function deploymentController(deps: ControllerDeps): Controller {
   })
 }
 
-function rollOut(clients: Kinds, deployment: KubeObject): void {
+function rollOut(clients: Clients, deployment: KubeObject): void {
   claim(clients.sets, deployment)
   const own = clients.sets.list().filter((set) => isOwnedBy(set, deployment))
   if (at(deployment, 'spec', 'paused') === true) {
@@ -85,7 +77,7 @@ function rollOut(clients: Kinds, deployment: KubeObject): void {
 }
 
 /** A paused Deployment can be scaled; its pods keep their versions. */
-function keepPaused(clients: Kinds, deployment: KubeObject, own: readonly KubeObject[]): void {
+function keepPaused(clients: Clients, deployment: KubeObject, own: readonly KubeObject[]): void {
   const used = own.filter((set) => (numberAt(set, 'spec', 'replicas') ?? 1) > 0)
   const newest = own.toSorted((left, right) => revisionOf(right) - revisionOf(left))[0]
   // In the middle of a rollout both versions stay as they are.
@@ -103,14 +95,14 @@ interface PodsOf {
   readonly all: readonly KubeObject[]
 }
 
-function tellStatus({ deployments }: Kinds, deployment: KubeObject, pods: PodsOf): void {
+function tellStatus({ deployments }: Clients, deployment: KubeObject, pods: PodsOf): void {
   const latest = deployments.get(keyOf(deployment))
   if (latest) deployments.updateStatus(latest, statusOf(latest, pods))
 }
 
 /** The set of the current template: an existing set, or a new one. */
 function currentSet(
-  { deployments, sets }: Kinds,
+  { deployments, sets }: Clients,
   deployment: KubeObject,
   own: readonly KubeObject[],
 ): KubeObject {
@@ -133,7 +125,7 @@ function revisionOf({ metadata }: KubeObject): number {
 /**
  * Copies the cause of a change to its set. Users write the cause after they change the template.
  */
-function keepCause(sets: Kinds['sets'], { metadata }: KubeObject, set: KubeObject): KubeObject {
+function keepCause(sets: Clients['sets'], { metadata }: KubeObject, set: KubeObject): KubeObject {
   const cause = metadata.annotations?.[causeKey]
   if (cause === undefined || cause === set.metadata.annotations?.[causeKey]) return set
   return sets.update(withAt(set, ['metadata', 'annotations', causeKey], cause))
@@ -164,12 +156,16 @@ function setOf(deployment: KubeObject, template: JsonObject, revision: string): 
   }
 }
 
-function setReplicas({ sets }: Kinds, set: KubeObject, count: number): void {
+function setReplicas({ sets }: Clients, set: KubeObject, count: number): void {
   if (numberAt(set, 'spec', 'replicas') === count) return
   sets.update(withAt(set, ['spec', 'replicas'], count))
 }
 
-function forgetOldest({ sets }: Kinds, deployment: KubeObject, empty: readonly KubeObject[]): void {
+function forgetOldest(
+  { sets }: Clients,
+  deployment: KubeObject,
+  empty: readonly KubeObject[],
+): void {
   const limit = numberAt(deployment, 'spec', 'revisionHistoryLimit') ?? historyLimit
   const byAge = empty.toSorted((left, right) => revisionOf(right) - revisionOf(left))
   for (const set of byAge.slice(Math.max(0, limit))) sets.delete(set)

@@ -26,18 +26,9 @@ const longestSlice = 100
 
 const zoneLabel = 'topology.kubernetes.io/zone'
 
-const kinds = {
-  services: ['v1', 'Service'],
-  slices: ['discovery.k8s.io/v1', 'EndpointSlice'],
-  pods: ['v1', 'Pod'],
-  nodes: ['v1', 'Node'],
-} as const
-
-type KindClients = Clients<keyof typeof kinds>
-
 /** Writes EndpointSlices from the pods that a Service selects. */
 export function endpointSliceController(deps: ControllerDeps): Controller {
-  return controller(deps, kinds, (clients) => {
+  return controller(deps, (clients) => {
     const { services, slices, pods, nodes } = clients
     const managed = new ManagedSlices(slices)
     return {
@@ -101,7 +92,7 @@ function zoneChanged({ type, object, previous }: StoreEvent): boolean {
 
 /** Writes the slices that a Service should have, and touches only those that differ. */
 function publish(
-  clients: KindClients,
+  clients: Clients,
   service: KubeObject,
   present: readonly KubeObject[],
   now: number,
@@ -129,7 +120,7 @@ function publish(
 }
 
 /** The slices of a Service: for each family, pods with the same port numbers together. */
-function slicesOf(clients: KindClients, service: KubeObject): readonly JsonObject[] {
+function slicesOf(clients: Clients, service: KubeObject): readonly JsonObject[] {
   const pods = clients.pods
     .list()
     .filter((pod) => selects(service, pod))

@@ -27,21 +27,12 @@ const mirrorName = 'endpointslicemirroring-controller.k8s.io'
  */
 const skipMirror = 'endpointslice.kubernetes.io/skip-mirror'
 
-const kinds = {
-  services: ['v1', 'Service'],
-  endpoints: ['v1', 'Endpoints'],
-  slices: ['discovery.k8s.io/v1', 'EndpointSlice'],
-  pods: ['v1', 'Pod'],
-} as const
-
-type KindClients = Clients<keyof typeof kinds>
-
 /**
  * Writes the old Endpoints objects for Services with a selector. Endpoints that a user writes for a
  * Service without one are mirrored to EndpointSlices.
  */
 export function endpointsController(deps: ControllerDeps): Controller {
-  return controller(deps, kinds, (clients) => {
+  return controller(deps, (clients) => {
     const { services, endpoints, pods } = clients
     return {
       watched: [
@@ -60,7 +51,7 @@ export function endpointsController(deps: ControllerDeps): Controller {
   })
 }
 
-function write(clients: KindClients, service: KubeObject, present: KubeObject | undefined): void {
+function write(clients: Clients, service: KubeObject, present: KubeObject | undefined): void {
   if (textAt(service, 'spec', 'type') === 'ExternalName') return
   const pods = clients.pods
     .list()
@@ -108,11 +99,7 @@ function subsetsOf(service: KubeObject, pods: readonly KubeObject[]): readonly J
 }
 
 /** One slice for each subset and family; `service` is undefined when none are wanted. */
-function mirror(
-  { slices }: KindClients,
-  endpoints: KubeObject,
-  service: KubeObject | undefined,
-): void {
+function mirror({ slices }: Clients, endpoints: KubeObject, service: KubeObject | undefined): void {
   const { name, labels = {} } = endpoints.metadata
   // Most Endpoints are our own. Searching all slices for each of them would take too long.
   if (labels[skipMirror] === 'true') return

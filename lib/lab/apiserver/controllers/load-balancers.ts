@@ -10,7 +10,7 @@ const lastAddress = 250
  * addresses are `prefix` and a last number.
  */
 export function loadBalancerController(deps: ControllerDeps, prefix: string): Controller {
-  return controller(deps, { services: ['v1', 'Service'] }, ({ services }) => ({
+  return controller(deps, ({ services }) => ({
     watched: [[services, ownKey]],
     reconcile(key) {
       const service = services.get(key)

@@ -13,7 +13,6 @@ import { matchesLabels } from '../selectors.js'
 import { keyOf, type StoreEvent } from '../store.js'
 import { ownKey, watch, type Controller, type ControllerDeps } from './controller.js'
 import type { PodEvent, PodRuntime, PodState } from './pod-runtime.js'
-import type { Registry } from '../registry.js'
 
 interface PodControllerDeps extends ControllerDeps {
   readonly runtime: PodRuntime
@@ -26,12 +25,10 @@ interface RunningPod {
   readonly ended: Promise<void>
 }
 
-const kinds = { pods: ['v1', 'Pod'], nodes: ['v1', 'Node'] } as const
-
 /** Scheduler and kubelet in one: binds pods to nodes and lets a runtime run them. */
 export class PodController implements Controller {
   readonly #deps: PodControllerDeps
-  readonly #clients: Clients<keyof typeof kinds>
+  readonly #clients: Clients
   readonly #running = new Map<string, RunningPod>()
   /**
    * Uids of all pods that this controller has run. After a pause it starts them again, even if they
@@ -41,7 +38,7 @@ export class PodController implements Controller {
 
   constructor(deps: PodControllerDeps) {
     this.#deps = deps
-    this.#clients = clientsOf(deps.registry, kinds)
+    this.#clients = clientsOf(deps.registry)
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -122,7 +119,26 @@ export class PodController implements Controller {
     const conditions = [{ ...pending, reason: 'Unschedulable', message: event.message }]
     const status = { ...objectAt(pod, 'status'), phase: 'Pending', conditions }
     this.#clients.pods.updateStatus(pod, keepTimes(status, pod))
-    warn(this.#deps.registry, pod, event)
+    this.#warn(pod, event)
+  }
+
+  /** Writes a warning about a pod, where `kubectl describe` and `kubectl get events` find it. */
+  #warn({ apiVersion, kind, metadata }: KubeObject, { reason, message }: PodEvent): void {
+    const { name, namespace = 'default', uid = '' } = metadata
+    const now = this.#deps.registry.timestamp()
+    this.#clients.events.create({
+      apiVersion: 'v1',
+      kind: 'Event',
+      metadata: { generateName: `${name}.`, namespace },
+      involvedObject: { apiVersion, kind, name, namespace, uid },
+      type: 'Warning',
+      reason,
+      message,
+      count: 1,
+      source: { component: 'playground' },
+      firstTimestamp: now,
+      lastTimestamp: now,
+    })
   }
 
   #start(pod: KubeObject, node: KubeObject | undefined): void {
@@ -132,7 +148,7 @@ export class PodController implements Controller {
     const killed = new AbortController()
     killed.signal.addEventListener('abort', () => terminating.abort(), { once: true })
     const report = (state: PodState) => this.#report(pod, state, node)
-    const tell = (event: PodEvent) => warn(this.#deps.registry, pod, event)
+    const tell = (event: PodEvent) => this.#warn(pod, event)
     const life = { report, tell, terminating: terminating.signal, killed: killed.signal, node }
     const ended = this.#deps.runtime
       .run(pod, life)
@@ -242,24 +258,4 @@ function keepTimes(status: JsonObject, before: KubeObject): JsonObject {
     return { ...next, lastTransitionTime: textAt(same, 'lastTransitionTime') }
   })
   return { ...status, conditions }
-}
-
-/** Writes a warning about an object, where `kubectl describe` and `kubectl get events` find it. */
-function warn(registry: Registry, about: KubeObject, { reason, message }: PodEvent): void {
-  const { apiVersion, kind, metadata } = about
-  const { name, namespace = 'default', uid = '' } = metadata
-  const now = registry.timestamp()
-  clientsOf(registry, { events: ['v1', 'Event'] }).events.create({
-    apiVersion: 'v1',
-    kind: 'Event',
-    metadata: { generateName: `${name}.`, namespace },
-    involvedObject: { apiVersion, kind, name, namespace, uid },
-    type: 'Warning',
-    reason,
-    message,
-    count: 1,
-    source: { component: 'playground' },
-    firstTimestamp: now,
-    lastTimestamp: now,
-  })
 }

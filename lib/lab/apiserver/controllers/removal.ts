@@ -61,7 +61,7 @@ function hasOwner(registry: Registry, dependent: KubeObject, owner: OwnerReferen
 const maximumEvents = 1000
 
 export function eventExpiry(deps: ControllerDeps): Controller {
-  return controller(deps, { events: ['v1', 'Event'] }, ({ events }) => {
+  return controller(deps, ({ events }) => {
     /** Keys in the order of arrival. */
     const keys = new Set<string>()
     const follow = ({ type, object }: StoreEvent) => {

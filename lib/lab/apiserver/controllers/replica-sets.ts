@@ -12,11 +12,9 @@ import {
   type ControllerDeps,
 } from './controller.js'
 
-const kinds = { sets: ['apps/v1', 'ReplicaSet'], pods: ['v1', 'Pod'] } as const
-
 /** ReplicaSets keep their number of pods. */
 export function replicaSetController(deps: ControllerDeps): Controller {
-  return controller(deps, kinds, (clients) => {
+  return controller(deps, (clients) => {
     const { sets, pods } = clients
     return {
       watched: [
@@ -44,7 +42,7 @@ export function livingPods(pods: readonly KubeObject[], set: KubeObject): readon
   return pods.filter((pod) => isOwnedBy(pod, set) && pod.metadata.deletionTimestamp === undefined)
 }
 
-function keepNumber({ sets, pods }: Clients<keyof typeof kinds>, set: KubeObject): void {
+function keepNumber({ sets, pods }: Clients, set: KubeObject): void {
   const wanted = numberAt(set, 'spec', 'replicas') ?? 1
   claim(pods, set)
   const own = livingPods(pods.list(), set)
