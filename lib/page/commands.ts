@@ -1,4 +1,4 @@
-import { asInteger } from '../state/json.js'
+import { asInteger, asObject, parseJson } from '../state/json.js'
 import { verdicts } from '../observe/flows/line.js'
 import { podActions } from './page-command.js'
 import type { PageCommand } from './page-command.js'
@@ -58,13 +58,13 @@ const readers: Readers = {
  * machine may send some.
  */
 export function parsePageCommand(body: string): PageCommand | undefined {
-  const fields = parseFields(body)
-  const name = fields?.get('do')
+  const fields = asObject(parseJson(body))
+  const name = fields?.do
   if (!fields || typeof name !== 'string' || !isCommand(name)) return undefined
   const read = Object.entries<Reader<unknown>>(readers[name])
     // Only the step of a lesson may be left out.
-    .filter(([field]) => field !== 'step' || fields.has(field))
-    .map(([field, reader]) => [field, reader(fields.get(field))] as const)
+    .filter(([field]) => field !== 'step' || Object.hasOwn(fields, field))
+    .map(([field, reader]) => [field, reader(fields[field])] as const)
   if (read.some(([, value]) => value === undefined)) return undefined
   return { do: name, ...Object.fromEntries(read) } as PageCommand
 }
@@ -88,13 +88,4 @@ function texts(most: number, length = 64): Reader<readonly string[]> {
     Array.isArray(value) && value.length <= most && value.every(isText)
       ? (value as string[])
       : undefined
-}
-
-function parseFields(text: string): ReadonlyMap<string, unknown> | undefined {
-  try {
-    const value: unknown = JSON.parse(text)
-    return typeof value === 'object' && value !== null ? new Map(Object.entries(value)) : undefined
-  } catch {
-    return undefined
-  }
 }

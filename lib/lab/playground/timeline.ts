@@ -1,4 +1,5 @@
 import { pause } from '../../async.js'
+import { asObject, asString, parseJson } from '../../state/json.js'
 import { at, listAt, textAt, textsAt, type Json } from '../apiserver/json.js'
 import { podNameOf, podStateOf } from './pod-state.js'
 import type { KubeObject } from '../apiserver/object.js'
@@ -177,22 +178,19 @@ function isReadyEndpoint(endpoint: Json): boolean {
 
 /** A line of JSON as the daemon logs it, or undefined for anything else. */
 export function parseDaemonLine(text: string): DaemonLine | undefined {
-  try {
-    const line = JSON.parse(text) as Readonly<Record<string, unknown>>
-    const number = (key: string) => (typeof line[key] === 'number' ? line[key] : 0)
-    const word = (key: string) => (typeof line[key] === 'string' ? line[key] : '')
-    return {
-      at: Date.parse(word('time')),
-      message: word('msg'),
-      family: word('family'),
-      planMs: number('planMs'),
-      applyMs: number('applyMs'),
-      kind: word('kind'),
-      namespace: word('namespace'),
-      name: word('name'),
-      version: Number(word('resourceVersion')),
-    }
-  } catch {
-    return undefined
+  const line = asObject(parseJson(text))
+  if (!line) return undefined
+  const number = (key: string) => (typeof line[key] === 'number' ? line[key] : 0)
+  const word = (key: string) => asString(line[key]) ?? ''
+  return {
+    at: Date.parse(word('time')),
+    message: word('msg'),
+    family: word('family'),
+    planMs: number('planMs'),
+    applyMs: number('applyMs'),
+    kind: word('kind'),
+    namespace: word('namespace'),
+    name: word('name'),
+    version: Number(word('resourceVersion')),
   }
 }
