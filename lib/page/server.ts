@@ -5,6 +5,7 @@ import { readFile } from 'node:fs/promises'
 import { extname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { clientLimit } from '../kernel/this-process.js'
+import { close, portOf } from '../observe/http.js'
 import { ClientConnections, patience } from '../observe/client-connections.js'
 import { hostPort, parseIp } from '../state/ip.js'
 import { codeOf, messageOf } from '../errors.js'
@@ -127,10 +128,9 @@ export class PageServer {
       try {
         this.#server.listen(port === 0 ? 0 : port + tried, host)
         await once(this.#server, 'listening')
-        const address = this.#server.address()
         // An error while a client is accepted must not end the process.
         this.#server.on('error', () => undefined)
-        this.#port = typeof address === 'object' && address ? address.port : port
+        this.#port = portOf(this.#server)
         return this
       } catch (error) {
         if (codeOf(error) !== 'EADDRINUSE' || !fallsForward || tried >= 20) throw error
@@ -144,9 +144,7 @@ export class PageServer {
   }
 
   async close(): Promise<void> {
-    const closed = once(this.#server, 'close')
-    this.#server.close()
-    this.#server.closeAllConnections()
+    const closed = close(this.#server)
     this.#clients.end()
     await closed
   }

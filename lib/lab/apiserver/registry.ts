@@ -163,19 +163,18 @@ export class Registry {
     }
   }
 
-  timestamp(): string {
-    return `${new Date(this.now()).toISOString().slice(0, 19)}Z`
+  timestamp(at = this.now()): string {
+    return `${new Date(at).toISOString().slice(0, 19)}Z`
   }
 
   /** A pod that runs is only marked; the controller that runs it removes it when it has ended. */
   #terminate(kind: ResourceKind, object: KubeObject, grace: number): KubeObject {
     if (object.metadata.deletionTimestamp !== undefined) return object
-    const until = new Date(this.now() + grace * 1000).toISOString()
     return this.store.put(collectionOf(kind), {
       ...object,
       metadata: {
         ...object.metadata,
-        deletionTimestamp: `${until.slice(0, 19)}Z`,
+        deletionTimestamp: this.timestamp(this.now() + grace * 1000),
         deletionGracePeriodSeconds: grace,
       },
     })

@@ -33,7 +33,7 @@ class SimulatedCluster implements LiveCluster {
   readonly testBed: LiveCluster['testBed']
   readonly kubeconfig = ''
   readonly #network: SimulatedNetwork
-  readonly #counts = new Counts()
+  #counts = new Counts()
   readonly #deps: SimulationDeps
   #proxy: Started | undefined
 
@@ -84,7 +84,7 @@ class SimulatedCluster implements LiveCluster {
 
   async useMode(mode: ModeName, { scheduler = 'rr', onLine }: ModeOptions): Promise<void> {
     await this.#stopProxy()
-    this.#counts.clear()
+    this.#counts = new Counts()
     const stop = new AbortController()
     const { api } = this
     const network = this.#network
@@ -116,11 +116,6 @@ class Counts {
       rules: Object.fromEntries(this.#rules),
       endpoints: Object.fromEntries(this.#endpoints),
     }
-  }
-
-  clear(): void {
-    this.#rules.clear()
-    this.#endpoints.clear()
   }
 }
 
