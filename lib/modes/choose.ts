@@ -1,3 +1,4 @@
+import { pause } from '../async.js'
 import { KernelError, messageOf } from '../errors.js'
 import { missingIn } from './findings.js'
 import { modeLoaders, type ModeLoaders } from './registry.js'
@@ -50,7 +51,7 @@ export async function chooseMode(
     }
     try {
       const definition = await load()
-      const missing = missingIn(await definition.probe({ log }, request.config))
+      const missing = await missingFor(definition, { mode, log, config: request.config })
       if (missing.length === 0) return { mode, definition, passedOver }
       passedOver.push({ mode, missing })
     } catch (error) {
@@ -65,6 +66,19 @@ export async function chooseMode(
     'unsupported',
     `choose a proxy mode: none can run here; ${reasons.join('; ')}`,
   )
+}
+
+/** A mode that is passed over is not tried again until the next start, so a passing reason is waited for. */
+async function missingFor(
+  definition: ModeDefinition,
+  { mode, log, config }: { mode: ModeName; log: Log; config: Config | undefined },
+): Promise<readonly Finding[]> {
+  for (let tried = 1; ; tried++) {
+    const missing = missingIn(await definition.probe({ log }, config))
+    if (tried === 3 || !missing.some(({ mayPass }) => mayPass)) return missing
+    log.warn({ mode, missing: describe(missing) }, `${mode} mode is tried again in a second`)
+    await pause(1000, undefined)
+  }
 }
 
 /** Logs why modes that were tried before the chosen one cannot run. */

@@ -35,6 +35,12 @@ export async function attempt(
     const isDenied =
       (error instanceof KernelError || isIptablesError(error)) && error.kind === 'denied'
     const fix = isDenied ? 'run as root or with CAP_NET_ADMIN' : need.fix
-    return { ...need, ok: false, seen: messageOf(error), fix }
+    return { ...need, ok: false, seen: messageOf(error), fix, mayPass: mayPass(error) }
   }
+}
+
+/** Whether work that failed may succeed soon, on the same node. */
+export function mayPass(error: unknown): boolean {
+  if (!(error instanceof KernelError) && !isIptablesError(error)) return false
+  return ['busy', 'locked', 'timed-out', 'failed'].includes(error.kind)
 }

@@ -17,6 +17,8 @@ export interface Finding {
   readonly seen: string
   /** Advice to the operator; empty when ok. */
   readonly fix: string
+  /** The reason says nothing of the node: a program was killed, or took too long. */
+  readonly mayPass?: boolean
 }
 
 /** A way to program the node, before it is chosen. The registry names it. */

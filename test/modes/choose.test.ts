@@ -108,6 +108,33 @@ t.test('iptables is the default mode; auto tries nftables, iptables, userspace',
   t.equal(await choose('auto', ['userspace']), 'userspace')
 })
 
+t.test('a reason that may pass is waited for, and a lack of this node is not', async (t) => {
+  const all = loaders(['nftables', 'userspace'])
+  const asked: string[] = []
+  const failing = (mayPass: boolean, times: number): ModeLoaders => ({
+    ...all,
+    nftables: async () => {
+      const definition = await all.nftables?.()
+      if (!definition) throw new Error('no nftables here')
+      const lack = { what: 'nft', ok: false, required: true, seen: 'killed', fix: 'none', mayPass }
+      const probe: typeof definition.probe = (context) => {
+        asked.push('nftables')
+        return asked.length > times ? definition.probe(context) : Promise.resolve([lack])
+      }
+      return { ...definition, probe }
+    },
+  })
+  const choose = async (mayPass: boolean, times: number) => {
+    asked.length = 0
+    const request = { mode: 'nftables', fallback: 'userspace' } as const
+    const { mode } = await chooseMode(request, log, failing(mayPass, times))
+    return `${mode} after ${asked.length}`
+  }
+  t.equal(await choose(true, 1), 'nftables after 2')
+  t.equal(await choose(true, Infinity), 'userspace after 3')
+  t.equal(await choose(false, Infinity), 'userspace after 1')
+})
+
 t.test('a mode that does not load is passed over', async (t) => {
   const without = {
     ...loaders(['userspace']),

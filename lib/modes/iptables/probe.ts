@@ -10,6 +10,7 @@ import {
   rule,
 } from '../../kernel/iptables.js'
 import { messageOf } from '../../errors.js'
+import { mayPass } from '../findings.js'
 import { waitToProbe } from '../xtables-lock.js'
 import type { OpenDeps } from './open.js'
 import type { Family, Match } from '../../kernel/iptables.js'
@@ -82,6 +83,7 @@ export async function probeFamily(
       : isIptablesError(error, 'missing')
         ? 'install iptables'
         : 'see the message'
-    return [{ what: program, ok: false, required, seen: messageOf(error), fix }]
+    const seen = messageOf(error)
+    return [{ what: program, ok: false, required, seen, fix, mayPass: mayPass(error) }]
   }
 }

@@ -9,7 +9,7 @@ import {
 import { openNfTables, type NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { ClientReader } from '../../kernel/nftables/reader.js'
 import type { IpFamily } from '../../state/ip.js'
-import { missingIn } from '../findings.js'
+import { mayPass, missingIn } from '../findings.js'
 import type { Finding } from '../mode.js'
 import { nftFamilyOf } from './names.js'
 import { hashTrialTransaction, logTrialTransaction, trialTransaction } from './trial.js'
@@ -113,7 +113,7 @@ async function nftFinding(nft: Nft, required: boolean): Promise<Finding> {
     return { what, required, ...checkNftVersion(await nft.version()) }
   } catch (error) {
     const fix = 'install package nftables'
-    return { what, ok: false, required, seen: messageOf(error), fix }
+    return { what, ok: false, required, seen: messageOf(error), fix, mayPass: mayPass(error) }
   }
 }
 
@@ -124,7 +124,8 @@ async function trialFinding(writer: RulesetWriter, family: IpFamily): Promise<Fi
     return { ...need, ok: true, seen: `works, by ${writer.name}`, fix: '' }
   } catch (error) {
     const isDenied = error instanceof KernelError && error.kind === 'denied'
-    return { ...need, ok: false, seen: messageOf(error), fix: isDenied ? privilegeFix : featureFix }
+    const fix = isDenied ? privilegeFix : featureFix
+    return { ...need, ok: false, seen: messageOf(error), fix, mayPass: mayPass(error) }
   }
 }
 
