@@ -68,12 +68,12 @@ export async function addNamespaces(names: readonly string[]): Promise<void> {
 }
 
 /**
- * Ends the processes inside the namespaces given as arguments, then removes the namespaces. `kill` is
- * the shell's own: a bare system has no other.
+ * Ends the processes inside the namespaces given as arguments, then removes the namespaces. Two
+ * processes of `ip` do it for all of them. `kill` is the shell's own: a bare system has no other.
  */
 const removeScript =
-  'cat >/dev/null; for n; do kill -9 $(ip netns pids "$n") 2>/dev/null; done; ' +
-  'for n; do ip netns delete "$n" 2>/dev/null; done; exit 0'
+  'cat >/dev/null; each() { for n; do echo "netns $verb $n"; done | ip -force -batch - 2>/dev/null; }; ' +
+  'verb=pids; kill -9 $(each "$@") 2>/dev/null; verb=delete; each "$@"; exit 0'
 
 /**
  * A shell that waits for the end of its input and then removes the namespaces. The pipe also closes
