@@ -47,6 +47,19 @@ export function mayEnterNamespaces(): boolean {
 }
 
 /**
+ * Does something while this thread is inside a network namespace that has a name. A socket that is
+ * opened meanwhile stays there, and a program that is started meanwhile runs there.
+ */
+export function insideNamespace<T>(name: string, work: () => T): T {
+  const descriptor = openSync(`/run/netns/${name}`, 'r')
+  try {
+    return inNamespace(bindSetns(), descriptor, work)
+  } finally {
+    closeSync(descriptor)
+  }
+}
+
+/**
  * Runs `work` inside each of these network namespaces, which are named by their cookies. A socket
  * that `work` opens stays in its namespace. Namespaces without a name and without a process are
  * left out.
@@ -113,14 +126,14 @@ function bindSetns(): Setns {
 }
 
 /** The thread is in the other namespace only while `work` runs, so `work` must be synchronous. */
-function inNamespace(setns: Setns, descriptor: number, work: () => void): void {
+function inNamespace<T>(setns: Setns, descriptor: number, work: () => T): T {
   const back = openSync(own, 'r')
   try {
     if (setns(descriptor, networkNamespace) !== 0) {
       throw kernelErrorOf(failureOf(koffi.errno()), 'enter a network namespace')
     }
     try {
-      work()
+      return work()
     } finally {
       if (setns(back, networkNamespace) !== 0) {
         // Every socket from now on would be in the wrong network.

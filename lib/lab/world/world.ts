@@ -2,6 +2,7 @@ import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { runCommand, type CommandOptions, type CommandResult } from '../../kernel/command.js'
+import { insideNamespace, mayEnterNamespaces } from '../../kernel/network-namespaces.js'
 import { startProgramsQuickly } from '../../kernel/posix-spawn.js'
 import { startAgents, type Agent } from './agent.js'
 import { addNodeCgroup, removeCgroup, sweepCgroups } from './cgroups.js'
@@ -18,6 +19,9 @@ export interface WorldOptions {
   /** The sockets of the node and of its pods get a cgroup of their own. */
   readonly withCgroup?: boolean
 }
+
+/** Programs that see the network and nothing of /sys, of which `ip netns exec` shows another one. */
+const ofNetwork = /^(ip|ipset|ipvsadm|nft|ss|conntrack|ip6?tables(-legacy|-nft)?(-save|-restore)?)$/
 
 /** For every place: no address checks that take a second, no limits that hide an answer. */
 const everywhere = {
@@ -79,6 +83,7 @@ export class World {
   readonly hasSctp = hasSctp()
   /** Folder of the cgroup that clients on the node are in; undefined: that of this process. */
   readonly cgroup: string | undefined
+  readonly #entersItself = mayEnterNamespaces()
   readonly #reap: () => Promise<void>
   #agents: ReturnType<typeof startAgents<Place>> | undefined
   readonly #children = new Set<ChildProcessWithoutNullStreams>()
@@ -127,9 +132,18 @@ export class World {
   }
 
   /** Runs a program inside a place and waits for it, on a busy machine for minutes. */
-  exec(place: Place, argv: readonly string[], options?: CommandOptions): Promise<CommandResult> {
-    const [program, args] = this.#inside(place, argv)
-    return runCommand(program, args, { timeoutMs: 600_000, ...options })
+  async exec(
+    place: Place,
+    argv: readonly string[],
+    options?: CommandOptions,
+  ): Promise<CommandResult> {
+    const start = (program: string, args: readonly string[]) =>
+      runCommand(program, args, { timeoutMs: 600_000, ...options })
+    const [program = '', ...args] = argv
+    // The program starts before the thread is back. So one program starts, and not two.
+    if (this.#entersItself && ofNetwork.test(program))
+      return insideNamespace(this.namespaces[place], () => start(program, args))
+    return start(...this.#inside(place, argv))
   }
 
   /** Starts a program inside a place; it is killed when the world closes. */
