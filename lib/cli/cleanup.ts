@@ -1,5 +1,6 @@
 import type { Command } from 'commander'
 import { KernelError, messageOf } from '../errors.js'
+import { startProgramsQuickly } from '../kernel/posix-spawn.js'
 import type { Log } from '../modes/mode.js'
 import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { missingSystem } from '../modes/systems.js'
@@ -47,6 +48,7 @@ export async function cleanup(
   log: Log,
   { loaders = modeLoaders, modes = [], config = defaultConfig() }: CleanupOptions = {},
 ): Promise<void> {
+  await startProgramsQuickly()
   // First, because userspace mode removes the folder if it is empty then.
   await removeCounts(config.flows.stateFile)
   for (const [name, load] of Object.entries(loaders)) {
