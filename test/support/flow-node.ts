@@ -11,12 +11,15 @@ import { daemonNumbers } from '../../lib/inspect/top/daemon-numbers.js'
 import { hostPort } from '../../lib/state/ip.js'
 import type { FlowRecord } from '../../lib/observe/flows/answer.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
-import { kubeProxy, startProxy } from './live-daemon.js'
+import { commandThread } from './command-thread.js'
+import { kubeProxy as kubeProxyProgram, startProxy } from './live-daemon.js'
 import { runCommand } from './run-command.js'
 import { enterPrivateNetns } from './private-netns.js'
 import { patienceMs, until as untilSo } from './until.js'
 
 export const skip = enterPrivateNetns() ?? false
+/** Runs commands of the program beside the daemon. */
+export const kubeProxy = commandThread()
 const folder = mkdtempSync(join(tmpdir(), 'flows-'))
 t.teardown(() => rmSync(folder, { recursive: true }))
 if (skip === false) {
@@ -284,20 +287,29 @@ const turnedAway: readonly TurnedAway[] = [
 
 const each = 3
 
-const remoteClient = `
-const [localAddress, host, port, withinMs] = process.argv.slice(1)
-const socket = require('net').connect({ localAddress, host, port })
-socket.setTimeout(Number(withinMs), () => socket.destroy(console.log('silence')))
-socket.on('connect', () => socket.destroy(console.log('connected')))
-socket.on('error', ({ code }) => console.log(code === 'ECONNREFUSED' ? 'refused' : code))
+/** Clients on another machine, in one process. Each prints its outcome. */
+const remoteClients = `
+const [localAddress, host, port, withinMs, count] = process.argv.slice(1)
+for (let made = 0; made < count; made++) {
+  const socket = require('net').connect({ localAddress, host, port })
+  socket.setTimeout(Number(withinMs), () => socket.destroy(console.log('silence')))
+  socket.on('connect', () => socket.destroy(console.log('connected')))
+  socket.on('error', ({ code }) => console.log(code === 'ECONNREFUSED' ? 'refused' : code))
+}
 `
 
-async function attempt({ host, port = 80, from, outcome }: TurnedAway): Promise<string> {
+/** The outcomes of so many attempts at the same time. */
+async function attempts(
+  count: number,
+  { host, port = 80, from, outcome }: TurnedAway,
+): Promise<readonly string[]> {
   const withinMs = outcome === undefined ? silenceMs : patienceMs
-  if (from === undefined || !beyond) return visit(host, port, { withinMs })
+  if (from === undefined || !beyond)
+    return Promise.all(Array.from({ length: count }, () => visit(host, port, { withinMs })))
   const [enter = '', ...rest] = beyond
-  const words = [process.execPath, '-e', remoteClient, from, host, String(port), String(withinMs)]
-  return (await runCommand(enter, [...rest, ...words])).stdout.trim()
+  const numbers = [port, withinMs, count].map(String)
+  const words = [process.execPath, '-e', remoteClients, from, host, ...numbers]
+  return (await runCommand(enter, [...rest, ...words])).stdout.trim().split('\n')
 }
 
 /** Checks that lines and numbers of a daemon with these flags agree with clients and servers. */
@@ -313,7 +325,7 @@ export async function compareVerdicts(t: Test, mode: string, flags: readonly str
     const { name, host, from = 'this node', outcome = 'silence' } = wanted
     const service = `default/${name}:http`
     if (!begun.has(service)) begun.set(service, Date.now())
-    const outcomes = await Promise.all(Array.from({ length: each }, () => attempt(wanted)))
+    const outcomes = await attempts(each, wanted)
     t.same(outcomes, Array<string>(each).fill(outcome), `${host} from ${from}`)
   }
   // The kernel reports an end later, so that ends of other tests' connections come in between.
@@ -356,7 +368,8 @@ export async function compareVerdicts(t: Test, mode: string, flags: readonly str
     (numbers) => (numbers?.total ?? 0) >= each,
   )
   t.equal(web80?.total, each)
-  const { stdout, code } = await kubeProxy('diff')
+  // A process of its own: threads of Node that read files may have begun in another network.
+  const { stdout, code } = await kubeProxyProgram('diff')
   t.equal(code, 0, stdout)
   await daemon.end('SIGTERM')
   await kubeProxy('cleanup')

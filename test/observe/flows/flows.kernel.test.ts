@@ -77,7 +77,7 @@ for (const mode of ['iptables', 'nftables', 'ebpf']) {
         'by endpoint',
       )
       await second.end('SIGTERM')
-      await kubeProxy('cleanup')
+      await node.kubeProxy('cleanup')
     },
   )
 }
@@ -108,7 +108,7 @@ t.test(
     const second = await startProxy(t, flags)
     t.equal(await countedBy(second), 2 * ports.length)
     await second.end('SIGTERM')
-    await kubeProxy('cleanup')
+    await node.kubeProxy('cleanup')
   },
 )
 
@@ -153,7 +153,7 @@ t.test(
       / - +default\/empty:http +- +no-endpoints +ended, process/,
     )
     await daemon.end('SIGTERM')
-    await kubeProxy('cleanup')
+    await node.kubeProxy('cleanup')
   },
 )
 
@@ -223,7 +223,7 @@ t.test(
     )
     t.match((await kubeProxy('flows')).stderr, /^$/, 'nothing is left out')
     await daemon.end('SIGTERM')
-    await kubeProxy('cleanup')
+    await node.kubeProxy('cleanup')
   },
 )
 
@@ -249,7 +249,7 @@ t.test('FL01: in ebpf mode a UDP socket has a line for a Service', { skip }, asy
   )
   t.equal(daemonNumbers(await page()).get('default/names:dns/UDP')?.total, 2)
   await daemon.end('SIGTERM')
-  await kubeProxy('cleanup')
+  await node.kubeProxy('cleanup')
 })
 
 t.test('the stream tells of every connection what its client saw', { skip }, async (t) => {
@@ -305,7 +305,7 @@ t.test('the stream tells of every connection what its client saw', { skip }, asy
   t.equal(code, 2)
   t.match(stderr, /start it with --flows/)
   await refused.end('SIGTERM')
-  await kubeProxy('cleanup')
+  await node.kubeProxy('cleanup')
 })
 
 t.test('what rules refuse is counted on over a restart in userspace mode', { skip }, async (t) => {
@@ -317,7 +317,7 @@ t.test('what rules refuse is counted on over a restart in userspace mode', { ski
     t.equal(await until(errors, (number) => number >= counted), counted)
     await daemon.end('SIGTERM')
   }
-  await kubeProxy('cleanup')
+  await node.kubeProxy('cleanup')
 })
 
 t.test('FL01: userspace mode tells of the connections that it carries', { skip }, async (t) => {
@@ -331,5 +331,5 @@ t.test('FL01: userspace mode tells of the connections that it carries', { skip }
   )
   t.same(flows[0] && [flows[0].bytesToEndpoint, flows[0].bytesToClient], [5, 3])
   await daemon.end('SIGTERM')
-  await kubeProxy('cleanup')
+  await node.kubeProxy('cleanup')
 })
