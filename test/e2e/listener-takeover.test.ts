@@ -1,17 +1,19 @@
 import t from 'tap'
 import { once } from 'node:events'
-import { mkdir, mkdtemp, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import { runProxy } from '../support/program.js'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
-import { patient, skip, stopping, withProxyWorld, write } from './proxy-world.js'
+import { oneProxyWorld, patient, skip, stopping, write } from './proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
 import { until } from '../support/until.js'
 
 /** A new process takes over the listeners of userspace mode while clients connect all the time. */
+
+const inWorld = oneProxyWorld(t, 'takeover')
 
 const clusterIps = ['10.96.0.10', 'fd00:10:96::10'] as const
 const nodePort = 30_080
@@ -70,8 +72,8 @@ const inFolder = (folder: string, manifests = folder): readonly string[] => [
   ...['--proxy-mode', 'userspace', '--manifests', manifests, '--takeover-folder', folder],
 ]
 
-const hasPlace = async (world: World, folder: string) =>
-  (await world.exec('node', ['ls', folder])).stdout.includes('.sock')
+const hasPlace = async (folder: string) =>
+  (await readdir(folder)).some((name) => name.includes('.sock'))
 
 /** Runs a proxy that can be asked for its listeners, and `act` beside it. */
 async function besideProxy(
@@ -82,7 +84,7 @@ async function besideProxy(
 ): Promise<void> {
   const proxy = runProxy(world, flags)
   await stopping(proxy, async () => {
-    await until('a place to ask', () => hasPlace(world, folder))
+    await until('a place to ask', () => hasPlace(folder))
     await act(proxy)
   })
 }
@@ -108,7 +110,7 @@ for (const [before, after] of [
   ['net', 'splice'],
 ] as const) {
   t.test(`--takeover from ${before} to ${after} refuses no client`, { skip }, (t) =>
-    withProxyWorld('takeover', async ({ world, folder }) => {
+    inWorld(async ({ world, folder }) => {
       await write(folder, 'all.yaml', service, ...slices)
       const start = (dataPath: string, ...more: string[]): RunningProxy =>
         runProxy(world, [
@@ -154,7 +156,7 @@ for (const [before, after] of [
 }
 
 t.test('if two processes take over at once, one succeeds and one ends', { skip }, (t) =>
-  withProxyWorld('two-heirs', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const answer = async () => {
       const flow = { protocol: 'TCP', host: clusterIps[0], port: 80, timeoutMs: patient } as const
@@ -181,7 +183,7 @@ t.test('if two processes take over at once, one succeeds and one ends', { skip }
         await until('one is left', () => family.filter((each) => each.isRunning()).length === 1)
         t.notOk(first.isRunning())
         t.equal(first.exitCode(), 0)
-        await until('it may be asked', () => hasPlace(world, folder))
+        await until('it may be asked', () => hasPlace(folder))
         t.equal(await answer(), 'reply')
         const winner = heirs.find((each) => each.isRunning())
         t.match(winner?.output(), /took listeners over/)
@@ -199,12 +201,12 @@ t.test('if two processes take over at once, one succeeds and one ends', { skip }
 )
 
 t.test('a process in its first sync is not replaced, but waited for', { skip }, (t) =>
-  withProxyWorld('early-heir', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     // The first one has no objects yet, so it has synced nothing and has no listeners to hand over.
     const first = runProxy(world, inFolder(folder, join(folder, 'later')))
     await stopping(first, async () => {
       const isStarting = async () =>
-        (await world.exec('node', ['ls', folder])).stdout.includes('.successor')
+        (await readdir(folder)).some((name) => name.includes('.successor'))
       await until('it starts', isStarting)
       const early = runProxy(world, [...inFolder(folder), '--takeover'])
       await stopping(early, () => until('the early one ends', () => !early.isRunning()))
@@ -213,7 +215,7 @@ t.test('a process in its first sync is not replaced, but waited for', { skip }, 
       t.ok(first.isRunning())
       await mkdir(join(folder, 'later'))
       await write(join(folder, 'later'), 'all.yaml', service, ...slices)
-      await until('it may be asked', () => hasPlace(world, folder))
+      await until('it may be asked', () => hasPlace(folder))
       const late = runProxy(world, [...inFolder(folder, join(folder, 'later')), '--takeover'])
       await stopping(late, async () => {
         await until('the first has given its listeners', () => !first.isRunning())
@@ -225,7 +227,7 @@ t.test('a process in its first sync is not replaced, but waited for', { skip }, 
 )
 
 t.test('the old process goes on if the new one dies during the takeover', { skip }, (t) =>
-  withProxyWorld('takeback', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const first = runProxy(world, inFolder(folder))
     const ask = async () => {
@@ -238,7 +240,7 @@ t.test('the old process goes on if the new one dies during the takeover', { skip
       return (await world.agent('client-pod').flow(flow))[0]?.outcome
     }
     await stopping(first, async () => {
-      await until('a place to ask', () => hasPlace(world, folder))
+      await until('a place to ask', () => hasPlace(folder))
       // The thief takes all listeners and is killed.
       const thief = world.spawn('node', [
         process.execPath,
@@ -274,7 +276,7 @@ printf '%s\\n' "$text" | "\${0##*/}" "$@"
 }
 
 t.test('a successor whose first sync fails gives the listeners back', { skip }, (t) =>
-  withProxyWorld('give-back', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const hiding = [...inFolder(folder), '--userspace-source-address', 'hide']
     await besideProxy(world, folder, hiding, async () => {
@@ -292,7 +294,7 @@ t.test('a successor whose first sync fails gives the listeners back', { skip }, 
 )
 
 t.test('a successor that ends before it takes over leaves the rules', { skip }, (t) =>
-  withProxyWorld('false-start', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     await besideProxy(world, folder, inFolder(folder), async () => {
       const rules = await proxyPorts(world)
@@ -307,12 +309,12 @@ t.test('a successor that ends before it takes over leaves the rules', { skip }, 
 
 // The kernel lets two wait for the old process, and refuses the third.
 t.test('successors tell that the old process is silent, and can be stopped', { skip }, (t) =>
-  withProxyWorld('silent', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const telling = ['sh', '-c', 'echo "process $$"; exec "$@"', 'sh']
     const first = runProxy(world, inFolder(folder), undefined, telling)
     await stopping(first, async () => {
-      await until('a place to ask', () => hasPlace(world, folder))
+      await until('a place to ask', () => hasPlace(folder))
       const rules = await proxyPorts(world)
       const pid = Number(/process (\d+)/.exec(first.output())?.[1])
       process.kill(pid, 'SIGSTOP')
@@ -323,7 +325,7 @@ t.test('successors tell that the old process is silent, and can be stopped', { s
           void late.stop()
           await until('it ends', () => !late.isRunning())
           t.equal(late.exitCode(), 0)
-          t.ok(await hasPlace(world, folder), 'the place stays')
+          t.ok(await hasPlace(folder), 'the place stays')
         }
         t.same(await proxyPorts(world), rules, 'and so do the rules')
         const last = runProxy(world, [...inFolder(folder), '--takeover'])
@@ -348,22 +350,22 @@ t.test('successors tell that the old process is silent, and can be stopped', { s
 )
 
 t.test('a second process without --takeover takes nothing from the first', { skip }, (t) =>
-  withProxyWorld('bystander', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     await besideProxy(world, folder, inFolder(folder), async (first) => {
       const second = runProxy(world, inFolder(folder))
       await stopping(second, () =>
         until('it sees the other', () => /another process waits at/.test(second.output())),
       )
-      t.ok(await hasPlace(world, folder), 'also after that one has gone')
+      t.ok(await hasPlace(folder), 'also after that one has gone')
       t.ok(first.isRunning())
     })
-    t.notOk(await hasPlace(world, folder))
+    t.notOk(await hasPlace(folder))
   }),
 )
 
 t.test('a process that took over sockets closes those of removed Services', { skip }, (t) =>
-  withProxyWorld('unwanted', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const others = await listeningOn(world)
     await besideProxy(world, folder, inFolder(folder), async (first) => {
@@ -372,7 +374,7 @@ t.test('a process that took over sockets closes those of removed Services', { sk
       const second = runProxy(world, [...inFolder(folder, nothing), '--takeover'])
       await stopping(second, async () => {
         await until('the first ends', () => !first.isRunning())
-        t.ok(await hasPlace(world, folder), 'the next one may ask')
+        t.ok(await hasPlace(folder), 'the next one may ask')
         t.match(second.output(), /"listeners":4|listeners.*4/)
         const after = await listeningOn(world)
         t.same(

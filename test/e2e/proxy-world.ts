@@ -1,6 +1,7 @@
 import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
+import type { Test } from 'tap'
 import { stringify } from 'yaml'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { createWorld, type World, type WorldOptions } from '../../lib/lab/world/world.js'
@@ -18,9 +19,11 @@ export interface ProxyWorld {
   readonly folder: string
 }
 
+type Act = (stage: ProxyWorld) => Promise<void>
+
 export async function withProxyWorld(
   name: string,
-  act: (stage: ProxyWorld) => Promise<void>,
+  act: Act,
   options: Pick<WorldOptions, 'withCgroup'> = {},
 ): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-e2e-'))
@@ -30,6 +33,23 @@ export async function withProxyWorld(
   } finally {
     await world.close()
     await rm(folder, { recursive: true })
+  }
+}
+
+/**
+ * Returns what acts in one world, once after the other, each time with a folder of its own. Each act
+ * ends its proxies, so that the node is as before. The world begins with the first act.
+ */
+export function oneProxyWorld(t: Test, name: string): (act: Act) => Promise<void> {
+  let begun: Promise<World> | undefined
+  t.teardown(async () => (await begun)?.close())
+  return async (act) => {
+    const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-e2e-'))
+    try {
+      await act({ world: await (begun ??= createWorld({ name })), folder })
+    } finally {
+      await rm(folder, { recursive: true })
+    }
   }
 }
 
