@@ -9,23 +9,25 @@ import {
   ask,
   get,
   nftables,
+  oneProxyWorld,
   patient,
   service,
   skip,
   sliceOf,
   stopping,
-  withProxyWorld,
   write,
 } from './proxy-world.js'
 import { until } from '../support/until.js'
 
 /** The whole program as an operator starts it, on the node of a world, with real requests. */
 
+const inWorld = oneProxyWorld(t, 'daemon')
+
 t.test(
   'a broken file keeps its last good content, and a malformed object its last good version',
   { skip },
   (t) =>
-    withProxyWorld('files', async ({ world, folder }) => {
+    inWorld(async ({ world, folder }) => {
       await write(folder, 'service.yaml', service)
       await write(folder, 'slice.yaml', sliceOf('pod-1'))
       const proxy = runProxy(world, [...nftables, '--manifests', folder])
@@ -54,7 +56,7 @@ t.test(
   'L17, L18: rules stay after SIGTERM and SIGKILL, and the next start applies later changes',
   { skip },
   (t) =>
-    withProxyWorld('restart', async ({ world, folder }) => {
+    inWorld(async ({ world, folder }) => {
       await write(folder, 'all.yaml', service, sliceOf('pod-1'))
       const args = [...nftables, '--manifests', folder]
       const first = runProxy(world, args)
@@ -77,7 +79,7 @@ t.test(
 )
 
 t.test('a dry run prints what it would do and changes nothing', { skip }, (t) =>
-  withProxyWorld('dry', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, sliceOf('pod-1'))
     const proxy = runProxy(world, [...nftables, '--manifests', folder, '--dry-run'])
     await stopping(proxy, () =>
@@ -90,7 +92,7 @@ t.test('a dry run prints what it would do and changes nothing', { skip }, (t) =>
 )
 
 t.test('a wrong flag ends the process with exit code 2 and changes nothing', { skip }, (t) =>
-  withProxyWorld('flags', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     const proxy = runProxy(world, ['--proxy-mode', 'magic', '--manifests', folder])
     await until('the end', () => !proxy.isRunning())
     t.match(proxy.output(), /--proxy-mode.*magic/)
@@ -99,7 +101,7 @@ t.test('a wrong flag ends the process with exit code 2 and changes nothing', { s
 )
 
 t.test('H15: userspace mode reports its name and serves health-check node ports', { skip }, (t) =>
-  withProxyWorld('health', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     const nodePort = 30080
     const port = 30999
     const ports = [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort }]

@@ -8,6 +8,7 @@ import type { World } from '../../lib/lab/world/world.js'
 import {
   ask,
   clusterIp,
+  oneProxyWorld,
   service,
   skip,
   sliceOf,
@@ -19,9 +20,11 @@ import { until } from '../support/until.js'
 
 /** `trace` and `top` beside a daemon, with real connections of pods. */
 
+const inWorld = oneProxyWorld(t, 'trace')
+
 for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
   t.test(`trace follows a connection through the rules of ${mode} mode`, { skip }, async (t) => {
-    await withProxyWorld(`trace-${mode}`, async ({ world, folder }) => {
+    await inWorld(async ({ world, folder }) => {
       await write(folder, 'web.yaml', service, sliceOf('pod-1'))
       const proxy = runProxy(world, ['--proxy-mode', mode, '--manifests', folder])
       await stopping(proxy, async () => {
@@ -173,7 +176,7 @@ t.test('a killed trace of iptables-legacy leaves nothing in the kernel', { skip 
 })
 
 t.test('a killed trace leaves nothing in the kernel', { skip }, async (t) => {
-  await withProxyWorld('trace-kill', async ({ world }) => {
+  await inWorld(async ({ world }) => {
     const argv = [process.execPath, program, 'trace', `${clusterIp}:80`]
     const child = world.spawn('node', argv)
     let said = ''
@@ -192,7 +195,7 @@ t.test(
   'trace gives advice if no connection comes, or if there is no such target',
   { skip },
   async (t) => {
-    await withProxyWorld('trace-none', async ({ world }) => {
+    await inWorld(async ({ world }) => {
       const late = await kubeProxy(world, 'trace', `${clusterIp}:80`, '--timeout', '1')
       t.equal(late.code, 1)
       t.match(late.stderr, /none came within 1 s; --send makes one from this node/)

@@ -1,12 +1,18 @@
+import { once } from 'node:events'
 import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
+import { request, type IncomingMessage } from 'node:http'
+import { Socket } from 'node:net'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
+import { text } from 'node:stream/consumers'
 import type { Test } from 'tap'
 import { stringify } from 'yaml'
+import { NativeSocket } from '../../lib/lab/world/native-socket.js'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { createWorld, type World, type WorldOptions } from '../../lib/lab/world/world.js'
 import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
+import { inside } from '../support/enter-netns.js'
 import { patienceMs } from '../support/until.js'
 
 /** The tests of the whole program share this: a world, a folder, one Service, and waiting. */
@@ -46,7 +52,10 @@ export function oneProxyWorld(t: Test, name: string): (act: Act) => Promise<void
   return async (act) => {
     const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-e2e-'))
     try {
-      await act({ world: await (begun ??= createWorld({ name })), folder })
+      const world = await (begun ??= createWorld({ name }))
+      await act({ world, folder })
+      // Some modes leave their rules, and the next proxy would seem to serve by them.
+      await world.exec('node', ['nft', 'flush', 'ruleset'])
     } finally {
       await rm(folder, { recursive: true })
     }
@@ -71,16 +80,21 @@ export const patient = patienceMs
 
 /** Who answers at the Service. A wait asks again soon, so it needs no patience. */
 export async function ask(world: World, timeoutMs = 500): Promise<string> {
-  const request = { protocol: 'TCP', host: clusterIp, port: 80, timeoutMs } as const
-  const [result] = await world.agent('client-pod').flow(request)
+  const flow = { protocol: 'TCP', host: clusterIp, port: 80, timeoutMs } as const
+  const [result] = await world.agent('client-pod').flow(flow)
   return result?.backend ?? result?.outcome ?? 'nothing'
 }
 
-/** Asks a URL on the node. */
+/** Asks a URL on the node, from this process: its socket is opened there. */
 export async function get(world: World, url: string): Promise<{ status: number; body: string }> {
-  const script = `fetch(process.argv[1]).then(async (r) => console.log(JSON.stringify({ status: r.status, body: await r.text() })))`
-  const { stdout } = await world.exec('node', [process.execPath, '-e', script, url])
-  return JSON.parse(stdout) as { status: number; body: string }
+  const { hostname, port } = new URL(url)
+  const { descriptor } = inside({ name: world.namespaces.node }, () => {
+    return new NativeSocket(hostname, 'stream', 'tcp')
+  })
+  const socket = new Socket({ fd: descriptor })
+  const asked = request(url, { createConnection: () => socket.connect(Number(port), hostname) })
+  const [answer] = (await once(asked.end(), 'response')) as [IncomingMessage]
+  return { status: answer.statusCode ?? 0, body: await text(answer) }
 }
 
 /** Stops the daemon after `act`. A failure contains all output of the daemon. */

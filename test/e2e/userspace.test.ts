@@ -5,11 +5,23 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { runProxy } from '../support/program.js'
-import { ask, get, service, skip, sliceOf, stopping, withProxyWorld, write } from './proxy-world.js'
+import {
+  ask,
+  get,
+  oneProxyWorld,
+  service,
+  skip,
+  sliceOf,
+  stopping,
+  withProxyWorld,
+  write,
+} from './proxy-world.js'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import type { World } from '../../lib/lab/world/world.js'
 import { until } from '../support/until.js'
+
+const inWorld = oneProxyWorld(t, 'userspace')
 
 const args = ['--proxy-mode', 'userspace', '--takeover-folder', '']
 
@@ -21,7 +33,7 @@ async function metric(world: World, series: RegExp): Promise<number> {
 }
 
 t.test('US73: a period that is set is kept, and nothing runs without a change', { skip }, (t) =>
-  withProxyWorld('us-sync', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, sliceOf('pod-1'))
     const period = ['--iptables-min-sync-period', '1s']
     const proxy = runProxy(world, [...args, ...period, '--manifests', folder])
@@ -52,7 +64,7 @@ t.test('US73: a period that is set is kept, and nothing runs without a change', 
 )
 
 t.test('US75: connections are counted, and /healthz fails while rules wait', { skip }, (t) =>
-  withProxyWorld('us-health', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     // These programs fail while a file is there, as iptables does while others hold its lock.
     const [programs, manifests] = [join(folder, 'programs'), join(folder, 'manifests')]
     const lock = join(folder, 'lock')
@@ -173,7 +185,7 @@ async function ledFlows(world: World): Promise<number> {
 }
 
 t.test('US13: a node port in use is reported, counted and tried again', { skip }, (t) =>
-  withProxyWorld('us-taken', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     const listen = `require('net').createServer().listen(30080, '0.0.0.0', () => console.log('listening'))`
     const other = world.spawn('node', [process.execPath, '-e', listen])
     await once(other.stdout, 'data')

@@ -13,10 +13,12 @@ import { configWith } from '../../../lib/config/load.js'
 import { userspacePlanner, type ServicePlan } from '../../../lib/modes/userspace/plan.js'
 import { endpoint, rawService, rawSlice } from '../../state/objects.js'
 import { service, states, testSettings } from '../../support/states.js'
-import { skip, stopping, withProxyWorld, write } from '../../e2e/proxy-world.js'
+import { oneProxyWorld, skip, stopping, write } from '../../e2e/proxy-world.js'
 import type { IpFamily } from '../../../lib/state/ip.js'
 import type { World } from '../../../lib/lab/world/world.js'
 import { patienceMs as timeoutMs, until } from '../../support/until.js'
+
+const inWorld = oneProxyWorld(t, 'addresses')
 
 const settings = { ...testSettings, portals: 'addresses' } as const
 const quiet = { debug() {}, info() {}, warn() {}, error() {} }
@@ -240,7 +242,7 @@ const apart = ['--takeover-folder', '']
 
 for (const dataPath of ['net', 'splice']) {
   t.test(`Services are served without any rule, data path ${dataPath}`, { skip }, (t) =>
-    withProxyWorld(`addresses-${dataPath}`, async ({ world, folder }) => {
+    inWorld(async ({ world, folder }) => {
       const spec = { type: 'NodePort', ports: ports.map((port) => ({ ...port, nodePort: 30_080 })) }
       await write(folder, 'all.yaml', ...objectsOf(Object.values(virtual), spec))
       const args = [...byAddresses, ...apart, '--manifests', folder]
@@ -294,7 +296,7 @@ for (const dataPath of ['net', 'splice']) {
 }
 
 t.test('connections to addresses of Services drain', { skip }, (t) =>
-  withProxyWorld('addresses-drain', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     await write(folder, 'all.yaml', ...objectsOf([virtual.IPv4]))
     const proxy = runProxy(world, [...byAddresses, ...apart, '--manifests', folder])
     await stopping(proxy, async () => {
@@ -353,7 +355,7 @@ t.test('explain: a node port on the wildcard answers at addresses of Services, t
 })
 
 t.test('addresses stay after SIGKILL, and the next run removes them', { skip }, (t) =>
-  withProxyWorld('left-behind', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     const foreign = '198.51.100.77/32'
     await world.exec('node', ['ip', 'address', 'add', foreign, 'dev', 'lo'])
     await write(folder, 'all.yaml', ...objectsOf(Object.values(virtual)))
@@ -394,7 +396,7 @@ t.test('addresses stay after SIGKILL, and the next run removes them', { skip }, 
 )
 
 t.test('a process without rights serves Services on 127.0.0.0/8', { skip }, (t) =>
-  withProxyWorld('rootless', async ({ world, folder }) => {
+  inWorld(async ({ world, folder }) => {
     await chmod(folder, 0o755)
     await write(folder, 'all.yaml', ...objectsOf(['127.96.0.10']))
     const withoutRights = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups']
