@@ -63,7 +63,9 @@ export class SharedCounts {
     const saved = await loadCounts(this.#file)
     this.#seen = seen
     if (!saved) return
-    this.#since = Math.min(this.#since, saved.carried?.since ?? Infinity)
+    // Between two such modes no other one has counted.
+    const { carried, heardUntil } = saved
+    if (carried?.until === heardUntil) this.#since = Math.min(this.#since, carried.since)
     this.#sum.add(growthOf(saved, this.#known))
     this.#known = saved
   }

@@ -2,6 +2,7 @@ import t from 'tap'
 import { existsSync, readFileSync, symlinkSync, writeFileSync, readdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { loadCounts, removeCounts, saveCounts } from '../../../lib/observe/flows/saved-counts.js'
+import { SharedCounts } from '../../../lib/observe/flows/shared-counts.js'
 import { FlowMessage } from '../../../lib/kernel/flow-message.js'
 import { FlowThread } from '../../../lib/observe/flows/flow-thread.js'
 import { FlowCounter } from '../../../lib/observe/flows/flow-counter.js'
@@ -317,6 +318,20 @@ t.test('a cleanup removes the numbers of this network namespace, and no others',
   writeFileSync(`${file}.lock`, '')
   await removeCounts(file)
   t.same(readdirSync(dirname(file)), [], 'nor the lock of userspace mode')
+})
+
+t.test('the time in which modes carry connections ends where another mode counts', async (t) => {
+  const file = join(t.testdir(), 'flows.json')
+  const none = { heardUntil: 9, savedAt: 0, recent: [], counts: [], turnedAway: [] }
+  const sinceAfter = async (until: number) => {
+    await saveCounts(file, { ...none, carried: { since: 5, until } })
+    const counts = new SharedCounts(file, { save: () => none, add: () => undefined })
+    await counts.catchUp()
+    await counts.save()
+    return (await loadCounts(file))?.carried?.since ?? 0
+  }
+  t.equal(await sinceAfter(9), 5, 'a restart goes on with it')
+  t.ok((await sinceAfter(7)) > 9, 'another mode has counted from 7 to 9')
 })
 
 t.test(
