@@ -20,6 +20,7 @@ const [home, newHome] = [join(lib, 'cli'), resolve(to, 'build/lib/cli')]
 const threads = {
   'observe/flows/flow-worker.js': 'flow-worker',
   'sources/health/worker.js': 'health-worker',
+  'sources/manifest-worker.js': 'manifest-worker',
   'modes/userspace/listeners/worker.js': 'userspace-worker',
   'inspect/trace/legacy-cleaner.js': 'legacy-cleaner',
 }
@@ -95,6 +96,8 @@ const built = await Promise.all([
       ...Object.fromEntries(Object.entries(threads).map(([file, out]) => [out, join(lib, file)])),
     },
     plugins: [places, lateKoffi],
+    // As an ES module: what Node takes by itself calls require().
+    alias: { yaml: join(root, 'node_modules/yaml/browser/index.js') },
     format: 'esm',
   }),
 ])

@@ -16,7 +16,7 @@ export interface ManifestObject<K extends ManifestKind = ManifestKind> {
   readonly place: string
 }
 
-interface ManifestFile {
+export interface ManifestFile {
   readonly objects: readonly ManifestObject[]
   /** `file:line: reason`. A file with a problem is not used at all. */
   readonly problems: readonly string[]

@@ -1,7 +1,8 @@
 import { readFile, stat } from 'node:fs/promises'
 import { messageOf } from '../errors.js'
 import { followPath, scan, type Snapshot } from '../kernel/follow-path.js'
-import { parseManifest, type ManifestObject } from './manifest-file.js'
+import { parseManifest, type ManifestFile, type ManifestObject } from './manifest-file.js'
+import { parseInThread } from './manifest-thread.js'
 import { mirrorEndpoints } from './mirrored-endpoints.js'
 import type { ObjectKind, ObjectSink, Source } from './source.js'
 
@@ -19,6 +20,9 @@ interface KnownFile {
   /** The last good content. */
   readonly objects: readonly ManifestObject[]
 }
+
+/** YAML of this many characters takes some 20 ms, which is what a thread costs. */
+const largeText = 32 * 1024
 
 const kinds: readonly ObjectKind[] = ['Node', 'ServiceCIDR', 'Service', 'EndpointSlice']
 
@@ -40,8 +44,11 @@ export class ManifestFolder implements Source {
       path,
       {
         matches: isManifest,
-        changed: (files) => this.#update(files, sink, '; waiting for it'),
-        failed: (error) => sink.failed(unreadable(path, error)),
+        changed: (files) => this.#update(files, sink, signal),
+        failed: (error) => {
+          // A file that is read at the end is left unread.
+          if (!signal.aborted) sink.failed(unreadable(path, error))
+        },
         ...pace,
       },
       signal,
@@ -53,16 +60,17 @@ export class ManifestFolder implements Source {
     const { path } = this.#options
     try {
       const found = await scan(path, isManifest)
-      await this.#update(found.files, sink, '')
+      await this.#update(found.files, sink)
     } catch (error) {
       sink.failed(unreadable(path, error))
     }
   }
 
   /** Uses all that can be read. Then it throws if a file could not. */
-  async #update(files: Snapshot, sink: ObjectSink, whenMissing: string): Promise<void> {
+  async #update(files: Snapshot, sink: ObjectSink, signal?: AbortSignal): Promise<void> {
     // A missing folder is a failure, not an empty cluster (R01).
     if (files.size === 0 && !(await exists(this.#options.path))) {
+      const whenMissing = signal ? '; waiting for it' : ''
       sink.failed(`${this.#options.path}: no such file or folder${whenMissing}`)
       return
     }
@@ -71,7 +79,7 @@ export class ManifestFolder implements Source {
     for (const [file, mark] of files) {
       let known = this.#files.get(file)
       if (known?.mark !== mark) {
-        known = await this.#read(file, mark, sink).catch((error: unknown) => {
+        known = await this.#read(file, mark, sink, signal).catch((error: unknown) => {
           unread.push(messageOf(error))
           return undefined
         })
@@ -84,8 +92,13 @@ export class ManifestFolder implements Source {
   }
 
   /** If the file cannot be used, its last good content stays. Throws if it cannot be read. */
-  async #read(file: string, mark: string, sink: ObjectSink): Promise<KnownFile> {
-    const { objects, problems } = parseManifest(await readFile(file, 'utf8'), file)
+  async #read(
+    file: string,
+    mark: string,
+    sink: ObjectSink,
+    signal: AbortSignal | undefined,
+  ): Promise<KnownFile> {
+    const { objects, problems } = await this.#parse(await readFile(file, 'utf8'), file, signal)
     for (const problem of problems) sink.failed(problem)
     const isGood = problems.length === 0
     const known = {
@@ -94,6 +107,13 @@ export class ManifestFolder implements Source {
     }
     this.#files.set(file, known)
     return known
+  }
+
+  /** A start would take longer with a thread. */
+  async #parse(text: string, file: string, signal?: AbortSignal): Promise<ManifestFile> {
+    return signal && this.#isSynced && text.length > largeText
+      ? parseInThread({ text, file }, signal)
+      : parseManifest(text, file)
   }
 
   #deliver(sink: ObjectSink): void {

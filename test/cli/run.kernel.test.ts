@@ -151,6 +151,8 @@ t.test('L19: a running process follows its configuration file', { skip }, async 
   t.equal(await code(`${healthz}/livez`), '200', 'still there')
   write('logging: {verbosity: 4}\niptables: {syncPeriod: 20s}\n')
   await untilSeen('another', output, /"path":"iptables.syncPeriod","from":"30s","to":"20s"/)
+  writeFileSync(`${folder}/manifests/large.yaml`, `${'# comment\n'.repeat(10_000)}kind: [\n`)
+  await untilSeen('what a thread has read', output, /large\.yaml:10002: Flow sequence/)
   t.equal(await again.stop(), 0, 'it went on until it was told to stop')
 })
 

@@ -26,6 +26,7 @@ const threads = [
   'modes/userspace/listeners/worker.js',
   'observe/flows/flow-worker.js',
   'sources/health/worker.js',
+  'sources/manifest-worker.js',
 ]
 
 const prepare = `import { setUpEngine } from '${engine}'; setUpEngine()`
@@ -80,6 +81,8 @@ const makers: Readonly<Record<string, string>> = {
   'observe/flows/flow-thread.js': 'new made.FlowThread({}, () => undefined)',
   'sources/health/check-thread.js':
     'const checks = new made.CheckThread({ targets: () => [] }); checks.set({}); checks.flush()',
+  'sources/manifest-thread.js':
+    'void made.parseInThread({}, new AbortController().signal).catch(() => undefined)',
 }
 
 t.test('threads start in a current folder that was deleted', (t) => {

@@ -4,6 +4,7 @@ import { execFile } from 'node:child_process'
 import { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import type { Worker } from 'node:worker_threads'
 import { ManifestFolder } from '../../lib/sources/manifest-folder.js'
 import { parseManifest, type ManifestObject } from '../../lib/sources/manifest-file.js'
 import { mirrorEndpoints } from '../../lib/sources/mirrored-endpoints.js'
@@ -223,6 +224,59 @@ const withoutDescriptors = `
   writeFileSync(path + '/b.yaml', process.argv[3])
   await second
   process.exit(0)`
+
+t.test('a thread reads a large file that changes, and the rest goes on meanwhile', async (t) => {
+  const large = (port: number) =>
+    Array.from({ length: 400 }, (_, index) => service(`s${index}`, port)).join('---\n')
+  const told = (port: number) =>
+    Array.from({ length: 400 }, (_, index) => `+Service/s${index}:${port}`)
+  const path = t.testdir({ 'a.yaml': large(80) })
+  const file = join(path, 'a.yaml')
+  /** In one step: no part of the text is ever read. */
+  const replace = (text: string) => {
+    writeFileSync(join(path, '.new'), text)
+    renameSync(join(path, '.new'), file)
+  }
+  let threads = 0
+  let atStart: (thread: Worker) => void = () => undefined
+  const onThread = (thread: Worker) => {
+    threads++
+    atStart(thread)
+    atStart = () => undefined
+  }
+  process.on('worker', onThread)
+  t.teardown(() => process.off('worker', onThread))
+  const stop = new AbortController()
+  const sink = new RecordingSink()
+  const running = new ManifestFolder({ path, settleMs: 20, pollMs: 200 }).run(sink, stop.signal)
+  t.teardown(() => stop.abort())
+  await sink.saw(/synced EndpointSlice/)
+  t.equal(threads, 0, 'a start does not wait for a thread')
+  atStart = () => replace(large(82))
+  replace(large(81))
+  t.same(await sink.saw(/\+/), told(81), 'one content, though the file has the next already')
+  if (!t.equal(threads, 1)) return
+  t.same(await sink.saw(/\+/), told(82))
+  atStart = (thread) => void thread.terminate()
+  replace(large(83))
+  const [ended, ...later] = await sink.saw(/\+/)
+  t.match(ended, /^failed .*: cannot be read: the thread that read .*a\.yaml has ended/)
+  t.same(later, told(83), 'the next thread reads it')
+  const wrong = `${large(84)}---\nkind: [\n---\n{}\n`
+  replace(wrong)
+  const { problems } = parseManifest(wrong, file)
+  await sink.saw(/./).then((lines) =>
+    t.same(
+      lines,
+      problems.map((line) => `failed ${line}`),
+    ),
+  )
+  t.match(problems[0], /a\.yaml:2002: /)
+  atStart = () => stop.abort()
+  replace(large(85))
+  await running
+  t.same(sink.told, [], 'the end does not wait for a thread')
+})
 
 t.test('a folder that cannot be listed for want of descriptors keeps its objects', async (t) => {
   const path = t.testdir({ 'a.yaml': service('a') })
