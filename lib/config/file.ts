@@ -13,6 +13,12 @@ import { quote, throwProblems } from './settings.js'
 export const apiVersion = 'kubeproxy.config.k8s.io/v1alpha1'
 export const kind = 'KubeProxyConfiguration'
 
+/**
+ * A file with every key has a few thousand characters. The thread that answers health checks reads a
+ * file that changes, and takes a third of a second for so many.
+ */
+const longest = 256 * 1024
+
 interface ConfigFile {
   readonly settings: Settings
   readonly warnings: readonly string[]
@@ -38,6 +44,11 @@ class FileParser {
   }
 
   parse(text: string): ConfigFile {
+    if (text.length > longest) {
+      throw new ConfigError(
+        `${this.#file}: the file has ${text.length} characters; at most ${longest} are read`,
+      )
+    }
     const deep = tooDeep(text, this.#file)
     if (deep !== undefined) throw new ConfigError(deep)
     // Kubernetes reads YAML 1.1, in which `yes` and `on` are booleans.

@@ -23,7 +23,8 @@ kube-proxy 1.36, unless an IPv4 address in it has leading zeros (\`010.1.2.3\`):
   to a node port on 127.0.0.1 that \`nodePortAddresses\` no longer covers. For keys marked *restart*
   the old value stays in use; the log names each once, with both values.
 - **A file that is missing, half written or wrong** changes nothing: the last good configuration stays, and the
-  log says what is wrong.
+  log says what is wrong. A file of more than 262,144 characters is wrong, too, also at the start: kube-proxy
+  has no such limit, but a file with every key has a few thousand.
 - **What is in use.** \`/configz\` on the metrics port shows all values, where each of them was set, what
   waits for a restart, the IP families that are served, and what is known of the Node object.
   \`/healthz?verbose\` there tells about the file, as do the metrics \`kubeproxy_config_file_valid\` and

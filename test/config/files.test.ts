@@ -150,6 +150,7 @@ t.test('a file that is wrong, gone or half written is never used, and comes back
     [body('iptables: {syncPeriod: 5s, minSyncPeriod: 6s'), /kp\.yaml/],
     ['', /kp\.yaml/],
     [good.slice(0, 30), /kp\.yaml/],
+    [good.padEnd(262_145, '#\n'), /^kp\.yaml: the file has 262145 characters; at most 262144 are/],
     [body('oomScoreAdj: 7\n'), /this node cannot do that/],
     // The file asks for nftables mode, which waits for a restart, but ipvs mode still runs.
     [body('mode: nftables\nipvs: {syncPeriod: 1s, minSyncPeriod: 2s}\n'), /ipvs\.minSyncPeriod/],
