@@ -530,7 +530,7 @@ portRange: 30000+9
   t.match(ipvsSettings(config), {
     masqueradeAll: true,
     masqueradeBit: 3,
-    syncPeriodMs: 20_000,
+    verifyMs: 20_000,
     scheduler: 'sh',
   })
   t.match(userspaceSettings(config), {
