@@ -1,5 +1,5 @@
 import { availableParallelism } from 'node:os'
-import { countProcessors } from './processors.js'
+import { countProcessors } from '../platform.js'
 import type { Sysctls, SysctlOutcome, SysctlWish } from './sysctl.js'
 
 /**
