@@ -7,6 +7,7 @@ import { dirname, join } from 'node:path'
 import type { SavedCounts } from '../../../lib/observe/flows/saved-counts.js'
 import * as node from '../../support/flow-node.js'
 import { kubeProxy, startProxy } from '../../support/live-daemon.js'
+import { runCommand } from '../../support/run-command.js'
 
 /** Numbers of userspace mode, which carries connections itself, go on in the next process. */
 
@@ -78,6 +79,8 @@ t.test(
     const before = await startProxy(t, flagsOfOther)
     await untilHeard()
     await before.end('SIGTERM')
+    // Its rules stay, and would serve until userspace mode has removed them.
+    await runCommand('nft', ['flush', 'ruleset'])
     const carrying = await startProxy(t, flags)
     await visit(t, 40)
     await counts(t, 40)
