@@ -5,6 +5,7 @@ import { failureOf, kernelErrorOf } from './netlink/failure.js'
 
 const networkNamespace = 0x40000000
 const own = '/proc/thread-self/ns/net'
+const named = '/run/netns'
 const inet = 2
 const datagramCloseOnExec = 2 | 0x80000
 const socketLevel = 1
@@ -42,8 +43,7 @@ function cookieReader(): () => bigint {
 
 /** Whether this process may enter the network namespaces of others (CAP_SYS_ADMIN). */
 export function mayEnterNamespaces(): boolean {
-  const isDone = ifPossible(() => visit(bindSetns(), own, () => undefined))
-  return isDone === true
+  return ifPossible(() => inNamespace(openSync(own, 'r'), () => true)) ?? false
 }
 
 /**
@@ -51,12 +51,7 @@ export function mayEnterNamespaces(): boolean {
  * opened meanwhile stays there, and a program that is started meanwhile runs there.
  */
 export function insideNamespace<T>(name: string, work: () => T): T {
-  const descriptor = openSync(`/run/netns/${name}`, 'r')
-  try {
-    return inNamespace(bindSetns(), descriptor, work)
-  } finally {
-    closeSync(descriptor)
-  }
+  return inNamespace(openSync(`${named}/${name}`, 'r'), work)
 }
 
 /**
@@ -70,7 +65,6 @@ export function inNamespacesOf<T>(
 ): ReadonlyMap<bigint, T> {
   const results = new Map<bigint, T>()
   const readCookie = cookieReader()
-  const setns = bindSetns()
   const here = readCookie()
   if (cookies.has(here)) results.set(here, work())
   const { dev } = statSync(own)
@@ -80,7 +74,10 @@ export function inNamespacesOf<T>(
     const inode = inodeOf(path, dev)
     if (inode === undefined || seen.has(inode)) continue
     seen.add(inode)
-    visit(setns, path, () => {
+    const descriptor = ifPossible(() => openSync(path, 'r'))
+    // The process has ended meanwhile, or this process may not look at it.
+    if (descriptor === undefined) continue
+    inNamespace(descriptor, () => {
       const cookie = readCookie()
       if (cookies.has(cookie) && !results.has(cookie)) results.set(cookie, work())
     })
@@ -90,7 +87,6 @@ export function inNamespacesOf<T>(
 
 /** Namespaces with a name, which container runtimes give them, and namespaces of processes. */
 function* namespacePaths(): Generator<string> {
-  const named = '/run/netns'
   for (const entry of existsSync(named) ? readdirSync(named) : []) yield `${named}/${entry}`
   for (const entry of readdirSync('/proc')) {
     if (/^\d+$/.test(entry)) yield `/proc/${entry}/ns/net`
@@ -106,29 +102,20 @@ function inodeOf(path: string, device: number): number | undefined {
   return found?.dev === device ? found.ino : undefined
 }
 
-/** False when the process has ended meanwhile, or when this process may not look at it. */
-function visit(setns: Setns, path: string, work: () => void): boolean {
-  const descriptor = ifPossible(() => openSync(path, 'r'))
-  if (descriptor === undefined) return false
-  try {
-    inNamespace(setns, descriptor, work)
-    return true
-  } finally {
-    closeSync(descriptor)
-  }
-}
-
 type Setns = (descriptor: number, kind: number) => number
 
-function bindSetns(): Setns {
-  const call = koffi.load(null).func('int setns(int, int)')
-  return (descriptor, kind) => Number(call(descriptor, kind))
-}
+let setns: Setns | undefined
 
-/** The thread is in the other namespace only while `work` runs, so `work` must be synchronous. */
-function inNamespace<T>(setns: Setns, descriptor: number, work: () => T): T {
-  const back = openSync(own, 'r')
+/**
+ * The thread is in the other namespace only while `work` runs, so `work` must be synchronous. The
+ * descriptor is closed.
+ */
+function inNamespace<T>(descriptor: number, work: () => T): T {
+  const opened = [descriptor]
   try {
+    const back = openSync(own, 'r')
+    opened.push(back)
+    setns ??= koffi.load(null).func('int setns(int, int)') as Setns
     if (setns(descriptor, networkNamespace) !== 0) {
       throw kernelErrorOf(failureOf(koffi.errno()), 'enter a network namespace')
     }
@@ -143,6 +130,6 @@ function inNamespace<T>(setns: Setns, descriptor: number, work: () => T): T {
       }
     }
   } finally {
-    closeSync(back)
+    for (const each of opened) closeSync(each)
   }
 }

@@ -11,7 +11,7 @@ import {
 } from '../../lib/kernel/nftables/model.js'
 import { Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
 import { parseCidr } from '../../lib/state/ip.js'
-import { inside } from '../support/enter-netns.js'
+import { insideNamespace } from '../../lib/kernel/network-namespaces.js'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 
 const skip = netnsSkip || programSkip('nft')
@@ -209,7 +209,7 @@ for (const family of ['ip', 'ip6'] as const) {
     { skip },
     async (t) => {
       const netns = createNetns('nftables-w')
-      const nfTables = inside(netns, () => openNfTables())
+      const nfTables = insideNamespace(netns.name, () => openNfTables())
       t.teardown(() => {
         nfTables.close()
         netns.remove()

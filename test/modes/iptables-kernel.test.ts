@@ -5,7 +5,7 @@ import { once } from 'node:events'
 import { spawn, spawnSync } from 'node:child_process'
 import { tmpdir } from 'node:os'
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises'
-import { inside } from '../support/enter-netns.js'
+import { insideNamespace } from '../../lib/kernel/network-namespaces.js'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
 import { Sysctls } from '../../lib/kernel/sysctl.js'
@@ -73,7 +73,7 @@ class TestNode {
     const stdin = this.tamper(options.stdin ?? '')
     this.calls.push({ file, args, stdin })
     const [program = '', ...argv] = [...this.prefix, file, ...args]
-    return inside(this.netns, () => runProgram(program, argv, { ...options, stdin }))
+    return insideNamespace(this.netns.name, () => runProgram(program, argv, { ...options, stdin }))
   }
 
   get definition() {
@@ -108,7 +108,9 @@ class TestNode {
 
   restore(text: string): Promise<unknown> {
     const program = `iptables-${this.backend}-restore`
-    return inside(this.netns, () => runProgram(program, ['--noflush'], { stdin: text }))
+    return insideNamespace(this.netns.name, () =>
+      runProgram(program, ['--noflush'], { stdin: text }),
+    )
   }
 }
 

@@ -14,7 +14,7 @@ import { missingIn } from '../../lib/modes/findings.js'
 import { openNftables, probeNftables, writerVariable } from '../../lib/modes/nftables/probe.js'
 import { contextOf } from '../support/mode-context.js'
 import { NfTables, openNfTables } from '../../lib/kernel/nftables-netlink/nf-tables.js'
-import { inside } from '../support/enter-netns.js'
+import { insideNamespace } from '../../lib/kernel/network-namespaces.js'
 import { createNetns, netnsSkip, programSkip, type NetworkNamespace } from '../support/netns.js'
 import { canonicalListing } from '../support/nft-listing.js'
 import { service, states, testSettings, type ServiceSpec, type States } from '../support/states.js'
@@ -26,13 +26,13 @@ const modeFile = new URL('../../lib/modes/nftables/index.js', import.meta.url).h
 const inNetns =
   (netns: NetworkNamespace): RunCommand =>
   (file, args, options) =>
-    inside(netns, () => runCommand(file, args, options))
+    insideNamespace(netns.name, () => runCommand(file, args, options))
 
 type WriterName = 'nft' | 'netlink'
 
 function writerIn(netns: NetworkNamespace, name: WriterName): RulesetWriter {
   if (name === 'nft') return new Nft(inNetns(netns))
-  const nfTables = inside(netns, () => openNfTables())
+  const nfTables = insideNamespace(netns.name, () => openNfTables())
   t.teardown(() => nfTables.close())
   return nfTables
 }
@@ -204,7 +204,7 @@ void t.test(
   async (t) => {
     const netns = createNetns('nftables-h')
     t.teardown(() => netns.remove())
-    const nfTables = inside(netns, () => openNfTables())
+    const nfTables = insideNamespace(netns.name, () => openNfTables())
     t.teardown(() => nfTables.close())
     const { context, resyncs } = contextOf()
     const nft = (...words: readonly string[]) => netns.exec('nft', ...words)
@@ -439,7 +439,7 @@ void t.test(
       netlink?.close()
       return { writer: writer.name, missing: findings.filter((one) => one.required && !one.ok) }
     }
-    const open = () => inside(netns, () => openNfTables())
+    const open = () => insideNamespace(netns.name, () => openNfTables())
     const gone: RunCommand = () => Promise.reject(new KernelError('not-found', 'run nft: ENOENT'))
     t.same(await missing(new Nft(gone), open), { writer: 'netlink', missing: [] })
     t.same(await missing(new Nft(inNetns(netns)), refuse('unsupported')), {
@@ -504,15 +504,15 @@ void t.test(
   { skip },
   async (t) => {
     const netns = createNetns('nftables-f')
-    const nfTables = inside(netns, () => openNfTables())
+    const nfTables = insideNamespace(netns.name, () => openNfTables())
     t.teardown(() => {
       nfTables.close()
       netns.remove()
     })
     const { context, resyncs } = contextOf()
     const known = knownByFamily<NftablesPlan>()
-    const guard = inside(
-      netns,
+    const guard = insideNamespace(
+      netns.name,
       () =>
         new Guard({
           context,
@@ -777,7 +777,10 @@ void t.test(
       mark: 'written-by-us',
       onForeign: () => foreign++,
       onMissed: () => undefined,
-      start: () => inside(netns, () => spawn('nft', ['monitor'], { stdio: ['ignore', 'pipe', 2] })),
+      start: () =>
+        insideNamespace(netns.name, () =>
+          spawn('nft', ['monitor'], { stdio: ['ignore', 'pipe', 2] }),
+        ),
     })
     const writer = monitor.guarded(new Nft(inNetns(netns)))
     const known = knownByFamily<NftablesPlan>()

@@ -11,7 +11,7 @@ import type { Case } from '../conformance/case.js'
 import { readCases } from '../conformance/case-file.js'
 import { caseStates } from '../conformance/case-states.js'
 import { casesFolder } from '../conformance/cases-folder.js'
-import { inside } from '../support/enter-netns.js'
+import { insideNamespace } from '../../lib/kernel/network-namespaces.js'
 import { contextOf } from '../support/mode-context.js'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import { nftLibrary } from '../support/nft-library.js'
@@ -27,8 +27,9 @@ function place(name: string, writerOf: (run: RunCommand) => RulesetWriter) {
   t.teardown(() => netns.remove())
   let nft = runCommand
   // This thread enters the namespace and starts the program: that is faster than `ip netns exec`.
-  const run: RunCommand = (file, args, options) => inside(netns, () => nft(file, args, options))
-  const writer = inside(netns, () => writerOf(run))
+  const run: RunCommand = (file, args, options) =>
+    insideNamespace(netns.name, () => nft(file, args, options))
+  const writer = insideNamespace(netns.name, () => writerOf(run))
   const list = async () => withElementsSorted((await run('nft', ['list', 'ruleset'])).stdout)
   return {
     newApplier: () =>

@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { inside } from './enter-netns.js'
+import { insideNamespace } from '../../lib/kernel/network-namespaces.js'
 
 /** A reason to skip a test that needs its own network namespace, or false. */
 export const netnsSkip: string | false = (() => {
@@ -30,7 +30,7 @@ export function createNetns(label: string): NetworkNamespace {
     name,
     // `ip netns exec` is one more program, and makes mounts.
     exec: (file, ...args) =>
-      inside({ name }, () =>
+      insideNamespace(name, () =>
         execFileSync(file, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }),
       ),
     remove: () => void execFileSync('ip', ['netns', 'delete', name]),
