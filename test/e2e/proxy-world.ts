@@ -7,12 +7,12 @@ import { tmpdir } from 'node:os'
 import { text } from 'node:stream/consumers'
 import type { Test } from 'tap'
 import { stringify } from 'yaml'
+import { insideNamespace } from '../../lib/kernel/network-namespaces.js'
 import { NativeSocket } from '../../lib/lab/world/native-socket.js'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { createWorld, type World, type WorldOptions } from '../../lib/lab/world/world.js'
 import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
-import { inside } from '../support/enter-netns.js'
 import { patienceMs } from '../support/until.js'
 
 /** The tests of the whole program share this: a world, a folder, one Service, and waiting. */
@@ -32,12 +32,21 @@ export async function withProxyWorld(
   act: Act,
   options: Pick<WorldOptions, 'withCgroup'> = {},
 ): Promise<void> {
+  await withFolder(async (folder) => {
+    const world = await createWorld({ name, ...options })
+    try {
+      await act({ world, folder })
+    } finally {
+      await world.close()
+    }
+  })
+}
+
+async function withFolder(act: (folder: string) => Promise<void>): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-e2e-'))
-  const world = await createWorld({ name, ...options })
   try {
-    await act({ world, folder })
+    await act(folder)
   } finally {
-    await world.close()
     await rm(folder, { recursive: true })
   }
 }
@@ -49,17 +58,16 @@ export async function withProxyWorld(
 export function oneProxyWorld(t: Test, name: string): (act: Act) => Promise<void> {
   let begun: Promise<World> | undefined
   t.teardown(async () => (await begun)?.close())
-  return async (act) => {
-    const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-e2e-'))
-    try {
+  return (act) =>
+    withFolder(async (folder) => {
       const world = await (begun ??= createWorld({ name }))
-      await act({ world, folder })
-      // Some modes leave their rules, and the next proxy would seem to serve by them.
-      await world.exec('node', ['nft', 'flush', 'ruleset'])
-    } finally {
-      await rm(folder, { recursive: true })
-    }
-  }
+      try {
+        await act({ world, folder })
+      } finally {
+        // Some modes leave their rules, and the next proxy would seem to serve by them.
+        await world.exec('node', ['nft', 'flush', 'ruleset'])
+      }
+    })
 }
 
 /** Writes by a rename, so that no proxy reads half a file. */
@@ -88,7 +96,7 @@ export async function ask(world: World, timeoutMs = 500): Promise<string> {
 /** Asks a URL on the node, from this process: its socket is opened there. */
 export async function get(world: World, url: string): Promise<{ status: number; body: string }> {
   const { hostname, port } = new URL(url)
-  const { descriptor } = inside({ name: world.namespaces.node }, () => {
+  const { descriptor } = insideNamespace(world.namespaces.node, () => {
     return new NativeSocket(hostname, 'stream', 'tcp')
   })
   const socket = new Socket({ fd: descriptor })
