@@ -3,7 +3,7 @@
  * nothing but Node and the iptables programs; also exported as `kube-proxy-ts/iptables`.
  */
 import { Batch } from './iptables/batch.js'
-import { runProgram } from './iptables/command.js'
+import { runProgram, timeoutAfter } from './iptables/command.js'
 import { classifyFailure, isIptablesError } from './iptables/error.js'
 import { findPrograms, isAtLeast } from './iptables/flavour.js'
 import { parseCounters, SavedReader, SavedTables } from './iptables/saved.js'
@@ -88,8 +88,6 @@ export interface Capabilities {
 }
 
 const leastWaitMs = 500
-/** A program that needs longer will never end. */
-const longestMs = 1_800_000
 
 /**
  * The legacy program waits for the module of a table as long as it would wait for the lock. On a
@@ -109,7 +107,6 @@ export class Iptables {
   readonly #onLocked: NonNullable<OpenOptions['onLocked']>
   readonly #run: Run
   readonly #chainNames: OpenOptions['chainNames']
-  /** A program that was ended gets twice the time at the next call, so on a slow node one succeeds. */
   #timeoutMs: number
 
   private constructor(installed: Installed, options: OpenOptions) {
@@ -285,7 +282,7 @@ export class Iptables {
       if (!takesNoLock) return await this.#run(file, args, options)
       return await runLocked(this.#run, { file, args, options, waitSeconds: this.#waitSeconds })
     } catch (error) {
-      if (isIptablesError(error, 'timed-out')) this.#timeoutMs = Math.min(2 * timeoutMs, longestMs)
+      if (isIptablesError(error, 'timed-out')) this.#timeoutMs = timeoutAfter(timeoutMs)
       throw error
     }
   }

@@ -22,6 +22,12 @@ export interface RunOptions {
   readonly onOutput?: (text: string) => void
 }
 
+/** A program that needs longer will never end. */
+const longestMs = 1_800_000
+
+/** A program that was ended gets twice the time at the next call, so on a slow node one succeeds. */
+export const timeoutAfter = (timeoutMs: number) => Math.min(2 * timeoutMs, longestMs)
+
 /** Never starts a shell. Programs print in the C locale. */
 export const runProgram: Run = (file, args, options = {}) =>
   new Promise((resolve, reject) => {

@@ -1,4 +1,5 @@
 import { KernelError, type KernelErrorKind } from '../../errors.js'
+import { timeoutAfter } from '../iptables/command.js'
 import { runCommand, type CommandResult, type RunCommand } from '../command.js'
 import type { NftSet, TableRef, Transaction } from './model.js'
 import type { ClientReader, Remembered } from './reader.js'
@@ -15,14 +16,10 @@ export interface RulesetWriter {
   check(transaction: Transaction): Promise<void>
 }
 
-/** A program that needs longer will never end. */
-const longestMs = 1_800_000
-
 /** The `nft` program. One call is one process and one atomic transaction (NF21). */
 export class Nft implements RulesetWriter, ClientReader {
   readonly name = 'nft'
   readonly #run: RunCommand
-  /** A program that was ended gets twice the time at the next call, so on a slow node one succeeds. */
   #timeoutMs = 120_000
 
   constructor(run: RunCommand = runCommand) {
@@ -69,7 +66,7 @@ export class Nft implements RulesetWriter, ClientReader {
     const options = { timeoutMs, ...(stdin === undefined ? {} : { stdin }) }
     const result = await this.#run('nft', args, options).catch((error: unknown) => {
       if (error instanceof KernelError && error.kind === 'timed-out')
-        this.#timeoutMs = Math.min(2 * timeoutMs, longestMs)
+        this.#timeoutMs = timeoutAfter(timeoutMs)
       throw error
     })
     if (result.code === 0) return result
