@@ -35,12 +35,20 @@ export async function attempt(
     const isDenied =
       (error instanceof KernelError || isIptablesError(error)) && error.kind === 'denied'
     const fix = isDenied ? 'run as root or with CAP_NET_ADMIN' : need.fix
-    return { ...need, ok: false, seen: messageOf(error), fix, mayPass: mayPass(error) }
+    return failedFinding({ ...need, fix }, error)
   }
 }
 
+/** What a mode needs, which this error keeps from it. */
+export function failedFinding(
+  need: Pick<Finding, 'what' | 'required' | 'fix'>,
+  error: unknown,
+): Finding {
+  return { ...need, ok: false, seen: messageOf(error), mayPass: mayPass(error) }
+}
+
 /** Whether work that failed may succeed soon, on the same node. */
-export function mayPass(error: unknown): boolean {
+function mayPass(error: unknown): boolean {
   if (!(error instanceof KernelError) && !isIptablesError(error)) return false
   return ['busy', 'locked', 'timed-out', 'failed'].includes(error.kind)
 }

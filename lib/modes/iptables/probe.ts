@@ -9,8 +9,7 @@ import {
   remember,
   rule,
 } from '../../kernel/iptables.js'
-import { messageOf } from '../../errors.js'
-import { mayPass } from '../findings.js'
+import { failedFinding } from '../findings.js'
 import { waitToProbe } from '../xtables-lock.js'
 import type { OpenDeps } from './open.js'
 import type { Family, Match } from '../../kernel/iptables.js'
@@ -83,7 +82,6 @@ export async function probeFamily(
       : isIptablesError(error, 'missing')
         ? 'install iptables'
         : 'see the message'
-    const seen = messageOf(error)
-    return [{ what: program, ok: false, required, seen, fix, mayPass: mayPass(error) }]
+    return [failedFinding({ what: program, required, fix }, error)]
   }
 }

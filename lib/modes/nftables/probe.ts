@@ -9,7 +9,7 @@ import {
 import { openNfTables, type NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { ClientReader } from '../../kernel/nftables/reader.js'
 import type { IpFamily } from '../../state/ip.js'
-import { mayPass, missingIn } from '../findings.js'
+import { failedFinding, missingIn } from '../findings.js'
 import type { Finding } from '../mode.js'
 import { nftFamilyOf } from './names.js'
 import { hashTrialTransaction, logTrialTransaction, trialTransaction } from './trial.js'
@@ -113,7 +113,7 @@ async function nftFinding(nft: Nft, required: boolean): Promise<Finding> {
     return { what, required, ...checkNftVersion(await nft.version()) }
   } catch (error) {
     const fix = 'install package nftables'
-    return { what, ok: false, required, seen: messageOf(error), fix, mayPass: mayPass(error) }
+    return failedFinding({ what, required, fix }, error)
   }
 }
 
@@ -125,7 +125,7 @@ async function trialFinding(writer: RulesetWriter, family: IpFamily): Promise<Fi
   } catch (error) {
     const isDenied = error instanceof KernelError && error.kind === 'denied'
     const fix = isDenied ? privilegeFix : featureFix
-    return { ...need, ok: false, seen: messageOf(error), fix, mayPass: mayPass(error) }
+    return failedFinding({ ...need, fix }, error)
   }
 }
 
