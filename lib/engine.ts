@@ -1,5 +1,6 @@
 import { realpathSync } from 'node:fs'
 import { setFlagsFromString } from 'node:v8'
+import { Worker } from 'node:worker_threads'
 
 /**
  * Sets V8 up for a program that starts fast and then rests. The program calls it before anything
@@ -27,11 +28,17 @@ export const flagsToOptimizeLater: readonly string[] =
     ? ['--invocation-count-for-maglev=3200', '--invocation-count-for-turbofan=24000']
     : ['--interrupt-budget=540000']
 
+/** Starts a thread of this program. */
+export function startThread(file: URL, workerData?: unknown): Worker {
+  leaveGoneFolder()
+  return new Worker(file, { workerData, execArgv: [] })
+}
+
 /**
  * Leaves a current folder that was deleted, such as that of an older version. Node starts no thread
  * there. Called before each, because Node itself remembers the folder and does not notice.
  */
-export function leaveGoneFolder(): void {
+function leaveGoneFolder(): void {
   try {
     realpathSync.native('.')
   } catch {

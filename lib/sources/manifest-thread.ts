@@ -1,5 +1,4 @@
-import { Worker } from 'node:worker_threads'
-import { leaveGoneFolder } from '../engine.js'
+import { startThread } from '../engine.js'
 import type { ManifestFile, ManifestObject } from './manifest-file.js'
 
 export interface LargeManifest {
@@ -20,10 +19,7 @@ export async function parseInThread(
   signal: AbortSignal,
 ): Promise<ManifestFile> {
   signal.throwIfAborted()
-  leaveGoneFolder()
-  const worker = new Worker(new URL('./manifest-worker.js', import.meta.url), {
-    ...{ workerData: manifest, execArgv: [] },
-  })
+  const worker = startThread(new URL('./manifest-worker.js', import.meta.url), manifest)
   const stop = () => void worker.terminate()
   signal.addEventListener('abort', stop)
   const objects: ManifestObject[] = []

@@ -1,6 +1,6 @@
-import { Worker } from 'node:worker_threads'
+import type { Worker } from 'node:worker_threads'
 import { messageOf } from '../../errors.js'
-import { leaveGoneFolder } from '../../engine.js'
+import { startThread } from '../../engine.js'
 import type {
   FlowThreadSettings,
   FlowNumbers,
@@ -26,8 +26,7 @@ export class FlowThread {
 
   constructor(workerData: FlowThreadSettings, reported: (report: FlowReport) => void) {
     const file = new URL('./flow-worker.js', import.meta.url)
-    leaveGoneFolder()
-    this.#worker = new Worker(file, { workerData, execArgv: [] })
+    this.#worker = startThread(file, workerData)
     this.#worker.unref()
     this.#worker.on('message', (message: FromFlowThread) => {
       if (!('id' in message)) {

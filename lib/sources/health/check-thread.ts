@@ -1,6 +1,6 @@
-import { Worker } from 'node:worker_threads'
+import type { Worker } from 'node:worker_threads'
 import { messageOf } from '../../errors.js'
-import { leaveGoneFolder } from '../../engine.js'
+import { startThread } from '../../engine.js'
 import { aborted } from '../../async.js'
 import type { CheckReport, CheckTarget, TargetChanges } from './messages.js'
 
@@ -59,8 +59,7 @@ export class CheckThread {
 
   #start(): void {
     const file = new URL('./worker.js', import.meta.url)
-    leaveGoneFolder()
-    const worker = new Worker(file, { execArgv: [] })
+    const worker = startThread(file)
     this.#worker = worker
     let error: unknown
     worker.on('message', (report: CheckReport) => this.#options.reported(report))

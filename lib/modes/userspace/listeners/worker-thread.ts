@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Worker } from 'node:worker_threads'
+import type { Worker } from 'node:worker_threads'
 import { KernelError, messageOf } from '../../../errors.js'
-import { leaveGoneFolder } from '../../../engine.js'
+import { startThread } from '../../../engine.js'
 import { DescriptorBudget } from '../datapath/descriptors.js'
 import type {
   Outcome,
@@ -34,8 +34,7 @@ export class WorkerThread {
     const held = DescriptorBudget.allocate(0)
     const workerData: WorkerData = { ...settings, held }
     const file = new URL('./worker.js', import.meta.url)
-    leaveGoneFolder()
-    this.#worker = new Worker(file, { workerData, execArgv: [] })
+    this.#worker = startThread(file, workerData)
     this.#worker.on('message', (message: WorkerAnswer | WorkerReport) => {
       if ('id' in message) {
         this.#unfinished.get(message.id)?.resolve(message)
