@@ -1,8 +1,11 @@
+import { createSocket } from 'node:dgram'
 import { openSync } from 'node:fs'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
+import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
+import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { UserspaceMode } from '../../../lib/modes/userspace/userspace-mode.js'
 import { joinNetworkNamespace } from '../../../lib/lab/world/namespaces.js'
 import { addressOf, families, ranges } from '../../../lib/lab/world/topology.js'
@@ -236,6 +239,46 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
     t.same(await sync(), [], 'tried again without any change')
     t.match(await flow('outside', addressOf('node', 'IPv4'), 30081), [{ outcome: 'reply' }])
   })
+
+  for (const [name, load] of Object.entries(dataPathLoaders)) {
+    await t.test(`${name}: a datagram too large for the way moves no client`, async (t) => {
+      const far = ['pod-4', 'pod-5'] as const
+      for (const pod of far) {
+        const link = ['dev', `v${pod}`, 'mtu', 'lock', '1300']
+        await world.exec('node-2', ['ip', 'route', 'replace', addressOf(pod, 'IPv4'), ...link])
+      }
+      // The kernel remembers what it learned of a way, and then loses no datagram.
+      await runCommand('ip', ['route', 'flush', 'cache'])
+      const ends: string[] = []
+      const path = (await load())({
+        ...{ now: () => performance.now(), random: Math.random, passiveHealth: true },
+        descriptors: new DescriptorBudget(DescriptorBudget.allocate(200)),
+        ...{ accessLog: ({ end }) => ends.push(end), warn: () => undefined },
+      })
+      t.teardown(() => path.drain(0))
+      const endpoints = far.map((pod) => ({ key: pod, ip: addressOf(pod, 'IPv4'), port: 8080 }))
+      const port = await path.open({
+        ...{ key: 'quic', service: 'default/quic', protocol: 'UDP', address: '127.0.0.1', port: 0 },
+        ...{ endpoints, servingKeys: [], affinityMs: undefined, udpIdleMs: 600_000 },
+      })
+      const client = createSocket('udp4')
+      t.teardown(() => void client.close())
+      let answer = ''
+      client.on('message', (message) => (answer = String(message)))
+      const ask = async (size: number) => {
+        answer = ''
+        while (answer.length < size) {
+          client.send('x'.repeat(size), port, '127.0.0.1')
+          await sleep(100)
+        }
+        const { backend, port: seen } = JSON.parse(answer) as { backend: string; port: number }
+        return { backend, seen }
+      }
+      const before = await ask(10)
+      t.same(await ask(1400), before)
+      t.same(ends, [])
+    })
+  }
 
   await t.test('US19: nothing is left when the mode closes', async (t) => {
     await mode.close()

@@ -54,6 +54,14 @@ export abstract class UdpClientBase implements TableClient, Carried {
     this.close()
     this.owner.ended(this, reason)
   }
+
+  /**
+   * The socket to the endpoint has an error. A datagram that was too large for a link on the way is
+   * lost, but the kernel now knows the way's limit, and sends the next ones in fragments.
+   */
+  failed(code: string): void {
+    if (code !== 'EMSGSIZE') this.end(code)
+  }
 }
 
 /** A UDP service socket: receives from clients, and answers them from the same port (US50). */

@@ -21,7 +21,7 @@ export class UdpClient extends UdpClientBase {
       reply(this, datagram)
     })
     // ECONNREFUSED means that the endpoint is gone: the next datagram finds another one (US53).
-    this.#socket.on('error', this.#failed)
+    this.#socket.on('error', this.#noted)
     if (descriptor !== undefined) this.#socket.bind({ fd: descriptor })
     if (!this.isEnded) this.#socket.connect(target.port, target.ip, this.#connected)
   }
@@ -36,11 +36,11 @@ export class UdpClient extends UdpClientBase {
     this.#socket.close()
   }
 
-  readonly #failed = ({ code = 'error' }: NodeJS.ErrnoException): void => this.end(code)
+  readonly #noted = ({ code = 'error' }: NodeJS.ErrnoException): void => this.failed(code)
 
   /** Node calls it with an error if there is no way to the endpoint. */
   readonly #connected = (error?: NodeJS.ErrnoException): void => {
-    if (error) this.#failed(error)
+    if (error) this.#noted(error)
     const early = this.#early ?? []
     this.#early = undefined
     if (this.isEnded) return
@@ -53,7 +53,7 @@ export class UdpClient extends UdpClientBase {
 
   /** The kernel tells a refusal only once: to the next datagram, if one is sent at once. */
   readonly #sent = (error: NodeJS.ErrnoException | null): void => {
-    if (error && unreachable.has(error.code ?? '')) this.#failed(error)
+    if (error && unreachable.has(error.code ?? '')) this.#noted(error)
   }
 }
 

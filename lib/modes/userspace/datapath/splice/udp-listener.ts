@@ -71,7 +71,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> implements Watcher {
     const bytes = outbox.collect(client, this.#fd)
     if (bytes === -errno.EAGAIN) return
     if (bytes < 0) {
-      client.end(errnoName(bytes))
+      client.failed(errnoName(bytes))
       return
     }
     // Its first answer shows that the endpoint works.
@@ -83,7 +83,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> implements Watcher {
 
   refused(client: UdpClient): void {
     const error = this.#context.sockets.takeError(client.fd)
-    if (error < 0) client.end(errnoName(error))
+    if (error < 0) client.failed(errnoName(error))
   }
 
   #keyAt(index: number): number | string {
