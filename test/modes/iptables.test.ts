@@ -17,9 +17,12 @@ import { service, state, states } from '../support/states.js'
 import { walkBy, walkOf } from '../support/walks.js'
 import { iptablesRuleset } from '../../lib/inspect/explain/rulesets.js'
 import { walkIptables } from '../../lib/inspect/explain/iptables-walk.js'
+import { ForeignCommits } from '../../lib/modes/foreign-commits.js'
+import { watchRules } from '../../lib/modes/iptables/watch.js'
 import { waitForLock } from '../../lib/modes/xtables-lock.js'
 import type { DetectLocal } from '../../lib/state/node-view.js'
 import type { IpFamily } from '../../lib/state/ip.js'
+import type { FamilyRules } from '../../lib/modes/iptables/apply.js'
 import type { Content } from '../../lib/modes/iptables/render.js'
 import type { IptablesPlan, PlanSettings } from '../../lib/modes/iptables/plan.js'
 import type { ServiceRules } from '../../lib/modes/iptables/service-rules.js'
@@ -842,3 +845,27 @@ t.test(
     t.equal(go('outside', '203.0.113.1:80'), 'dropped')
   },
 )
+
+t.test('a look at the rules that ends together with this process is no news', async (t) => {
+  for (const [isEnding, warned] of [
+    [false, 1],
+    [true, 0],
+  ] as const) {
+    const stop = new AbortController()
+    const logged: unknown[] = []
+    const told = (...line: unknown[]) => void logged.push(line)
+    let looks = 0
+    const iptables = {
+      listChain: () => {
+        // The failure is there in the same turn, before this process hears the signal.
+        if (isEnding || ++looks === 2) setImmediate(() => stop.abort())
+        return Promise.reject(new Error('run iptables: killed by SIGINT'))
+      },
+    }
+    const rules = { settled: () => Promise.resolve({}), iptables } as unknown as FamilyRules
+    const log = { debug: () => undefined, info: told, warn: told, error: told }
+    const options = { rules, foreign: new ForeignCommits(), log, periodMs: () => 4 }
+    await watchRules({ ...options, changed: told }, stop.signal)
+    t.equal(logged.length, warned)
+  }
+})

@@ -1,3 +1,4 @@
+import { isEnding } from '../../async.js'
 import { Complaints } from '../complaints.js'
 import { chains } from './names.js'
 import { isIptablesError, type Table } from '../../kernel/iptables.js'
@@ -73,6 +74,7 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
       const others = fresh.length > 1 ? `, and ${fresh.length - 1} more chains` : ''
       changed(`${first.chain} ${first.what}${others}`)
     } catch (error) {
+      if (await isEnding(signal)) return
       const fields = { error: messageOf(error) }
       const message = 'could not check the iptables rules'
       if (isIptablesError(error, 'locked')) log.debug(fields, message)
