@@ -327,6 +327,8 @@ void t.test('an error says what is missing and what to do', { skip }, async (t) 
     const wrong = await run('check', `--${flag}=none`)
     t.match(wrong, { code: 2, stderr: /^error: .* "none" does not exist\n$/ }, flag)
   }
+  // What needs the namespace of the context has another message of kubectl.
+  t.match(await run('top', '--context=none'), { code: 2, stderr: /locate context none\n$/ })
   t.match(await run('check', '--request-timeout=soon'), { code: 2, stderr: /Invalid timeout/ })
   t.match(await run('check', '--as-group=x'), { code: 2, stderr: /without impersonating a user/ })
   t.match(await run('explain'), {

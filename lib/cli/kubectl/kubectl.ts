@@ -119,7 +119,7 @@ const flagOf = (name: string, value: string | undefined) =>
 
 /** What kubectl says of the flags above and of the kubeconfig before it asks any server. */
 const wrongFlag =
-  /^((context|cluster|auth info) ".*" does not exist|stat .*: no such file|error loading config|Invalid timeout value|requesting uid, groups)/
+  /^((context|cluster|auth info) ".*" does not exist|cannot locate context|stat .*: no such file|error loading config|Invalid timeout value|requesting uid, groups)/
 
 const adviceAboutRights = '; examples/kubectl/role.yaml has the rights that each command needs'
 
