@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto'
 import { readlinkSync } from 'node:fs'
-import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { makeOwnFolder } from '../../kernel/own-folder.js'
 import type { CarriedGrowth } from './messages.js'
 
 /** Numbers with which the next process goes on. */
@@ -36,7 +37,7 @@ async function kernelIdentity(): Promise<string> {
 }
 
 export async function saveCounts(file: string, saved: SavedCounts): Promise<void> {
-  await mkdir(dirname(file), { recursive: true, mode: 0o700 })
+  makeOwnFolder(dirname(file))
   const text = JSON.stringify({ version, kernel: await kernelIdentity(), ...saved })
   // The next process finds the old file or the new one, never half of one.
   await writeFile(`${file}.new`, text, { mode: 0o600 })

@@ -1,8 +1,9 @@
-import { closeSync, mkdirSync, openSync, statSync } from 'node:fs'
+import { closeSync, openSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { KernelError } from '../../errors.js'
 import { loadLibc } from '../../kernel/sockets/libc.js'
+import { makeOwnFolder } from '../../kernel/own-folder.js'
 import { Turns } from '../../async.js'
 import { subtractFrom } from './endpoint-counts.js'
 import { keyOf, type CarriedGrowth } from './messages.js'
@@ -87,7 +88,7 @@ const tryEveryMs = 10
 
 /** The kernel frees the lock of a process that dies. */
 async function lock(path: string): Promise<() => void> {
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+  makeOwnFolder(dirname(path))
   // Where this library is missing, no process can take over from another.
   const libc = await loadLibc().catch(() => undefined)
   if (!libc) return () => undefined

@@ -1,6 +1,7 @@
-import { existsSync, mkdirSync, rmdirSync, rmSync } from 'node:fs'
+import { existsSync, rmdirSync, rmSync } from 'node:fs'
 import { messageOf } from '../../../errors.js'
 import { loadLibc, type Libc } from '../../../kernel/sockets/libc.js'
+import { makeOwnFolder } from '../../../kernel/own-folder.js'
 import { PacketServer, PacketSocket } from '../../../kernel/sockets/packet-socket.js'
 import type { Log } from '../../mode.js'
 import type { GivenListener } from '../listeners/listeners.js'
@@ -46,7 +47,7 @@ export class Giver {
   static async open(folder: string, handOver: HandOver, log: Log): Promise<Giver | undefined> {
     try {
       const libc = await loadLibc()
-      mkdirSync(folder, { recursive: true, mode: 0o700 })
+      makeOwnFolder(folder)
       const path = takeoverPath(folder)
       if (isServed(libc, path)) throw new Error(`another process waits at ${path}`)
       rmSync(path, { force: true })

@@ -1,6 +1,7 @@
-import { closeSync, fstatSync, mkdirSync, openSync, rmSync, statSync } from 'node:fs'
+import { closeSync, fstatSync, openSync, rmSync, statSync } from 'node:fs'
 import { KernelError } from '../../../errors.js'
 import type { Libc } from '../../../kernel/sockets/libc.js'
+import { makeOwnFolder } from '../../../kernel/own-folder.js'
 import { takeoverPath } from './protocol.js'
 
 const exclusiveNonBlocking = 2 | 4
@@ -13,7 +14,7 @@ const exclusiveNonBlocking = 2 | 4
  * process that dies.
  */
 export function claimSuccession(libc: Libc, folder: string): () => void {
-  mkdirSync(folder, { recursive: true, mode: 0o700 })
+  makeOwnFolder(folder)
   const path = successionPath(folder)
   for (;;) {
     const fd = openSync(path, 'a', 0o600)
