@@ -3,17 +3,16 @@ import { dirname } from 'node:path'
 import { codeOf } from '../errors.js'
 
 /**
- * Makes a folder and its parents, for the user of this process alone. Asked for parents, too, Node
- * says of a read-only file system that there is no such folder. Without them it tells the truth.
+ * Makes a folder and its parents, for the user of this process alone. Node's own way to make the
+ * parents calls a read-only file system a missing folder, and never ends below /proc.
  */
 export function makeOwnFolder(path: string): void {
-  const mode = 0o700
+  if (existsSync(path)) return
+  makeOwnFolder(dirname(path))
   try {
-    mkdirSync(path, { recursive: true, mode })
+    mkdirSync(path, { mode: 0o700 })
   } catch (error) {
-    if (codeOf(error) !== 'ENOENT') throw error
-    const parent = dirname(path)
-    if (!existsSync(parent)) makeOwnFolder(parent)
-    mkdirSync(path, { mode })
+    // Another process was faster.
+    if (codeOf(error) !== 'EEXIST') throw error
   }
 }
