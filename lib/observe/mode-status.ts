@@ -104,7 +104,10 @@ function familyLines(family: IpFamily, status: FamilyStatus): readonly StatusLin
   const sync = { name: `${family} syncs`, isGood: !failing, text: line }
   const [first] = left?.ports ?? []
   const name = `${family} service ports`
-  if (!left || !first) return [sync, { name, isGood: true, text: 'all programmed' }]
+  if (!left || !first) {
+    const text = failing ? 'unknown while syncs fail' : 'all programmed'
+    return [sync, { name, isGood: !failing, text }]
+  }
   const { length } = left.ports
   const text = `${length} not programmed since ${timeText(left.since)}; ${first.key}: ${first.reason}`
   return [sync, { name, isGood: false, text }]

@@ -44,9 +44,11 @@ t.test('a failing family says since when and why, and the other one is not touch
     lines()[1],
     /^-IPv4 syncs: 3 syncs, 2 failed; failing since 2026-01-01T00:00:00.000Z: no memory$/,
   )
+  t.equal(lines()[2], '-IPv4 service ports: unknown while syncs fail')
   t.match(lines()[3], /^\+IPv6/)
   status.synced(applied)
   t.equal(lines()[1], '+IPv4 syncs: 4 syncs, 2 failed')
+  t.equal(lines()[2], '+IPv4 service ports: all programmed')
   failed('again')
   t.match(lines()[1], /failing since 2026-01-01T00:00:30.000Z: again/, 'a new failure begins anew')
 })
