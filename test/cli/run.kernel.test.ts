@@ -318,6 +318,21 @@ t.test('cleanup says which rules stay where iptables is missing', { skip }, (t) 
   t.end()
 })
 
+t.test('cleanup removes ipvs rules of the backend that is not used now', { skip }, (t) => {
+  const rules = ['render', '--mode', 'ipvs', '--manifests', examples]
+  const all = execFileSync(process.execPath, [program, ...rules], { encoding: 'utf8' })
+  const [, sets = '', batch = ''] = all.split(/^# (?:ipset restore|iptables-restore).*$/m)
+  execFileSync('ipset', ['restore'], { input: sets })
+  execFileSync('iptables-legacy-restore', ['--noflush'], { input: batch.split(/^#/m)[0] })
+  // kubelet tells by this chain which backend it uses.
+  execFileSync('iptables-nft', ['-t', 'mangle', '-N', 'KUBE-KUBELET-CANARY'])
+  const { stderr } = spawnSync(process.execPath, [program, 'cleanup'], { encoding: 'utf8' })
+  t.notMatch(stderr, /an ipset stays/)
+  t.notMatch(execFileSync('iptables-legacy-save', { encoding: 'utf8' }), /KUBE-/)
+  execFileSync('iptables-nft', ['-t', 'mangle', '-X', 'KUBE-KUBELET-CANARY'])
+  t.end()
+})
+
 /** Koffi does not load there, as on a processor for which there is none. */
 function startWithoutKoffi(t: Test, ...args: readonly string[]): ReturnType<typeof start> {
   const { NODE_OPTIONS: before } = process.env

@@ -381,7 +381,7 @@ void t.test('IP30, IP35: a sync and a cleanup delete only what is ours', async (
     '10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*1',
     ...theirs,
   ])
-  const deps = { ipvs, links, sets: node.sets.tool, rules: node.rules, excluded: [], log: silent }
+  const deps = { ipvs, links, sets: node.sets.tool, rules: [node.rules], excluded: [], log: silent }
   node.sets.sets.set('theirs', { header: 'hash:ip family inet', members: new Set() })
   await cleanUp(deps)
   t.same(await node.servers(), theirs)
@@ -438,7 +438,7 @@ void t.test('cleanup keeps the shared chains that iptables mode wrote', async (t
   await cleanUp({
     ...node.edge,
     sets: node.sets.tool,
-    rules: node.rules,
+    rules: [node.rules],
     excluded: [],
     log: silent,
   })
@@ -453,7 +453,7 @@ void t.test(
     for (const name of ['KUBE-EXTERNAL-IP', 'KUBE-IPVS-IPS']) node.sets.used.add(name)
     const told: object[] = []
     const log = { ...silent, warn: (fields: object) => void told.push(fields) }
-    const deps = { ...node.edge, sets: node.sets.tool, rules: node.rules, excluded: [], log }
+    const deps = { ...node.edge, sets: node.sets.tool, rules: [node.rules], excluded: [], log }
     await cleanUp(deps)
     t.same([...node.sets.sets.keys()], [...node.sets.used])
     t.same(told, [{ set: 'KUBE-EXTERNAL-IP' }, { set: 'KUBE-IPVS-IPS' }])

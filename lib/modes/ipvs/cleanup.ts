@@ -13,7 +13,8 @@ interface CleanupDeps {
   readonly ipvs: Ipvs | undefined
   readonly links: Links
   readonly sets: IpSets
-  readonly rules: Rules
+  /** One for each backend of iptables: the node may use another one now. */
+  readonly rules: readonly Rules[]
   readonly excluded: readonly Cidr[]
   readonly log: Log
 }
@@ -27,7 +28,7 @@ export async function cleanUp(deps: CleanupDeps): Promise<void> {
   const { ipvs, links, rules, log } = deps
   for (const family of ipFamilies) {
     if (ipvs) await tolerate(log, () => removeServers(deps, ipvs, family))
-    await tolerate(log, () => rules.remove(family))
+    for (const each of rules) await tolerate(log, () => each.remove(family))
   }
   await tolerate(log, () => removeSets(deps))
   if (links.remove(deviceName)) log.info({ device: deviceName }, 'removed')

@@ -1,11 +1,13 @@
 import { release } from 'node:os'
 import { isDeepStrictEqual } from 'node:util'
 import { KernelError, messageOf } from '../../errors.js'
+import { Iptables } from '../../kernel/iptables.js'
 import { IpSets } from '../../kernel/ipset.js'
 import { IpSetMembers } from '../../kernel/ipset-members.js'
 import { Ipvs } from '../../kernel/ipvs.js'
 import { Links } from '../../kernel/links.js'
 import { Sysctls } from '../../kernel/sysctl.js'
+import { chainNames } from '../chain-names.js'
 import { refuseMissing } from '../findings.js'
 import type { Log, Mode, ModeDefinition } from '../mode.js'
 import { IpvsApplier } from './apply.js'
@@ -93,8 +95,11 @@ export const mode: ModeDefinition = {
     const ipvs = openIfLoaded()
     try {
       const excluded = config ? ipvsSettings(config).excluded : []
-      const shared = { sets: new IpSets(), rules: new Rules(), excluded }
-      await cleanUp({ ...shared, ipvs, links, log })
+      // Iptables before 1.8 does not name its backend.
+      const rules = (['auto', 'nft', 'legacy'] as const).map(
+        (backend) => new Rules((family) => Iptables.open({ family, backend, chainNames })),
+      )
+      await cleanUp({ sets: new IpSets(), rules, excluded, ipvs, links, log })
     } finally {
       ipvs?.close()
       links.close()
