@@ -277,6 +277,19 @@ t.test('a default that this kernel cannot run gives way to the other backend', a
   await t.rejects(Iptables.open({ family: 'IPv4', run: busy }), { message: 'run iptables: EMFILE' })
 })
 
+t.test('before 1.8 the name of a program has no backend', async (t) => {
+  const run: Run = (file, args, options) =>
+    file.includes('-legacy') || file.includes('-nft')
+      ? Promise.reject(new IptablesError('missing', `run ${file}: ENOENT`))
+      : nodeWith({}, 'v1.6.2')(file, args, options)
+  const opened = await Iptables.open({ family: 'IPv4', backend: 'legacy', run })
+  t.match(opened.capabilities, { backend: 'legacy', version: [1, 6, 2] })
+  await t.rejects(Iptables.open({ family: 'IPv4', backend: 'nft', run }), {
+    kind: 'missing',
+    message: /^find iptables-nft: /,
+  })
+})
+
 t.test('IT47: each version of iptables gets the wait option that it knows', async (t) => {
   const seen: string[] = []
   const argsOf = async (version: string) => {

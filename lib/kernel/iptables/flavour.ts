@@ -79,7 +79,8 @@ async function findInstalled(
 
 /**
  * The programs of a backend, or with `auto` those that this node uses. Where the default is of a
- * backend that this kernel does not have, the other one is taken.
+ * backend that this kernel does not have, the other one is taken. Before 1.8 there is only the
+ * default, whose name has no backend.
  */
 export async function findPrograms(
   run: Run,
@@ -93,16 +94,17 @@ export async function findPrograms(
     'missing',
     `find ${command}: not in PATH, /usr/sbin or /sbin; install iptables`,
   )
-  for (const one of new Set(isAuto ? ([first, undefined, 'legacy', 'nft'] as const) : [first])) {
+  const others = isAuto ? ([undefined, 'legacy', 'nft'] as const) : [undefined]
+  for (const one of new Set([first, ...others])) {
     try {
       const installed = await findInstalled(run, family, one)
-      if (!installed) continue
+      if (!installed || (!isAuto && installed.backend !== backend)) continue
       if (isAuto) found.set(run, { value: installed.backend, atMs: performance.now() })
       return installed
     } catch (error) {
       // Without descriptors or rights nothing is known about the backend.
       if (!isIptablesError(error, 'unsupported')) throw error
-      if (failure.kind === 'missing') failure = error
+      if (failure.kind === 'missing' && (isAuto || one)) failure = error
     }
   }
   throw failure

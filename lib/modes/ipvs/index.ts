@@ -95,8 +95,7 @@ export const mode: ModeDefinition = {
     const ipvs = openIfLoaded()
     try {
       const excluded = config ? ipvsSettings(config).excluded : []
-      // Iptables before 1.8 does not name its backend.
-      const rules = (['auto', 'nft', 'legacy'] as const).map(
+      const rules = (['nft', 'legacy'] as const).map(
         (backend) => new Rules((family) => Iptables.open({ family, backend, chainNames })),
       )
       await cleanUp({ sets: new IpSets(), rules, excluded, ipvs, links, log })

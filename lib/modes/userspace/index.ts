@@ -67,8 +67,8 @@ export const definition: ModeDefinition = {
     const flows = new UdpFlowCleaner(context)
     const unseen: IpFamily[] = []
     for (const family of ipFamilies) {
-      // The node may use another backend now, and iptables before 1.8 does not name its backend.
-      for (const backend of ['auto', 'nft', 'legacy'] as const) {
+      // The node may use another backend now.
+      for (const backend of ['nft', 'legacy'] as const) {
         const opening = Iptables.open({ family, backend, chainNames })
         await removeRules(family, flows, opening)
         const routing = new SourceRouting(family, () => opening)
