@@ -1,37 +1,59 @@
 import type { TracedPacket, TraceEvent } from '../inspect/trace/events.js'
-import type { TraceStory } from '../inspect/trace/story.js'
 import type { TraceTarget } from '../inspect/trace/trace-rule.js'
 
 /** A packet without an event for this time has no more events. */
 export const settleMs = 300
 
+interface Packet {
+  readonly events: TraceEvent[]
+  timer?: NodeJS.Timeout
+}
+
 /**
- * Collects events by packet. `signal` is aborted a moment after the last event of the last packet.
+ * Collects events by packet, and tells of each packet once it has no more. `signal` is aborted when
+ * all were told.
  */
 export class TraceCollector {
   readonly #count: number
   readonly #target: Pick<TraceTarget, 'ip' | 'port'>
+  readonly #found: (events: readonly TraceEvent[]) => void
   readonly #done = new AbortController()
   readonly signal: AbortSignal = this.#done.signal
-  readonly #events = new Map<string, TraceEvent[]>()
-  readonly #whole: TraceStory[] = []
-  #timer: NodeJS.Timeout | undefined
+  /** By the ids that the kernel gives them. */
+  readonly #packets = new Map<string, Packet>()
+  readonly #open = new Set<Packet>()
+  #size = 0
 
-  constructor(count: number, target: Pick<TraceTarget, 'ip' | 'port'>) {
+  constructor(
+    count: number,
+    target: Pick<TraceTarget, 'ip' | 'port'>,
+    found: (events: readonly TraceEvent[]) => void,
+  ) {
     this.#count = count
     this.#target = target
+    this.#found = found
   }
 
+  /** The connections so far. */
   get size(): number {
-    return this.finished().length + this.#whole.length
+    return this.#size
   }
 
   add(event: TraceEvent): void {
-    const known = this.#events.get(event.id) ?? this.#goesOn(event)
-    if (known) known.push(event)
-    else if (this.size < this.#count && this.#isAsked(event)) this.#events.set(event.id, [event])
-    else return
-    this.#endSoonIfFull()
+    const packet = this.#packets.get(event.id) ?? this.#goesOn(event) ?? this.#begin(event)
+    if (!packet) return
+    packet.events.push(event)
+    clearTimeout(packet.timer)
+    packet.timer = setTimeout(() => this.#settle(packet), settleMs)
+  }
+
+  #begin(event: TraceEvent): Packet | undefined {
+    if (this.#size >= this.#count || !this.#isAsked(event)) return undefined
+    this.#size++
+    const packet: Packet = { events: [] }
+    this.#packets.set(event.id, packet)
+    this.#open.add(packet)
+    return packet
   }
 
   /** The kernel tells every listener about the packets of all traces. */
@@ -46,43 +68,41 @@ export class TraceCollector {
    * became an address of this node, or on the way to another interface. A packet that is sent again
    * has the old destination, and comes in.
    */
-  #goesOn(event: TraceEvent): TraceEvent[] | undefined {
+  #goesOn(event: TraceEvent): Packet | undefined {
     if (event.kind !== 'packet') return undefined
     const of = ({ source, sourcePort }: TracedPacket) => `${source} ${sourcePort}`
     const to = ({ destination, destinationPort }: TracedPacket) =>
       `${destination} ${destinationPort}`
-    const before = [...this.#events.values()].findLast(([first]) => {
+    const before = [...this.#packets.values()].findLast(({ events: [first] }) => {
       if (first?.kind !== 'packet' || of(first.packet) !== of(event.packet)) return false
       const isForwarded = first.packet.outInterface === '' && event.packet.outInterface !== ''
       return isForwarded || to(first.packet) !== to(event.packet)
     })
-    if (before) this.#events.set(event.id, before)
+    if (before) this.#packets.set(event.id, before)
     return before
   }
 
-  /** A connection that has no packet to trace. */
-  addWhole(story: TraceStory): void {
-    if (this.size >= this.#count) return
-    this.#whole.push(story)
-    this.#endSoonIfFull()
+  /** A connection that has no packet to trace. Returns whether it still counts. */
+  addWhole(): boolean {
+    if (this.#size >= this.#count) return false
+    this.#size++
+    this.#endIfFull()
+    return true
   }
 
   end(): void {
-    clearTimeout(this.#timer)
+    for (const packet of this.#open) this.#settle(packet)
     this.#done.abort()
   }
 
-  finished(): readonly (readonly TraceEvent[])[] {
-    return [...new Set(this.#events.values())]
+  #settle(packet: Packet): void {
+    clearTimeout(packet.timer)
+    if (!this.#open.delete(packet)) return
+    this.#found(packet.events)
+    this.#endIfFull()
   }
 
-  whole(): readonly TraceStory[] {
-    return this.#whole
-  }
-
-  #endSoonIfFull(): void {
-    if (this.size < this.#count) return
-    clearTimeout(this.#timer)
-    this.#timer = setTimeout(() => this.end(), settleMs)
+  #endIfFull(): void {
+    if (this.#size >= this.#count && this.#open.size === 0) this.#done.abort()
   }
 }

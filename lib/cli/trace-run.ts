@@ -51,7 +51,18 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   const isNftables = seen?.mode === 'nftables' || seen?.mode === 'ebpf'
   const legacy = isNftables ? undefined : await legacyOf(target)
   const before = await daemonConnections(seen, flags)
-  const stories = new TraceCollector(count, target)
+  const service = ownerAt(seen, target)
+  const owners = seen ? chainOwners(seen.mode, seen.states, seen.config) : ownerInName
+  const print = printer(flags)
+  // One after the other, because an outcome may take a moment.
+  let printed = Promise.resolve()
+  const stories = new TraceCollector(count, target, (events) => {
+    const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: service })
+    printed = printed.then(async () =>
+      print(story, await outcomeOf(story, target, { seen, flags, before })),
+    )
+    printed.catch(() => stories.end())
+  })
   const interrupted = stopSignal()
   const stop = AbortSignal.any([interrupted, stories.signal])
   let notSent: Error | undefined
@@ -64,24 +75,18 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
       })
     void pause(timeoutMs, stop).then(() => stories.end())
   }
-  const service = ownerAt(seen, target)
   const page = seen?.mode === 'ebpf' && service !== '' ? await get(flags.daemon, '/metrics') : ''
   const on = { ready, event: (event: TraceEvent) => stories.add(event) }
   const atSockets = followSockets(
     { service, protocol: target.protocol, target: place, isIp6: target.family === 'IPv6' },
-    { page, daemon: flags.daemon, found: (story) => stories.addWhole(story), stop },
+    { page, daemon: flags.daemon, found: (story) => stories.addWhole() && print(story, []), stop },
   )
   const follow = () =>
     legacy ? followLegacyTraces(target, legacy, on, stop) : followTraces(target, on, stop)
   await unlessStopped(interrupted, follow())
   await atSockets
-  const owners = seen ? chainOwners(seen.mode, seen.states, seen.config) : ownerInName
-  const print = printer(flags)
-  for (const story of stories.whole()) print(story, [])
-  for (const events of stories.finished()) {
-    const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: service })
-    print(story, await outcomeOf(story, target, { seen, flags, before }))
-  }
+  stories.end()
+  await printed
   if (notSent) throw notSent
   if (stories.size === 0 && !interrupted.aborted) throw noneCame(text, target, flags)
 }

@@ -1,9 +1,11 @@
 import t from 'tap'
 import { execFileSync, spawn } from 'node:child_process'
+import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import { parse } from 'yaml'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { kubeProxy, kubeProxyCommand, startDaemon } from '../support/live-daemon.js'
+import { until, untilSeen } from '../support/until.js'
 
 /** Commands about a live node have all formats, and take the name of a Service as target. */
 
@@ -102,4 +104,25 @@ t.test('cleanup tells programs which modes it has cleaned', { skip }, async (t) 
   )
   t.ok(modes.every(({ isClean, reason }) => isClean === (reason === '')))
   t.equal((await kubeProxy('cleanup')).stdout, '', 'people read the log')
+})
+
+t.test('trace prints a connection before the next one comes', { skip }, async (t) => {
+  await startDaemon(t, 'nftables')
+  const [file, ...words] = kubeProxyCommand
+  const flags = ['--count', '2', '--timeout', '600']
+  const trace = spawn(file, [...words, 'trace', 'kube-system/kube-dns:dns', ...flags])
+  t.teardown(() => trace.kill())
+  const exited = once(trace, 'exit')
+  const output = { out: '', err: '' }
+  trace.stdout.on('data', (text) => (output.out += String(text)))
+  trace.stderr.on('data', (text) => (output.err += String(text)))
+  await untilSeen('the start', () => output.err, /waiting for a connection/)
+  for (const total of [1, 2]) {
+    // A datagram is never sent again, so there is no other connection.
+    const client = createSocket('udp4')
+    client.send('query', 53, '10.96.0.53', () => client.close())
+    const seen = () => output.out.match(/^So it was sent/gm)?.length ?? 0
+    await until(`connection ${total}`, () => seen() === total)
+  }
+  t.same(await exited, [0, null])
 })

@@ -2,7 +2,12 @@ import t from 'tap'
 import { TraceCollector } from '../../../lib/cli/trace-collector.js'
 import { parseTraceLine, type TraceEvent } from '../../../lib/inspect/trace/events.js'
 import { socketStories } from '../../../lib/inspect/trace/socket-stories.js'
-import { storyOf, storyText, ownerInName } from '../../../lib/inspect/trace/story.js'
+import {
+  storyOf,
+  storyText,
+  ownerInName,
+  type TraceStory,
+} from '../../../lib/inspect/trace/story.js'
 
 const packet = (daddr: string, dport: number) =>
   `packet: iif "cbr0" oif "eth0" ip saddr 10.244.1.10 ip daddr ${daddr} ip ttl 64 tcp sport 4000 tcp dport ${dport} tcp flags == syn`
@@ -14,6 +19,14 @@ const context = {
   target: { ip: '10.96.0.10', port: 80 },
   ownerOf: ownerInName,
   ownerOfTarget: 'default/web:http',
+}
+
+function collectorOf(count: number) {
+  const stories: TraceStory[] = []
+  const collector = new TraceCollector(count, context.target, (events) => {
+    stories.push(storyOf(events, context))
+  })
+  return { collector, stories }
 }
 
 t.test('trace turns lines of nft into events, and leaves out counters and foreign lines', (t) => {
@@ -75,21 +88,20 @@ t.test('a packet that is given a new id on its way is one connection', (t) => {
   const again = `ip nat PREROUTING ${packet('10.96.0.10', 80)}`
   const renamed = (id: string, ...lines: string[]) =>
     read(...lines).map((event) => ({ ...event, id }))
-  const collector = new TraceCollector(2, context.target)
-  t.teardown(() => collector.end())
+  const { collector, stories } = collectorOf(2)
   for (const event of [...redirected, ...renamed('2', ...inside)]) collector.add(event)
   t.equal(collector.size, 1)
-  const [story] = collector.finished().map((events) => storyOf(events, context))
-  t.match(story, { to: '10.96.0.10:80', destination: '10.244.1.1:46581' })
-  t.equal(story?.hops.length, 2)
   for (const event of renamed('3', again)) collector.add(event)
   t.equal(collector.size, 2, 'one that is sent again is another packet')
+  collector.end()
+  const [story] = stories
+  t.match(story, { to: '10.96.0.10:80', destination: '10.244.1.1:46581' })
+  t.equal(story?.hops.length, 2)
   t.end()
 })
 
 t.test('a packet that is given a new id between two interfaces is one connection', (t) => {
-  const collector = new TraceCollector(1, context.target)
-  t.teardown(() => collector.end())
+  const { collector, stories } = collectorOf(1)
   const forwarded = packet('10.96.0.10', 80)
   const events = read(
     `ip kube-proxy nat-prerouting ${forwarded.replace('oif "eth0" ', '')}`,
@@ -97,14 +109,13 @@ t.test('a packet that is given a new id between two interfaces is one connection
     'ip kube-proxy reject-chain rule reject (verdict drop)',
   ).map((event, index) => ({ ...event, id: index === 0 ? '1' : '2' }))
   for (const event of events) collector.add(event)
-  const stories = collector.finished().map((each) => storyOf(each, context))
+  collector.end()
   t.match(stories, [{ to: '10.96.0.10:80', end: 'rejected' }])
   t.end()
 })
 
 t.test('a packet of another trace is left to that one', (t) => {
-  const collector = new TraceCollector(1, context.target)
-  t.teardown(() => collector.end())
+  const { collector } = collectorOf(1)
   const rule = 'ip nat PREROUTING rule tcp dport 80 redirect to :46581 (verdict accept)'
   for (const [to, port] of [
     ['10.96.0.11', 80],
