@@ -52,14 +52,18 @@ function risenIn(
 }
 
 function translated(asked: TracedService, endpoint: string, ending: string): TraceStory {
-  const why = `translated at connect(): the socket went to ${endpoint}${ending}; its packets need no rule`
+  const why = `translated at ${callOf(asked)}: the socket went to ${endpoint}${ending}; its packets need no rule`
   return storyWith(asked, { why, end: 'sent', destination: endpoint })
 }
 
 function refused(asked: TracedService): TraceStory {
-  const why = 'no endpoints: connect() failed with ECONNREFUSED, and no packet was sent'
+  const why = `no endpoints: ${callOf(asked)} failed with ECONNREFUSED, and no packet was sent`
   return storyWith(asked, { why, end: 'rejected', destination: asked.target })
 }
+
+/** The counters do not tell which of its two calls a UDP socket made. */
+const callOf = ({ protocol }: TracedService) =>
+  protocol === 'UDP' ? 'connect() or sendto()' : 'connect()'
 
 function storyWith(
   { target, service }: TracedService,

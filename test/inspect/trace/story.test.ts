@@ -202,5 +202,15 @@ t.test('trace tells of connections that were translated at the socket', (t) => {
     /of this node or of one of its pods:[^]*translated at connect\(\): the socket went to 10.244.1.10:8080/,
   )
   t.same(socketStories(page(5, 3, 1, 1), page(5, 3, 1, 1), { ...asked, protocol: 'TCP' }), [])
+  const udp = page(4, 1, 0, 0).replaceAll('TCP', 'UDP')
+  const later = page(4, 1, 1, 1).replaceAll('TCP', 'UDP')
+  const why = 'failed with ECONNREFUSED, and no packet was sent'
+  t.match(
+    socketStories(udp, later, { ...asked, protocol: 'UDP' }).map(({ hops: [hop] }) => hop?.why),
+    [
+      /^translated at connect\(\) or sendto\(\): the socket/,
+      `no endpoints: connect() or sendto() ${why}`,
+    ],
+  )
   t.end()
 })
