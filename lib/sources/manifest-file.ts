@@ -22,6 +22,9 @@ export interface ManifestFile {
   readonly problems: readonly string[]
 }
 
+/** The thread that answers health checks takes a few milliseconds for so many. */
+export const objectsOfPart = 100
+
 /** The apiVersions that are read, by kind. Other kinds in a manifest are ignored. */
 const known: Readonly<Record<string, readonly string[]>> = {
   Service: ['v1'],

@@ -1,7 +1,13 @@
 import { readFile, stat } from 'node:fs/promises'
+import { Slice } from '../async.js'
 import { messageOf } from '../errors.js'
 import { followPath, scan, type Snapshot } from '../kernel/follow-path.js'
-import { parseManifest, type ManifestFile, type ManifestObject } from './manifest-file.js'
+import {
+  objectsOfPart,
+  parseManifest,
+  type ManifestFile,
+  type ManifestObject,
+} from './manifest-file.js'
 import { parseInThread } from './manifest-thread.js'
 import { mirrorEndpoints } from './mirrored-endpoints.js'
 import type { ObjectKind, ObjectSink, Source } from './source.js'
@@ -87,7 +93,7 @@ export class ManifestFolder implements Source {
       if (known?.isGood === true) good++
     }
     for (const file of this.#files.keys()) if (!files.has(file)) this.#files.delete(file)
-    if (this.#isSynced || files.size === 0 || good > 0) this.#deliver(sink)
+    if (this.#isSynced || files.size === 0 || good > 0) await this.#deliver(sink)
     if (unread.length > 0) throw new Error(unread.join('; '))
   }
 
@@ -109,14 +115,16 @@ export class ManifestFolder implements Source {
     return known
   }
 
-  /** A start would take longer with a thread. */
   async #parse(text: string, file: string, signal?: AbortSignal): Promise<ManifestFile> {
-    return signal && this.#isSynced && text.length > largeText
+    return signal && text.length > largeText
       ? parseInThread({ text, file }, signal)
       : parseManifest(text, file)
   }
 
-  #deliver(sink: ObjectSink): void {
+  /** Not all at once: thousands of objects would hold the health checks. */
+  async #deliver(sink: ObjectSink): Promise<void> {
+    const slice = new Slice()
+    let count = 0
     const wanted = new Map<string, ManifestObject<ObjectKind>>()
     const all = [...this.#files].sort(([left], [right]) => (left < right ? -1 : 1))
     for (const object of mirrorEndpoints(all.flatMap(([, { objects }]) => objects))) {
@@ -135,6 +143,7 @@ export class ManifestFolder implements Source {
       const delivered = this.#delivered.get(id)
       // An object of an unchanged file is the same. An object of a changed file may be equal.
       if (delivered?.object.raw === object.raw) continue
+      if (++count % objectsOfPart === 0) await slice.rest()
       const text = JSON.stringify(object.raw)
       if (delivered?.text === text) continue
       this.#delivered.set(id, { object, text })

@@ -1,13 +1,10 @@
 /** The thread that reads one large manifest. It gives the objects in parts, when it is asked. */
 import { parentPort, workerData } from 'node:worker_threads'
 import { setUpEngine } from '../engine.js'
-import { parseManifest } from './manifest-file.js'
+import { objectsOfPart, parseManifest } from './manifest-file.js'
 import type { LargeManifest, ManifestPart } from './manifest-thread.js'
 
 setUpEngine()
-
-/** The thread that answers health checks takes a few milliseconds for so many. */
-const objectsOfPart = 100
 
 // `workerData` has no type; manifest-thread.ts gives it this value.
 const { text, file } = workerData as LargeManifest
