@@ -217,19 +217,19 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       await this.#removePortals((portals) => portals.drained())
       if (this.#failure) throw this.#failure
       if (this.#isHandedOver || !this.#parts.means.hasRules) return
-      for (const { sources } of this.#families.values()) await sources.remove()
+      await Promise.all([...this.#families.values()].map(({ sources }) => sources.remove()))
     })
   }
 
-  /** Portals belong to the process that has the listeners. */
+  /** Portals belong to the process that has the listeners. Families wait together for a lock. */
   async #removePortals(remove: (portals: Portals, family: IpFamily) => Promise<void>) {
-    for (const [family, { portals }] of this.#isHandedOver ? [] : this.#families) {
-      try {
-        await remove(portals, family)
-      } catch (error) {
+    const families = this.#isHandedOver ? [] : [...this.#families]
+    const removing = families.map(([family, { portals }]) =>
+      remove(portals, family).catch((error: unknown) => {
         this.#context.log.warn({ err: error, family }, 'remove the rules of userspace mode')
-      }
-    }
+      }),
+    )
+    await Promise.all(removing)
   }
 
   /** Ends the start, with the take-over from an earlier process, and waits for a later one. */

@@ -16,11 +16,12 @@ import { UserspaceMode } from '../../../lib/modes/userspace/userspace-mode.js'
 import { runProgram } from '../../../lib/kernel/iptables/command.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
 import { service, states, testSettings } from '../../support/states.js'
+import type { IpFamily } from '../../../lib/state/ip.js'
 import type { Run } from '../../../lib/kernel/iptables.js'
 import type { ModeContext } from '../../../lib/modes/mode.js'
 import type { UserspaceSettings } from '../../../lib/modes/userspace/settings.js'
 import type { Test } from 'tap'
-import { patienceMs } from '../../support/until.js'
+import { patienceMs, until } from '../../support/until.js'
 
 const skip = enterPrivateNetns() ?? false
 const nodeIp = '192.0.2.1'
@@ -72,7 +73,12 @@ const quietLog = { debug: quiet, info: quiet, warn: quiet, error: quiet }
 const quietMeter = { count: quiet, gauge: quiet, observe: quiet, forget: quiet }
 
 /** The mode, with its restores, metrics and logs for the test to see. */
-async function openMode(t: Test, run: Run = runProgram, own: Partial<UserspaceSettings> = {}) {
+async function openMode(
+  t: Test,
+  run: Run = runProgram,
+  own: Partial<UserspaceSettings> = {},
+  families: readonly IpFamily[] = ['IPv4'],
+) {
   const gauges = new Map<string, number>()
   const warnings: string[] = []
   const context: ModeContext = {
@@ -87,7 +93,7 @@ async function openMode(t: Test, run: Run = runProgram, own: Partial<UserspaceSe
     }
     return run(file, args, options)
   }
-  const mode = await UserspaceMode.create({ ...testSettings, ...own }, ['IPv4'], context, {
+  const mode = await UserspaceMode.create({ ...testSettings, ...own }, families, context, {
     run: spying,
   })
   let isClosed = false
@@ -109,6 +115,24 @@ async function openMode(t: Test, run: Run = runProgram, own: Partial<UserspaceSe
     },
   }
 }
+
+t.test('at the end, both families wait for a lock at the same time', { skip }, async (t) => {
+  let isEnding = false
+  const begun = new Set<string>()
+  const run: Run = async (file, args, options) => {
+    if (isEnding && file.endsWith('-restore')) {
+      begun.add(file)
+      await until('the other family', () => begun.size === 2)
+    }
+    return runProgram(file, args, options)
+  }
+  const { mode, close, sync } = await openMode(t, run, {}, ['IPv4', 'IPv6'])
+  t.same(await sync(), [])
+  await mode.apply(mode.plan(states('IPv6').take()))
+  isEnding = true
+  await close()
+  t.equal(begun.size, 2)
+})
 
 t.test('iptables.masqueradeAll changes while the mode runs', { skip }, async (t) => {
   const { mode, cluster } = await openMode(t)
