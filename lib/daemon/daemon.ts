@@ -80,7 +80,7 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
   const allApplied = new AbortController()
   const ending = AbortSignal.any([signal, requests.ending])
   const sync = syncing({
-    ...{ tracker, mode, requests, flows, allApplied, signal: ending },
+    ...{ tracker, mode, requests, log, flows, allApplied, signal: ending },
     listeners: [
       observer,
       ...clusterWarnings(setup, log),

@@ -12,6 +12,7 @@ import { openProcessorClock } from '../kernel/this-process.js'
 import { SyncLoop, type SyncIntervals } from '../sync/loop.js'
 import { Syncer } from '../sync/syncer.js'
 import { syncRound, type SyncListener } from '../sync/sync-round.js'
+import { tellWaits } from './slow-start.js'
 import { TrackerSink } from '../sources/tracker-sink.js'
 import type { ChosenMode } from '../modes/choose.js'
 import type { Config } from '../config/config.js'
@@ -20,7 +21,7 @@ import type { IpFamily } from '../state/ip.js'
 import type { DaemonRequests } from './daemon-requests.js'
 import type { Logger } from '../observe/logger.js'
 import type { Metrics } from '../observe/metrics.js'
-import type { Mode } from '../modes/mode.js'
+import type { Log, Mode } from '../modes/mode.js'
 import type { Observation } from '../observe/observation.js'
 import type { Setup } from './setup.js'
 import type { Tracker } from '../state/tracker.js'
@@ -110,9 +111,10 @@ async function loadConntrack(
 }
 
 interface SyncingParts {
-  readonly tracker: Tracker
-  readonly mode: Mode
-  readonly requests: DaemonRequests
+  readonly tracker: Pick<Tracker, 'take'>
+  readonly mode: Pick<Mode, 'plan' | 'apply' | 'forget'>
+  readonly requests: Pick<DaemonRequests, 'takeFull'>
+  readonly log: Log
   readonly listeners: readonly SyncListener[]
   readonly flows: FlowCleaning | undefined
   /** Aborted once the rules of every family are in the kernel. */
@@ -123,9 +125,9 @@ interface SyncingParts {
 
 /** One sync, as the loop runs it. */
 export function syncing(parts: SyncingParts): () => Promise<boolean> {
-  const { tracker, mode, requests, listeners, flows, allApplied, signal } = parts
+  const { tracker, mode, requests, log, listeners, flows, allApplied, signal } = parts
   const syncer = new Syncer(mode)
-  return () =>
+  const round = () =>
     syncRound({
       tracker,
       syncer: {
@@ -140,6 +142,13 @@ export function syncing(parts: SyncingParts): () => Promise<boolean> {
       // A reason is given, because the default one is an error, which costs a stack trace.
       allApplied: () => allApplied.abort('applied'),
     })
+  // The first one belongs to the start.
+  let isFirst = true
+  return () => {
+    if (!isFirst) return round()
+    isFirst = false
+    return tellWaits(log, round)
+  }
 }
 
 interface SinkParts {

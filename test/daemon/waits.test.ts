@@ -1,7 +1,8 @@
 import { mock } from 'node:test'
 import t from 'tap'
 import type { Config } from '../../lib/config/config.js'
-import { limitWaits } from '../../lib/daemon/syncing.js'
+import { limitWaits, syncing } from '../../lib/daemon/syncing.js'
+import { states } from '../support/states.js'
 
 interface Detection extends Pick<Config, 'detectLocalMode'> {
   readonly knowsPodCidrs: boolean
@@ -61,3 +62,41 @@ t.test(
     t.same(await after(30, true), ['ServiceCIDR', 'Node'])
   },
 )
+
+t.test('a first sync that takes long is told, as the rest of the start is', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout'] })
+  t.teardown(() => mock.timers.reset())
+  const said: string[] = []
+  const quiet = () => undefined
+  let end = quiet
+  const applied = { full: true, bytes: 0, objects: 0, failed: [] }
+  const tracker = {
+    take: () => ({
+      states: [states().take()],
+      ...{ changed: new Map(), triggerTimes: new Map(), healthChecks: new Map() },
+      ...{ withoutLocalEndpoints: [], warnings: [] },
+    }),
+  }
+  const sync = syncing({
+    tracker,
+    mode: {
+      plan: ({ family }) => ({ family }),
+      apply: () => new Promise((resolve) => (end = () => void resolve(applied))),
+      forget: quiet,
+    },
+    requests: { takeFull: () => true },
+    log: { debug: quiet, warn: quiet, error: quiet, info: (_fields, text) => void said.push(text) },
+    ...{ listeners: [], flows: undefined, allApplied: new AbortController() },
+    signal: new AbortController().signal,
+  })
+  for (const told of [['the start takes long'], []]) {
+    const running = sync()
+    while (end === quiet) await new Promise(setImmediate)
+    mock.timers.tick(5000)
+    await Promise.resolve()
+    t.same(said.splice(0), told)
+    end()
+    end = quiet
+    await running
+  }
+})
