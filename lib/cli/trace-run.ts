@@ -52,17 +52,8 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   const legacy = isNftables ? undefined : await legacyOf(target)
   const before = await daemonConnections(seen, flags)
   const service = ownerAt(seen, target)
-  const owners = seen ? chainOwners(seen.mode, seen.states, seen.config) : ownerInName
-  const print = printer(flags)
-  // One after the other, because an outcome may take a moment.
-  let printed = Promise.resolve()
-  const stories = new TraceCollector(count, target, (events) => {
-    const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: service })
-    printed = printed.then(async () =>
-      print(story, await outcomeOf(story, target, { seen, flags, before })),
-    )
-    printed.catch(() => stories.end())
-  })
+  const context = { seen, flags, before }
+  const { stories, print, printed } = storiesOf(count, target, service, context)
   const interrupted = stopSignal()
   const stop = AbortSignal.any([interrupted, stories.signal])
   let notSent: Error | undefined
@@ -86,9 +77,23 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   await unlessStopped(interrupted, follow())
   await atSockets
   stories.end()
-  await printed
+  await printed()
   if (notSent) throw notSent
   if (stories.size === 0 && !interrupted.aborted) throw noneCame(text, target, flags)
+}
+
+/** Prints each story when it has come, one after the other: an outcome may take a moment. */
+function storiesOf(count: number, target: TraceTarget, service: string, context: Context) {
+  const { seen, flags } = context
+  const print = printer(flags)
+  const ownerOf = seen ? chainOwners(seen.mode, seen.states, seen.config) : ownerInName
+  let printed = Promise.resolve()
+  const stories = new TraceCollector(count, target, (events) => {
+    const story = storyOf(events, { target, ownerOf, ownerOfTarget: service })
+    printed = printed.then(async () => print(story, await outcomeOf(story, target, context)))
+    printed.catch(() => stories.end())
+  })
+  return { stories, print, printed: () => printed }
 }
 
 /** Prints one story after the other. */

@@ -68,7 +68,7 @@ t.test('a first sync that takes long is told, as the rest of the start is', asyn
   t.teardown(() => mock.timers.reset())
   const said: string[] = []
   const quiet = () => undefined
-  let end = quiet
+  let end: () => void = quiet
   const applied = { full: true, bytes: 0, objects: 0, failed: [] }
   const tracker = {
     take: () => ({
@@ -81,7 +81,10 @@ t.test('a first sync that takes long is told, as the rest of the start is', asyn
     tracker,
     mode: {
       plan: ({ family }) => ({ family }),
-      apply: () => new Promise((resolve) => (end = () => void resolve(applied))),
+      apply: () =>
+        new Promise((resolve) => {
+          end = () => resolve(applied)
+        }),
       forget: quiet,
     },
     requests: { takeFull: () => true },

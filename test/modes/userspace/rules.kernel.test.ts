@@ -126,11 +126,11 @@ t.test('at the end, both families wait for a lock at the same time', { skip }, a
     }
     return runProgram(file, args, options)
   }
-  const { mode, close, sync } = await openMode(t, run, {}, ['IPv4', 'IPv6'])
-  t.same(await sync(), [])
-  await mode.apply(mode.plan(states('IPv6').take()))
+  const opened = await openMode(t, run, {}, ['IPv4', 'IPv6'])
+  t.same(await opened.sync(), [])
+  await opened.mode.apply(opened.mode.plan(states('IPv6').take()))
   isEnding = true
-  await close()
+  await opened.close()
   t.equal(begun.size, 2)
 })
 
