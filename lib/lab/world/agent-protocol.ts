@@ -98,20 +98,19 @@ export interface AgentNews {
   readonly answered: ReadonlyMap<number, readonly Answered[]>
 }
 
-export type AgentCommand = ServerCommand | ClientCommand
+/** A network namespace; undefined: that of this process. */
+export type Namespace = string | undefined
 
-/** The thread moves to the place first. */
-export type ServerCommand = { readonly place: AgentPlace } & (
+/** What to do in a namespace. */
+export type AgentCommand = { readonly namespace: Namespace } & (
   | { readonly op: 'write'; readonly values: Readonly<Record<string, string>> }
   | { readonly op: 'serve'; readonly request: ServeRequest; readonly listener: number | undefined }
   | { readonly op: 'stop-serving'; readonly name: string | undefined }
   | { readonly op: 'stray'; readonly request: StrayRequest }
-)
-
-type ClientCommand =
   | { readonly op: 'flow'; readonly request: FlowRequest }
   | { readonly op: 'send'; readonly id: string; readonly timeoutMs: number }
   | { readonly op: 'forget'; readonly id: string }
+)
 
 /** The answer to a command of the same number; `error` when it failed. */
 export interface AgentAnswer {
@@ -125,9 +124,9 @@ export interface NumberedCommand {
   readonly command: AgentCommand
 }
 
-/** Where the thread of an agent is. */
+/** Where an agent serves and makes connections. */
 export interface AgentPlace {
-  readonly namespace: string | undefined
+  readonly namespace: Namespace
   /** Folder of a threaded cgroup of version 2. */
   readonly cgroup: string | undefined
 }

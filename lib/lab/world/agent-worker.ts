@@ -1,6 +1,6 @@
-/** A thread of agents: it serves at many places, or makes connections at one. */
+/** A thread of agents: it serves and makes connections in many namespaces, and is in one cgroup. */
 import { writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { parentPort, workerData } from 'node:worker_threads'
 import { Turns } from '../../async.js'
@@ -8,15 +8,14 @@ import { messageOf } from '../../errors.js'
 import {
   mostAnswered,
   usualPatienceMs,
-  type AgentPlace,
   type AgentAnswer,
   type AgentNews,
   type Answered,
   type FlowRequest,
   type FlowResult,
+  type Namespace,
   type NumberedCommand,
   type AgentCommand,
-  type ServerCommand,
 } from './agent-protocol.js'
 import { startBackendServers, type BackendServers } from './backend-servers.js'
 import { openConversation, type Conversation } from './client-flows.js'
@@ -32,88 +31,82 @@ const newsMs = 20
 const mostTries = 100
 const tryAgainMs = 50
 
+/** Conversations by namespace and name. */
 const kept = new Map<string, Conversation>()
 /** Answered requests by the number of the listener, until they are reported. */
 let answered = new Map<number, Answered[]>()
 let serving: Serving[] = []
 
 interface Serving {
-  readonly namespace: string | undefined
+  readonly namespace: Namespace
   readonly name: string
   readonly servers: BackendServers
 }
 
 /** A socket belongs to the namespace where the thread is when it opens, so that must not change. */
 const turns = new Turns()
-let here: AgentPlace = { namespace: undefined, cgroup: undefined }
+let here: Namespace
 /** Below node ports and the kernel's own choices, so that no server listens there. */
 const clientPorts = { first: 11_000, last: 29_999 }
-let lastPort = clientPorts.first
+const lastPorts = new Map<Namespace, number>()
 
 async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
+  const { namespace } = command
   switch (command.op) {
     case 'write':
-      await at(command.place, () => {
+      await at(namespace, () => {
         for (const [path, value] of Object.entries(command.values)) writeFileSync(path, value)
       })
       return []
     case 'serve': {
-      const { place, request } = command
-      await at(place, async () => {
+      await at(namespace, async () => {
         const servers = await serve(command)
-        serving.push({ namespace: place.namespace, name: request.name, servers })
+        serving.push({ namespace, name: command.request.name, servers })
       })
       return []
     }
     case 'stop-serving':
-      await turns.take(() => stopServing(command.place.namespace, command.name))
+      await turns.take(() => stopServing(namespace, command.name))
       // The owner of the agent removes its listener next, so all news must be told now.
       tellNews()
       return []
     case 'flow':
-      return flow(command.request)
+      return flow(namespace, command.request)
     case 'send': {
-      const conversation = kept.get(command.id)
+      const conversation = kept.get(keyOf(namespace, command.id))
       if (!conversation) throw new Error(`send on ${command.id}: no connection of that name`)
       return [await conversation.ask({ timeoutMs: command.timeoutMs })]
     }
-    case 'forget':
-      kept.get(command.id)?.close()
-      kept.delete(command.id)
+    case 'forget': {
+      const key = keyOf(namespace, command.id)
+      kept.get(key)?.close()
+      kept.delete(key)
       return []
+    }
     case 'stray': {
       // Its socket opens at once, so only that needs a turn.
-      const { sent } = await at(command.place, () => ({ sent: sendStraySegment(command.request) }))
+      const { sent } = await at(namespace, () => ({ sent: sendStraySegment(command.request) }))
       await sent
       return []
     }
   }
 }
 
-function at<T>(place: AgentPlace, act: () => T | Promise<T>): Promise<T> {
-  return turns.take(async () => {
-    moveTo(place)
-    return act()
-  })
-}
-
 /**
  * A thread cannot go back to the network of its process. So an agent without a namespace has a thread
  * of its own.
  */
-function moveTo({ namespace, cgroup }: AgentPlace): void {
-  if (namespace !== undefined && namespace !== here.namespace) joinNetworkNamespace(namespace)
-  if (cgroup !== undefined && here.cgroup === undefined) joinCgroup(cgroup)
-  if (cgroup === undefined && here.cgroup !== undefined) joinCgroup(dirname(here.cgroup))
-  here = { namespace, cgroup }
+function at<T>(namespace: Namespace, act: () => T | Promise<T>): Promise<T> {
+  return turns.take(async () => {
+    if (namespace !== undefined && namespace !== here) joinNetworkNamespace(namespace)
+    here = namespace
+    return act()
+  })
 }
 
-/** Zero means the thread that writes. */
-function joinCgroup(folder: string): void {
-  writeFileSync(join(folder, 'cgroup.threads'), '0')
-}
+const keyOf = (namespace: Namespace, id: string) => `${namespace ?? ''} ${id}`
 
-type ServeCommand = Extract<ServerCommand, { readonly op: 'serve' }>
+type ServeCommand = Extract<AgentCommand, { readonly op: 'serve' }>
 
 /**
  * Tries again while a port is taken. A program that this process has just started holds all sockets
@@ -147,7 +140,7 @@ function tellNews(): void {
 }
 
 /** Ends the servers of this name at a place, or all there without a name. */
-async function stopServing(namespace: string | undefined, name: string | undefined): Promise<void> {
+async function stopServing(namespace: Namespace, name: string | undefined): Promise<void> {
   const isMeant = (each: Serving) =>
     each.namespace === namespace && (name === undefined || each.name === name)
   const ending = serving.filter(isMeant)
@@ -155,19 +148,22 @@ async function stopServing(namespace: string | undefined, name: string | undefin
   await Promise.all(ending.map(({ servers }) => servers.close()))
 }
 
-async function flow(request: FlowRequest): Promise<readonly FlowResult[]> {
+async function flow(namespace: Namespace, request: FlowRequest): Promise<readonly FlowResult[]> {
   const results: FlowResult[] = []
   let remaining = request.count ?? 1
   const lane = async () => {
-    while (remaining-- > 0) results.push(await converse(request))
+    while (remaining-- > 0) results.push(await converse(namespace, request))
   }
   await Promise.all(Array.from({ length: Math.min(remaining, maximumParallel) }, lane))
   return results
 }
 
-async function converse(request: FlowRequest): Promise<FlowResult> {
+async function converse(namespace: Namespace, request: FlowRequest): Promise<FlowResult> {
   const isTcp = request.protocol === 'TCP'
-  const conversation = openConversation(isTcp ? { fromPort: freshPort(), ...request } : request)
+  const conversation = await openConversation(
+    isTcp ? { fromPort: freshPort(namespace), ...request } : request,
+    (open) => at(namespace, open),
+  )
   const result = await conversation.ask({
     timeoutMs: request.timeoutMs ?? usualPatienceMs,
     payloadBytes: request.payloadBytes,
@@ -175,8 +171,9 @@ async function converse(request: FlowRequest): Promise<FlowResult> {
   })
   if (request.keepAs === undefined) conversation.close()
   else {
-    kept.get(request.keepAs)?.close()
-    kept.set(request.keepAs, conversation)
+    const key = keyOf(namespace, request.keepAs)
+    kept.get(key)?.close()
+    kept.set(key, conversation)
   }
   return result
 }
@@ -186,14 +183,18 @@ async function converse(request: FlowRequest): Promise<FlowResult> {
  * several addresses at once. IPVS then mixes up the answers if one real server is behind two of
  * them, because it finds the connection of an answer by client and real server only.
  */
-function freshPort(): number {
-  lastPort = lastPort < clientPorts.last ? lastPort + 1 : clientPorts.first
-  return lastPort
+function freshPort(namespace: Namespace): number {
+  const last = lastPorts.get(namespace) ?? clientPorts.first
+  const port = last < clientPorts.last ? last + 1 : clientPorts.first
+  lastPorts.set(namespace, port)
+  return port
 }
 
 if (parentPort) {
   const port = parentPort
-  moveTo(workerData as AgentPlace)
+  const cgroup = workerData as string | undefined
+  // Zero means the thread that writes.
+  if (cgroup !== undefined) writeFileSync(join(cgroup, 'cgroup.threads'), '0')
   port.on('message', ({ number, command }: NumberedCommand) => {
     perform(command).then(
       (results) => port.postMessage({ number, results } satisfies AgentAnswer),

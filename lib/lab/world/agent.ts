@@ -9,6 +9,7 @@ import type {
   Answered,
   FlowRequest,
   FlowResult,
+  Namespace,
   NumberedCommand,
   ServeRequest,
 } from './agent-protocol.js'
@@ -45,81 +46,63 @@ interface Waiting {
   readonly reject: (error: Error) => void
 }
 
-const thisNetwork: AgentPlace = { namespace: undefined, cgroup: undefined }
-
 /** Starts an agent in the network of this process. It is one thread. */
 export function startAgent(): Agent & Closable {
-  const thread = new Thread(thisNetwork)
-  const agent = agentAt(thisNetwork, { server: thread, client: () => thread })
-  return { ...agent, close: () => thread.terminate() }
+  const thread = new Thread(undefined)
+  return { ...agentAt(undefined, thread), close: () => thread.terminate() }
 }
 
 /**
- * Starts agents in network namespaces. A thread may be in one of its own, so a world of ten places
- * costs one process. A thread costs 70 ms of processor time: all agents serve from one, which moves
- * to each namespace in turn, and an agent gets another one with its first connection.
+ * Starts agents in network namespaces. They share one thread for each cgroup, which moves to each
+ * namespace in turn. Another thread would load and compile everything once more, and would be slow
+ * for its first thousands of connections. A move to another cgroup would take milliseconds.
  */
 export function startAgents<Name>(
   places: ReadonlyMap<Name, AgentPlace>,
 ): Closable & { readonly agents: ReadonlyMap<Name, Agent> } {
-  const server = new Thread(thisNetwork)
-  const threads = [server]
-  let isClosed = false
-  const agents = [...places].map(([name, place]): [Name, Agent] => {
-    let started: Thread | undefined
-    const client = () => {
-      if (started) return started
-      if (isClosed) throw new Error('make a connection: the agent is closed')
-      started = new Thread(place)
-      threads.push(started)
-      return started
-    }
-    return [name, agentAt(place, { server, client })]
+  const threads = new Map<string | undefined, Thread>()
+  const agents = [...places].map(([name, { namespace, cgroup }]): [Name, Agent] => {
+    const thread = threads.get(cgroup) ?? new Thread(cgroup)
+    threads.set(cgroup, thread)
+    return [name, agentAt(namespace, thread)]
   })
   const close = async () => {
-    isClosed = true
-    await Promise.all(threads.map((thread) => thread.terminate()))
+    await Promise.all([...threads.values()].map((thread) => thread.terminate()))
   }
   return { agents: new Map(agents), close }
 }
 
-interface Threads {
-  readonly server: Thread
-  readonly client: () => Thread
-}
-
-function agentAt(place: AgentPlace, { server, client }: Threads): Agent {
+function agentAt(namespace: Namespace, thread: Thread): Agent {
   /** Numbers of listeners, with the names of their servers. */
   let listening: { readonly name: string; readonly number: number }[] = []
-  const tell = async (thread: Thread, command: AgentCommand) => {
+  const tell = async (command: AgentCommand) => {
     await thread.ask(command)
   }
   return {
-    flow: async (request) => client().ask({ op: 'flow', request }),
+    flow: (request) => thread.ask({ op: 'flow', namespace, request }),
     send: async (id, timeoutMs = usualPatienceMs) => {
-      const [result] = await client().ask({ op: 'send', id, timeoutMs })
+      const [result] = await thread.ask({ op: 'send', namespace, id, timeoutMs })
       return result ?? { outcome: 'dropped', latencyMs: timeoutMs }
     },
-    forget: async (id) => tell(client(), { op: 'forget', id }),
-    stray: (request) => tell(server, { op: 'stray', place, request }),
+    forget: (id) => tell({ op: 'forget', namespace, id }),
+    stray: (request) => tell({ op: 'stray', namespace, request }),
     serve: (request, answered) => {
-      const listener = answered && server.listen(answered)
+      const listener = answered && thread.listen(answered)
       if (listener !== undefined) listening.push({ name: request.name, number: listener })
-      return tell(server, { op: 'serve', place, request, listener })
+      return tell({ op: 'serve', namespace, request, listener })
     },
     stopServing: async (name) => {
-      await tell(server, { op: 'stop-serving', place, name })
+      await tell({ op: 'stop-serving', namespace, name })
       const ended = listening.filter((each) => name === undefined || each.name === name)
       listening = listening.filter((each) => !ended.includes(each))
-      for (const { number } of ended) server.unlisten(number)
+      for (const { number } of ended) thread.unlisten(number)
     },
-    write: (values) => tell(server, { op: 'write', place, values }),
+    write: (values) => tell({ op: 'write', namespace, values }),
   }
 }
 
 /** A worker thread of agent-worker.ts. */
 class Thread {
-  readonly #place: AgentPlace
   readonly #worker: Worker
   readonly #waiting = new Map<number, Waiting>()
   readonly #listeners = new Map<number, AnsweredListener>()
@@ -127,10 +110,9 @@ class Thread {
   #ended: Error | undefined
   #isClosing = false
 
-  constructor(place: AgentPlace) {
-    this.#place = place
+  constructor(cgroup: string | undefined) {
     this.#worker = new Worker(new URL('./agent-worker.js', import.meta.url), {
-      workerData: place,
+      workerData: cgroup,
       // Coverage and loaders of this process would slow the start of every thread.
       execArgv: [],
     })
@@ -151,8 +133,7 @@ class Thread {
         this.#worker.postMessage({ number, command } satisfies NumberedCommand)
       })
       if (error !== undefined) {
-        const { namespace } = 'place' in command ? command.place : this.#place
-        const where = namespace ?? 'the network of this process'
+        const where = command.namespace ?? 'the network of this process'
         throw new KernelError('failed', `${command.op} in ${where}: ${error}`)
       }
       return results ?? []

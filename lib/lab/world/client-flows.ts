@@ -26,9 +26,16 @@ interface AskOptions {
   readonly halfClose?: boolean | undefined
 }
 
-export function openConversation(request: FlowRequest): Conversation {
-  if (request.protocol === 'ICMP') return pingConversation(request)
-  return request.protocol === 'UDP' ? udpConversation(request) : streamConversation(request)
+/** Opens a socket in the namespace of the client. */
+export type OpenThere = <T>(open: () => T | Promise<T>) => Promise<T>
+
+export async function openConversation(
+  request: FlowRequest,
+  there: OpenThere,
+): Promise<Conversation> {
+  if (request.protocol === 'ICMP') return pingConversation(request, there)
+  if (request.protocol === 'UDP') return udpConversation(request, there)
+  return there(() => streamConversation(request))
 }
 
 /** A result without its latency. */
@@ -151,7 +158,7 @@ function nativeSocketFor(request: FlowRequest): NativeSocket | undefined {
 const endedCodes: ReadonlySet<string> = new Set(['ECONNABORTED', 'EDESTADDRREQ'])
 const mostReopened = 3
 
-function udpConversation(request: FlowRequest): Conversation {
+function udpConversation(request: FlowRequest, there: OpenThere): Conversation {
   let opened: Promise<UdpSocket> | undefined
   let asked: Question | undefined
   let payload: number | undefined
@@ -173,7 +180,7 @@ function udpConversation(request: FlowRequest): Conversation {
   }
   const send = async () => {
     try {
-      opened ??= openUdp(request, hear, fail)
+      opened ??= there(() => openUdp(request, hear, fail))
       const socket = await opened
       const text = requestText(request, payload)
       socket.send(text, (error) => {
@@ -227,12 +234,12 @@ async function openUdp(
 }
 
 /** An echo does not name the backend that answered. */
-function pingConversation({ host }: FlowRequest): Conversation {
+function pingConversation({ host }: FlowRequest, there: OpenThere): Conversation {
   return {
     ask: async ({ timeoutMs }) => {
       const { answered, settle } = ask(timeoutMs)
       try {
-        const isAnswered = await ping(host, timeoutMs)
+        const isAnswered = await ping(host, timeoutMs, there)
         settle(isAnswered ? { outcome: 'reply' } : { outcome: 'dropped', error: 'no echo' })
       } catch (error) {
         settle({ outcome: 'unreachable', error: messageOf(error) })
@@ -248,8 +255,8 @@ const echoReply = { IPv4: 0, IPv6: 129 } as const
 const pollMs = 2
 
 /** Sends one ICMP echo request; true once its answer comes, false when the time is over. */
-async function ping(host: string, timeoutMs: number): Promise<boolean> {
-  const socket = new NativeSocket(host, 'raw', 'icmp')
+async function ping(host: string, timeoutMs: number, there: OpenThere): Promise<boolean> {
+  const socket = await there(() => new NativeSocket(host, 'raw', 'icmp'))
   try {
     const id = Math.floor(Math.random() * 0x1_0000)
     const request = Buffer.alloc(16)
