@@ -3,7 +3,6 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { withUsage } from '../support/usage.js'
 import { quoted } from '../support/guest.js'
-import { runInUml, umlPatience, umlSkip } from '../support/uml.js'
 import { mountOf } from '../../lib/kernel/cgroup.js'
 import { createWorld } from '../../lib/lab/world/world.js'
 import type { World } from '../../lib/lab/world/world.js'
@@ -58,6 +57,8 @@ if (cases.length === 0) {
 
 /** Runs the same command line in User Mode Linux. Its output appears at once. */
 async function runAgainInUml(): Promise<number> {
+  // It looks for User Mode Linux, which takes a program.
+  const { runInUml, umlPatience, umlSkip } = await import('../support/uml.js')
   if (umlSkip) {
     console.log(`# left out: ${umlSkip}`)
     return 0
