@@ -1,7 +1,7 @@
 // Boots Debian's kernels and runs every mode in each; see docs/kernels.md, whose table it writes.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import { writeBundles } from '../build/test/kernels/bundles.js'
+import { writeBundles } from '../build/test/support/bundles.js'
 import { columns } from '../build/test/kernels/columns.js'
 import { withTable } from '../build/test/kernels/document.js'
 import { cache, imageOf, nameIn } from '../build/test/kernels/kernel-image.js'

@@ -316,6 +316,8 @@ async function conformance() {
 async function umlMachine() {
   const { umlSkip } = await import('../build/test/support/uml.js')
   const { parts: all, commandOf } = await import('../build/test/uml/parts.js')
+  const { writeBundles } = await import('../build/test/support/bundles.js')
+  if (!umlSkip) await writeBundles()
   const run = async (wanted) => {
     const parts = all.filter(({ name }) => wanted?.includes(name) ?? true)
     if (umlSkip) {

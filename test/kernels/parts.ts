@@ -1,7 +1,7 @@
 import { readCases } from '../conformance/case-file.js'
 import { casesFolder } from '../conformance/cases-folder.js'
 import { quoted } from '../support/guest.js'
-import { bundleOf, type GuestProgram } from './bundles.js'
+import { bundleOf, type GuestProgram } from '../support/bundles.js'
 
 const start = (program: GuestProgram, flags: readonly string[] = []) =>
   `TAP_TIMEOUT=3000 ${[process.execPath, ...flags, bundleOf(program)].map(quoted).join(' ')}`

@@ -1,10 +1,9 @@
-import { fileURLToPath } from 'node:url'
 import { flagsToOptimizeLater } from '../../lib/engine.js'
+import { bundleOf, ofUml, type GuestProgram } from '../support/bundles.js'
 import { quoted } from '../support/guest.js'
 import { program } from '../support/program.js'
 import { umlPatience } from '../support/uml.js'
 
-const pathOf = (file: string) => fileURLToPath(new URL(file, import.meta.url))
 const words = [process.execPath, ...flagsToOptimizeLater].map(quoted).join(' ')
 /** Seconds until a part counts as stuck. The machine shares its processor with other tests. */
 const patience = 3600
@@ -15,29 +14,15 @@ interface Part {
   readonly command: string
 }
 
-const insidePart = (name: string): Part => ({
-  name: `uml/inside/${name}`,
-  command: `${node} ${quoted(pathOf(`./inside/${name}.js`))}`,
-})
-
-const conformance: Part = {
-  name: 'conformance of ipvs mode',
-  command: `${node} ${quoted(pathOf('../conformance/main.js'))} --mode ipvs`,
-}
+const start = (program: GuestProgram) => `${node} ${quoted(bundleOf(program))}`
 
 /** Programs that print TAP, one after the other in one machine. */
 export const parts: readonly Part[] = [
-  conformance,
-  ...[
-    'trace',
-    'playground',
-    // These share the machine's first namespace; the others make worlds or a namespace.
-    ...['ipvs-mode', 'packets', 'others', 'switching', 'one-port'],
-    'takeover',
-    'interrupted',
-    'confined',
-    'flows',
-  ].map(insidePart),
+  { name: 'conformance of ipvs mode', command: `${start('test/conformance/main.js')} --mode ipvs` },
+  ...ofUml.map((name) => ({
+    name: `uml/inside/${name}`,
+    command: start(`test/uml/inside/${name}.js`),
+  })),
 ]
 
 /**
