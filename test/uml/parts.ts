@@ -32,9 +32,21 @@ export const parts: readonly Part[] = [
  */
 const freshNamespaces = 'echo 2 >/proc/sys/net/core/devconf_inherit_init_net'
 
+/**
+ * Modules that the kernel would request one after the other, each by two programs. Those of IPVS are
+ * not among them, because the mode sees to it that they are loaded.
+ */
+const loadModules = `modprobe -a ${[
+  'veth dummy bridge sctp nf_conntrack_netlink xt_set ip_set_bitmap_port',
+  'ip_set_hash_ip ip_set_hash_ipport ip_set_hash_ipportip ip_set_hash_ipportnet',
+  'iptable_filter iptable_nat iptable_mangle ip6table_filter ip6table_nat ip6table_mangle',
+  'xt_addrtype xt_comment xt_conntrack xt_mark xt_MASQUERADE ipt_REJECT ip6t_REJECT',
+].join(' ')}`
+
 /** The shell command of the machine. It prints where each part begins and how it ended. */
 export const commandOf = (parts: readonly Part[]): string =>
   [
     freshNamespaces,
+    loadModules,
     ...parts.map(({ name, command }) => `echo '# part ${name}'; ${command}; echo "# end $?"`),
   ].join('\n')
