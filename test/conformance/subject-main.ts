@@ -54,7 +54,7 @@ const meter: Meter = {
  * How often a mode compares its rules with the kernel. Tests would wait long for the default. A
  * comparison starts programs, which is slow in a machine that is itself a process.
  */
-const checkRulesMs = patience > 1 ? 10_000 : 3000
+const checkRulesMs = patience > 1 ? 30_000 : 3000
 
 interface Given {
   readonly settings: CaseSettings
