@@ -7,6 +7,7 @@ import {
   type FamilyDifferences,
   lastingDifferences,
 } from '../inspect/differences.js'
+import { startProgramsQuickly } from '../kernel/posix-spawn.js'
 import { calledAs, isAboutKoffi, withoutKoffi } from './process.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
 import { addNodeOptions, secondLookAfterMs, seeNode, type NodeFlags } from './seen-node.js'
@@ -28,6 +29,7 @@ export function addDiffCommand(program: Command): void {
 }
 
 async function diff(flags: NodeFlags & OutputFlags): Promise<void> {
+  await startProgramsQuickly()
   let looked = await look(flags)
   tellWarnings(looked.warnings)
   const found = countOf(looked.families)
