@@ -10,7 +10,10 @@ import type { ApiServer } from '../../../lib/lab/apiserver/server.js'
 /** The programs by the names under which npm installs them. */
 const programs = { 'kubectl-svcproxy': 'main.js', 'kubectl_complete-svcproxy': 'complete-main.js' }
 
-/** Installs the plug-in as npm does: the real kubectl finds a link in the PATH by its name. */
+/**
+ * Installs the plug-in as npm does: the real kubectl finds a link in the PATH by its name. The
+ * function that it returns starts the plug-in as kubectl does, which is a third program less.
+ */
 export function installPlugin(t: Test, kubeconfig: string) {
   const folder = mkdtempSync(join(tmpdir(), 'plugin-'))
   t.teardown(() => rmSync(folder, { recursive: true }))
@@ -21,7 +24,7 @@ export function installPlugin(t: Test, kubeconfig: string) {
   process.env.PATH = `${folder}:${process.env.PATH ?? ''}`
   process.env.KUBECONFIG = kubeconfig
   return (...args: readonly string[]): Promise<CommandResult> =>
-    runCommand('kubectl', ['svcproxy', ...args])
+    runCommand(join(folder, 'kubectl-svcproxy'), args)
 }
 
 /** Adds the pod of a proxy with this address. */
