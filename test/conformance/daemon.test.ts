@@ -9,6 +9,7 @@ import { confinementSkip } from '../security/confinement.js'
 import { hostPort, type IpFamily } from '../../lib/state/ip.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
 import { createWorld } from '../../lib/lab/world/world.js'
+import { get } from '../e2e/proxy-world.js'
 import { readCases } from './case-file.js'
 import { casesFolder } from './cases-folder.js'
 import { DaemonSubject } from './daemon-subject.js'
@@ -54,12 +55,8 @@ await t.test('S20, E19: the health check node port counts local endpoints', { sk
   t.teardown(() => subject.stop())
   const ask = async (family: IpFamily = 'IPv4') => {
     const url = `http://${hostPort(addressOf('node', family), 32_760)}/`
-    const script =
-      `const answer = await fetch('${url}');` +
-      'console.log(JSON.stringify({ status: answer.status, body: await answer.json() }))'
-    const argv = [process.execPath, '--input-type=module', '-e', script]
-    const { stdout, stderr } = await world.exec('outside', argv)
-    return JSON.parse(stdout || JSON.stringify({ error: stderr })) as object
+    const { status, body } = await get(world, url, 'outside')
+    return { status, body: JSON.parse(body) as object }
   }
   const shorthand = {
     loadBalancer: true,
@@ -74,7 +71,7 @@ await t.test('S20, E19: the health check node port counts local endpoints', { sk
   t.match(await ask(), { status: 200, body: { localEndpoints: 2 } })
   await apply(['pod-1 terminating', 'pod-2 unready', 'pod-4'])
   t.match(await ask(), { status: 503, body: { localEndpoints: 0 } })
-  t.match(await ask('IPv6'), { error: /ECONNREFUSED/ }, 'the Service has no IPv6')
+  await t.rejects(ask('IPv6'), { code: 'ECONNREFUSED' }, 'the Service has no IPv6')
   await apply(['pod-1', 'pod-4'], ['IPv4', 'IPv6'])
   for (const family of ['IPv4', 'IPv6'] as const) {
     t.match(await ask(family), { status: 200, body: { localEndpoints: 1 } }, family)

@@ -93,10 +93,15 @@ export async function ask(world: World, timeoutMs = 500): Promise<string> {
   return result?.backend ?? result?.outcome ?? 'nothing'
 }
 
-/** Asks a URL on the node, from this process: its socket is opened there. */
-export async function get(world: World, url: string): Promise<{ status: number; body: string }> {
-  const { hostname, port } = new URL(url)
-  const { descriptor } = insideNamespace(world.namespaces.node, () => {
+/** Asks a URL from a place, by this process: its socket is opened there. */
+export async function get(
+  world: World,
+  url: string,
+  from: Place = 'node',
+): Promise<{ status: number; body: string }> {
+  const { port } = new URL(url)
+  const hostname = new URL(url).hostname.replace(/^\[|\]$/g, '')
+  const { descriptor } = insideNamespace(world.namespaces[from], () => {
     return new NativeSocket(hostname, 'stream', 'tcp')
   })
   const socket = new Socket({ fd: descriptor })
