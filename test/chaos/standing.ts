@@ -1,13 +1,14 @@
 import { placeText } from '../../lib/kernel/place.js'
 import { connectPlace } from '../../lib/modes/ebpf/names.js'
 import { drainChain } from '../../lib/modes/userspace/names.js'
+import { ipFamilies, type IpFamily } from '../../lib/state/ip.js'
 import type { Stage } from './stage.js'
 
 /** Which of our rules are on a node without a daemon. */
 
 interface Differences {
   readonly families: readonly {
-    readonly family: 'IPv4' | 'IPv6'
+    readonly family: IpFamily
     readonly differences: readonly { readonly where: string; readonly expected?: string }[]
   }[]
 }
@@ -15,16 +16,30 @@ interface Differences {
 /** A part that the kernel replaces at once: a table of a family. */
 interface Unit {
   readonly name: string
-  readonly stands: boolean
-  readonly missing: readonly string[]
+  readonly family: IpFamily
+  /** Whether a difference is in this table. */
+  has(difference: Differences['families'][number]['differences'][number]): boolean
 }
 
 /** The units that are there in part. Each must be complete or absent. */
 export async function torn(stage: Stage): Promise<string[]> {
-  const units = await unitsOf(stage)
-  return units
-    .filter(({ stands, missing }) => stands && missing.length > 0)
-    .map(({ name, missing }) => `${name} stands, but: ${missing.slice(0, 5).join('; ')}`)
+  const units = await standing(stage)
+  // To compare is dearest where nothing stands, and then nothing is there in part.
+  if (units.length === 0) return []
+  const flags = ['--mode', stage.mode, ...stage.sourceFlags, '--node', 'node-1', '--json']
+  const { stdout, stderr } = await stage.kubeProxy('diff', ...flags)
+  if (stdout === '') throw new Error(`diff: ${stderr}`)
+  const compared = (JSON.parse(stdout) as Differences).families
+  return units.flatMap((unit) => {
+    const missing = compared
+      .filter(({ family }) => family === unit.family)
+      .flatMap(({ differences }) =>
+        differences.filter((each) => unit.has(each)).map(({ where }) => where),
+      )
+    return missing.length === 0
+      ? []
+      : [`${unit.name} stands, but: ${missing.slice(0, 5).join('; ')}`]
+  })
 }
 
 /** Our chains in what iptables-save prints. KUBE-FIREWALL belongs to kubelet too, so it stays. */
@@ -58,36 +73,26 @@ export async function remains({ world }: Stage): Promise<readonly string[]> {
 const isOfFirstSync = ({ where, expected = '' }: { where: string; expected?: string }) =>
   where !== placeText(connectPlace) && !expected.includes('Drop traffic to unallocated ClusterIPs')
 
-async function unitsOf(stage: Stage): Promise<readonly Unit[]> {
-  const { mode } = stage
-  const flags = ['--mode', mode, ...stage.sourceFlags, '--node', 'node-1', '--json']
-  const { stdout, stderr } = await stage.kubeProxy('diff', ...flags)
-  if (stdout === '') throw new Error(`diff: ${stderr}`)
-  const { families } = JSON.parse(stdout) as Differences
-  const units = families.map(async ({ family, differences }): Promise<readonly Unit[]> => {
-    const places = differences.map(({ where }) => where)
-    if (mode === 'nftables' || mode === 'ebpf') {
-      const table = `${family === 'IPv4' ? 'ip' : 'ip6'} kube-proxy`
-      const { code } = await stage.world.exec('node', ['nft', 'list', 'table', ...table.split(' ')])
-      return [
-        {
-          name: `table ${table}`,
-          stands: code === 0,
-          missing: differences.filter(isOfFirstSync).map(({ where }) => where),
-        },
-      ]
-    }
+/** The units of which the kernel has anything. */
+async function standing({ mode, world }: Stage): Promise<readonly Unit[]> {
+  if (mode === 'nftables' || mode === 'ebpf') {
+    const { stdout } = await world.exec('node', ['nft', 'list', 'tables'])
+    return ipFamilies
+      .map((family): Unit => {
+        const name = `table ${family === 'IPv4' ? 'ip' : 'ip6'} kube-proxy`
+        return { name, family, has: isOfFirstSync }
+      })
+      .filter(({ name }) => stdout.split('\n').includes(name))
+  }
+  const units = ipFamilies.map(async (family) => {
     const program = family === 'IPv4' ? 'iptables-save' : 'ip6tables-save'
-    return Promise.all(
-      ['nat', 'filter', 'mangle'].map(async (table) => {
-        const saved = await stage.world.exec('node', [program, '-t', table])
-        return {
-          name: `${family} table ${table}`,
-          stands: chainsIn(saved.stdout).some((chain) => chain !== mayStandAlone),
-          missing: places.filter((where) => where.startsWith(`${table} `)),
-        }
-      }),
-    )
+    const { stdout } = await world.exec('node', [program])
+    return stdout.split(/^\*/m).flatMap((saved): Unit[] => {
+      const [table = ''] = saved.split('\n', 1)
+      const stands = chainsIn(saved).some((chain) => chain !== mayStandAlone)
+      const has: Unit['has'] = ({ where }) => where.startsWith(`${table} `)
+      return stands ? [{ name: `${family} table ${table}`, family, has }] : []
+    })
   })
   return (await Promise.all(units)).flat()
 }
