@@ -54,7 +54,10 @@ const destinations: readonly Destination[] = protocols.flatMap((protocol) =>
   ]),
 )
 
-/** Asks all the time until it is stopped, and returns the number of each outcome. */
+/**
+ * Asks all the time until it is stopped, and returns the number of each outcome. Without the pause
+ * the clients would take the processors from the processes that they wait for.
+ */
 async function hammer(world: World, destination: Destination, isOver: () => boolean) {
   const [from, protocol, host, port] = destination
   const outcomes = new Map<string, number>()
@@ -64,6 +67,7 @@ async function hammer(world: World, destination: Destination, isOver: () => bool
       const what = outcome === 'reply' ? 'reply' : `${outcome} ${error}`
       outcomes.set(what, (outcomes.get(what) ?? 0) + 1)
     }
+    await delay(10)
   }
   return outcomes
 }
