@@ -1,5 +1,5 @@
 import { keysOf } from './key.js'
-import { logDurationKind, quantityKind, vmoduleKind, type VModule } from './kinds.js'
+import { logDurationKind, quantityKind, verbosityKind, vmoduleKind, type VModule } from './kinds.js'
 
 const health = keysOf('Health and metrics')
 const logging = keysOf('Logging', { overFile: true })
@@ -72,7 +72,8 @@ export const observeKeys = {
     'Form of the log: text or json; empty: text on a terminal, json otherwise',
     { flags: ['logging-format'] },
   ),
-  'logging.verbosity': logging.int(
+  'logging.verbosity': logging.key(
+    verbosityKind,
     0,
     'Verbosity of the log: 0: events and syncs; 4: details; 6: everything',
     { flags: ['v'], live: true },

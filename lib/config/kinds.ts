@@ -66,14 +66,28 @@ export const boolKind: Kind<boolean> = {
   toYaml: identity,
 }
 
+/** A whole number of Go: 16, 0x10, 0b10000, 0o20, 020 and, with a line between digits, 1_6. */
+const goInteger = /^([+-]?)(0x(?:_?[\da-f])+|0b(?:_?[01])+|0o?(?:_?[0-7])+|0|[1-9](?:_?\d)*)$/i
+
 export const intKind: Kind<number> = {
   name: 'a whole number',
   fromYaml: (value) => (isInt32(value) ? value : undefined),
   fromText: (text) => {
-    const value = /^[+-]?\d+$/.test(text) ? Number(text) : undefined
+    const [, sign, digits] = goInteger.exec(text) ?? []
+    const plain = digits?.replaceAll('_', '').replace(/^0(?=\d)/, '0o')
+    const value = Number(plain) * (sign === '-' ? -1 : 1)
     return isInt32(value) ? value : undefined
   },
   toYaml: identity,
+}
+
+/** As a flag it is always decimal, unlike other numbers. */
+export const verbosityKind: Kind<number> = {
+  ...intKind,
+  fromText: (text) => {
+    const value = /^[+-]?\d+$/.test(text) ? Number(text) : undefined
+    return isInt32(value) ? value : undefined
+  },
 }
 
 export const floatKind: Kind<number> = {
@@ -157,7 +171,7 @@ export const vmoduleKind: Kind<readonly VModule[]> = {
   fromText: (text) => {
     const modules = (listKind.fromText(text) ?? []).map((item) => {
       const [filePattern = '', verbosity = ''] = item.split('=', 2)
-      return vmoduleOf({ filePattern, verbosity: intKind.fromText(verbosity) })
+      return vmoduleOf({ filePattern, verbosity: verbosityKind.fromText(verbosity) })
     })
     return modules.every((item) => item !== undefined) ? modules : undefined
   },

@@ -6,6 +6,7 @@ import {
   floatKind,
   gatesKind,
   intKind,
+  verbosityKind,
   listKind,
   logDurationKind,
   pathKind,
@@ -607,7 +608,31 @@ t.test('each kind of value accepts and refuses the right texts in YAML and flags
   t.equal(floatKind.fromText('2.5'), 2.5)
   t.equal(floatKind.fromText(' '), undefined)
   t.equal(floatKind.fromText('x'), undefined)
-  t.equal(intKind.fromText('+7'), 7)
+  for (const [text, read] of [
+    ['+7', 7],
+    ['-7', -7],
+    ['0', 0],
+    ['0x1F', 31],
+    ['0X_1f', 31],
+    ['-0b101', -5],
+    ['0o17', 15],
+    ['017', 15],
+    ['1_000', 1000],
+    ['0_17', 15],
+    ['0x80000000', undefined],
+    ['08', undefined],
+    ['0x', undefined],
+    ['1__0', undefined],
+    ['1_', undefined],
+    ['_1', undefined],
+    ['1e3', undefined],
+    [' 1', undefined],
+    ['', undefined],
+  ] as const) {
+    t.equal(intKind.fromText(text), read, `as in Go: "${text}"`)
+  }
+  t.equal(verbosityKind.fromText('010'), 10, 'always decimal, as in klog')
+  t.equal(verbosityKind.fromText('0x1'), undefined)
   t.equal(vmoduleKind.fromText('a=x'), undefined)
   t.same(gatesKind.fromText('A=true,,B=F'), { A: true, B: false })
   t.equal(gatesKind.fromText('A'), undefined)
