@@ -145,7 +145,7 @@ export const nodeKeys = {
   ),
   dryRun: proc.bool(
     false,
-    'Change nothing on this node; print what the mode would write, but not the kernel settings',
+    'Change nothing on this node; until it is stopped, print what the mode would write, but not the kernel settings',
     {
       flags: ['dry-run'],
       known: 'here',
