@@ -94,11 +94,11 @@ function server({ outage, back, time, asked }: Scene) {
       const isComparison = request.query?.['limit'] === '1'
       const counts = !isComparison || back === 'watches go on'
       if (isBack && counts) asked.push(time.now - outageMs)
-      return { ok: true, body: list() }
+      return { ok: true, what: 'answer', body: list() }
     }
     const version = Number(request.query['resourceVersion'])
     if (isBack && back === 'all must list again' && version < 2) return refusal(410)
-    return { ok: true, body: silence(isBack ? aborted(signal) : time.sleep(1)) }
+    return { ok: true, what: 'answer', body: silence(isBack ? aborted(signal) : time.sleep(1)) }
 
     async function* list() {
       yield await Promise.resolve(

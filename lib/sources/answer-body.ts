@@ -29,16 +29,33 @@ export async function beginningOf(body: IncomingMessage, characters: number): Pr
   return text
 }
 
-/** Reads the whole body as JSON. A body without an end would take all memory. */
-export async function readJson(body: AsyncIterable<Buffer>): Promise<unknown> {
+/** `the answer (text/html, gzip)`, as its headers call it. */
+export function formOf({ headers }: IncomingMessage): string {
+  const named = [headers['content-type'], headers['content-encoding']].filter(Boolean)
+  return `the answer${named.length === 0 ? '' : ` (${named.join(', ')})`}`
+}
+
+/** A body that is no JSON: another program has answered, or a proxy on the way. */
+export class NotJson extends SourceError {}
+
+/**
+ * Reads the whole body as JSON. A body without an end would take all memory. `what` says in errors
+ * which answer it is.
+ */
+export async function readJson(body: AsyncIterable<Buffer>, what: string): Promise<unknown> {
   const chunks: Buffer[] = []
   let length = 0
   for await (const chunk of body) {
     length += chunk.length
     if (length > longestAnswer) {
-      throw new SourceError(`read an answer: it is longer than ${longestAnswer} bytes`)
+      throw new SourceError(`${what} is longer than ${longestAnswer} bytes`)
     }
     chunks.push(chunk)
   }
-  return JSON.parse(Buffer.concat(chunks).toString('utf8')) as unknown
+  try {
+    return JSON.parse(Buffer.concat(chunks).toString('utf8')) as unknown
+  } catch (cause) {
+    const advice = 'look at what answers at this address, and at proxies on the way'
+    throw new NotJson(`${what} of ${length} bytes is not JSON; ${advice}`, { cause })
+  }
 }

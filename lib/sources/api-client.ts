@@ -5,7 +5,7 @@ import { Bell, pause } from '../async.js'
 import { codeOf, messageOf, SourceError } from '../errors.js'
 import type { Headers } from './impersonation.js'
 import { explainEnd, limitSilence, limitTotal, Silence, type SilenceLimits } from './silence.js'
-import { errorText, readJson } from './answer-body.js'
+import { errorText, formOf, readJson } from './answer-body.js'
 import { asArray, asObject, asString } from '../state/json.js'
 import { parseRetryAfter, passingStatuses } from './backoff.js'
 
@@ -38,9 +38,12 @@ export interface ApiRequest extends SilenceLimits {
   readonly totalTimeoutMs?: number
 }
 
-/** The answer of the server: a body, or why there is none. A lost connection throws instead. */
+/**
+ * The answer of the server: a body and its name for errors, or why there is none. A lost connection
+ * throws instead.
+ */
 export type ApiAnswer =
-  | { readonly ok: true; readonly body: AsyncIterable<Buffer> }
+  | { readonly ok: true; readonly body: AsyncIterable<Buffer>; readonly what: string }
   | {
       readonly ok: false
       readonly status: number
@@ -120,7 +123,10 @@ export class ApiClient {
       })
     }
     const { statusCode: status = 0 } = response
-    if (status >= 200 && status < 300) return { ok: true, body: response }
+    if (status >= 200 && status < 300) {
+      const asked = `${request.method ?? 'GET'} ${this.server}${request.path}`
+      return { ok: true, body: response, what: `${asked}: ${formOf(response)}` }
+    }
     // The credentials are no longer valid. The next request reads them again.
     if (status === unauthorized) this.#access.forget()
     // A refusal is short. One whose bytes trickle in would hold the request for hours.
@@ -141,7 +147,7 @@ export class ApiClient {
     const answer = await this.send({ method: 'POST', path, body, ...briefly }, signal)
     if (answer.ok) {
       // The body is read to its end, so that the next request can use the connection.
-      await readJson(answer.body)
+      await readJson(answer.body, answer.what)
       return undefined
     }
     const { status } = answer
@@ -158,7 +164,7 @@ export class ApiClient {
     const query = { fieldSelector: `metadata.name=${name}`, limit: '1' }
     const answer = await this.send({ path, query, ...briefly }, signal)
     if (!answer.ok) return undefined
-    const [item] = asArray(asObject(await readJson(answer.body))?.['items']) ?? []
+    const [item] = asArray(asObject(await readJson(answer.body, answer.what))?.['items']) ?? []
     return asString(asObject(asObject(item)?.['metadata'])?.['uid'])
   }
 

@@ -193,8 +193,8 @@ export class ListWatch {
    * server's version, and cannot come from an outdated cache.
    */
   async #compareVersion(version: string, signal: AbortSignal): Promise<void> {
-    const answer = await this.#requests.list(signal, { limit: '1' })
-    const metadata = asObject(asObject(await readJson(answer.body))?.['metadata'])
+    const { body, what } = await this.#requests.list(signal, { limit: '1' })
+    const metadata = asObject(asObject(await readJson(body, what))?.['metadata'])
     throwIfOlder(asString(metadata?.['resourceVersion']), version, this.#selection.path)
     this.#isDoubted = false
   }

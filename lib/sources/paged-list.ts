@@ -1,6 +1,6 @@
 import { SourceError } from '../errors.js'
 import { asArray, asObject, asString } from '../state/json.js'
-import { readJson } from './answer-body.js'
+import { NotJson, readJson } from './answer-body.js'
 import type { ObjectRequests } from './object-requests.js'
 import { Refusal } from './watch-event.js'
 
@@ -66,15 +66,15 @@ export class PagedList {
     let isCut = false
     this.#begun = begun
     try {
-      const { body } = await this.#requests.list(signal, {
+      const { body, what } = await this.#requests.list(signal, {
         ...(this.#size > 0 ? { limit: String(this.#size) } : {}),
         ...(next === undefined ? {} : { continue: next }),
       })
       isCut = true
-      answer = await readJson(body)
+      answer = await readJson(body, what)
     } catch (error) {
       // Where the server has refused, or has sent something else, the list begins anew.
-      if (error instanceof Refusal || error instanceof SyntaxError) this.#begun = undefined
+      if (error instanceof Refusal || error instanceof NotJson) this.#begun = undefined
       else if (isCut) this.#shrink()
       throw error
     }

@@ -159,7 +159,7 @@ void t.test('watches are long again when one has sent something before its end',
         movedTo: () => undefined,
         send: async ({ query }) => {
           seconds.push(Number(query?.['timeoutSeconds']))
-          return { ok: true, body: (answers.shift() ?? quiet)() }
+          return { ok: true, what: 'it', body: (answers.shift() ?? quiet)() }
         },
       },
       random: () => 0,

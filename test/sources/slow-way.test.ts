@@ -162,7 +162,7 @@ void t.test(
           metadata: { resourceVersion: '5', continue: 'x' },
           items: [],
         })
-        return Promise.resolve({ ok: true, body: Readable.from([Buffer.from(text)]) })
+        return Promise.resolve({ ok: true, what: 'it', body: Readable.from([Buffer.from(text)]) })
       },
     }
     const list = new PagedList('/x', requests, 10)

@@ -117,6 +117,28 @@ void t.test('a cache that sends the first page of a list for each is told', asyn
   t.strictSame(seen.failures, [told, told])
 })
 
+for (const [what, body, told] of [
+  [
+    'a page',
+    '<html>Please log in</html>',
+    'the answer (text/html) of 26 bytes is not JSON; look at',
+  ],
+  ['nothing', '', 'the answer (text/html) of 0 bytes is not JSON; look at'],
+] as const) {
+  void t.test(`a server that answers lists with ${what} is named`, async (t) => {
+    const seen = await follow(t, {
+      list: (_, answer) => {
+        answer.setHeader('content-type', 'text/html')
+        return body
+      },
+      watch: (answer) => answer.flushHeaders(),
+    })
+    await untilTrue(() => seen.failures.length > 0)
+    t.match(seen.failures[0], /^GET http:\/\/127\.0\.0\.1:\d+\/api\/v1\/services: /)
+    t.match(seen.failures[0], told)
+  })
+}
+
 void t.test('a redirect is told with its target', async (t) => {
   const seen = await follow(t, {
     list: () => listOf('5', 'a'),

@@ -10,7 +10,7 @@ import { identityOf } from '../../../lib/state/parse-object.js'
 /** The answers of the server about Services. The other kinds are empty and quiet. */
 export interface Script {
   /** The text of a list; `number` counts from 1. */
-  list(number: number): string
+  list(number: number, answer: ServerResponse): string
   /** Answers a watch from the version that the client asks for. */
   watch(answer: ServerResponse, version: string, number: number): void
 }
@@ -70,7 +70,7 @@ export async function follow(
       answer.end(listOf('1'))
     } else {
       lists.push(performance.now())
-      answer.end(script.list(lists.length))
+      answer.end(script.list(lists.length, answer))
     }
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
