@@ -9,14 +9,19 @@ const longestErrorText = 4096
 /** A page has 250 objects and a few MB; a server that ignores pages sends all objects at once. */
 const longestAnswer = 256 * 1024 * 1024
 
-/** The message of the Status object, or else the HTTP status. */
+/** A server or a proxy tells in plain text what is wrong with the request, in a line or two. */
+const longestPlainText = 200
+
+/** The message of the Status object, or else the HTTP status, with what is said in plain text. */
 export async function errorText(response: IncomingMessage, status: number): Promise<string> {
   const body = await beginningOf(response, longestErrorText).catch(() => '')
   const message = asString(asObject(parseJson(body))?.['message'])
   if (message) return message
-  const { location } = response.headers
+  const { location, 'content-type': type = '' } = response.headers
   const to = location === undefined ? '' : ` to ${location}, which is not followed`
-  return `${response.statusMessage || `status ${status}`}${to}`
+  const plain = type.startsWith('text/plain') ? body.trim().slice(0, longestPlainText) : ''
+  const said = plain === '' ? '' : `: ${plain}`
+  return `${response.statusMessage || `status ${status}`}${to}${said}`
 }
 
 /** The text of a body, up to a little more than so many characters. The rest is never read. */

@@ -139,6 +139,16 @@ for (const [what, body, told] of [
   })
 }
 
+void t.test('what a refusal says in plain text is told', async (t) => {
+  const said = 'Client sent an HTTP request to an HTTPS server.'
+  const seen = await follow(t, {
+    list: () => listOf('5', 'a'),
+    watch: (answer) => answer.writeHead(400, { 'content-type': 'text/plain' }).end(`${said}\n`),
+  })
+  await untilTrue(() => seen.failures.length > 0)
+  t.match(seen.failures[0], /services: 400 Bad Request: Client sent .* to an HTTPS server\.$/)
+})
+
 void t.test('a redirect is told with its target', async (t) => {
   const seen = await follow(t, {
     list: () => listOf('5', 'a'),
