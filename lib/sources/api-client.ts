@@ -4,6 +4,7 @@ import type { TcpSocketConnectOpts } from 'node:net'
 import { Bell, pause } from '../async.js'
 import { codeOf, messageOf, SourceError } from '../errors.js'
 import type { Headers } from './impersonation.js'
+import { reasonOf } from './failure-reason.js'
 import { explainEnd, limitSilence, limitTotal, Silence, type SilenceLimits } from './silence.js'
 import { errorText, formOf, readJson } from './answer-body.js'
 import { asArray, asObject, asString } from '../state/json.js'
@@ -289,12 +290,4 @@ function isTlsError(error: unknown): boolean {
 /** The code of an error, or of what caused it; empty: none. */
 function causeOf(error: unknown): string {
   return codeOf(error instanceof SourceError ? error.cause : error)
-}
-
-/** When a name has several addresses and all refuse, the error has no message of its own. */
-function reasonOf(error: Error): string {
-  if (error instanceof AggregateError && error.message === '') {
-    return error.errors.map(messageOf).join(', ')
-  }
-  return error.message
 }

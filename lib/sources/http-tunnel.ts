@@ -3,9 +3,9 @@ import { Agent as HttpAgent, request as httpRequest } from 'node:http'
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
 import { isIP, Socket } from 'node:net'
 import { connect as tlsConnect, rootCertificates, type ConnectionOptions } from 'node:tls'
-import { messageOf } from '../errors.js'
 import { hostPort, withoutBrackets } from '../state/ip.js'
 import { longestAttemptMs } from './api-client.js'
+import { reasonOf } from './failure-reason.js'
 
 /** What a proxy is trusted by: the same as the API server, as in kube-proxy's client. */
 type Trust = Pick<ConnectionOptions, 'ca' | 'rejectUnauthorized'>
@@ -97,8 +97,5 @@ function extraAuthorities(): readonly string[] {
 /** The name and the password in the URL are not shown. The code says whether TLS has failed. */
 function named({ protocol, host }: URL, cause: Error): Error {
   const code = 'code' in cause ? { code: cause.code } : {}
-  return Object.assign(
-    new Error(`proxy ${protocol}//${host}: ${messageOf(cause)}`, { cause }),
-    code,
-  )
+  return Object.assign(new Error(`proxy ${protocol}//${host}: ${reasonOf(cause)}`, { cause }), code)
 }

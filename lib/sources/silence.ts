@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { SourceError } from '../errors.js'
+import { reasonOf } from './failure-reason.js'
 
 export interface SilenceLimits {
   /** The request fails if no byte of the body comes for this time. */
@@ -113,8 +114,11 @@ export function explainEnd(response: IncomingMessage, what: string): void {
   const { socket } = response
   const ended = () => {
     if (response.complete) return
-    const why = socket.errored?.message ?? 'the connection was closed in the middle of the answer'
-    response.destroy(new SourceError(`${what}: ${why}`, { cause: socket.errored }))
+    const { errored } = socket
+    const why = errored
+      ? reasonOf(errored)
+      : 'the connection was closed in the middle of the answer'
+    response.destroy(new SourceError(`${what}: ${why}`, { cause: errored }))
   }
   socket.prependOnceListener('close', ended)
   response.once('close', () => socket.off('close', ended))

@@ -630,6 +630,16 @@ void t.test('TLS: only the certificate authority of the kubeconfig is trusted', 
   await t.rejects(get({ 'certificate-authority': 'ca' }), /self-signed .*authority is \/.*\/ca$/)
 })
 
+void t.test('TLS: a server without it is told in plain words', async (t) => {
+  const { server } = await serve(t, { accepts: () => true })
+  const path = await kubeconfig(await folder(t), { server: server.replace('http:', 'https:') }, {})
+  const client = new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test')
+  const limits = { headTimeoutMs: 60_000, idleTimeoutMs: 60_000 }
+  await t.rejects(client.send({ path: '/', ...limits }, new AbortController().signal), {
+    message: /\/: TLS fails: wrong version number, so it may speak plain HTTP at this port$/,
+  })
+})
+
 void t.test('TLS: what is read in the middle of a rotation is read again at once', async (t) => {
   const directory = await folder(t)
   const make = () => selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
