@@ -17,9 +17,19 @@ export const skip =
       ? false
       : `there is no ${browserPath}; apt-get install chromium`
 
+const playwrightDisables = [
+  ...['AvoidUnnecessaryBeforeUnloadCheckSync', 'DestroyProfileOnBrowserClose', 'HttpsUpgrades'],
+  ...['HttpsFirstBalancedModeAutoEnable', 'LensOverlay', 'MediaRouter', 'PaintHolding'],
+  ...['ThirdPartyStoragePartitioning', 'AvoidCorsURLLoaderRestartOnRedirect', 'OptimizationHints'],
+  ...['NetworkTimeServiceQuerying', 'AimEnabled', 'PreconnectToSearch'],
+]
+// Each window has two more pages for the address bar, that nobody sees; they cost half of a test.
+// Of two lists Chromium reads the last, so this one repeats what Playwright disables.
+const disabled = [...playwrightDisables, 'WebUIOmniboxPopup', 'WebUIOmniboxAimPopup']
+
 const browserFlags = [
   ...['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
-  ...['--disable-component-update', '--disable-sync'],
+  ...['--disable-component-update', '--disable-sync', `--disable-features=${disabled.join(',')}`],
 ]
 
 export interface OpenedPage {
