@@ -5,7 +5,6 @@ import { kernelErrorOf } from '../netlink/failure.js'
 import { protocols } from '../netlink/protocol.js'
 import type { Command, Transaction } from '../nftables/model.js'
 import type { RulesetWriter } from '../nftables/nft.js'
-import type { RulesetReader } from '../nftables/reader.js'
 import { transactionText } from '../nftables/text.js'
 import { readGeneration } from './commit-watch.js'
 import { TableReader } from './table-reader.js'
@@ -14,7 +13,7 @@ import { uniqueSetNames, writeTransaction, type NameSet } from './transaction-wr
 /** nf_tables by netlink: what `nft` does, without starting a program. */
 export class NfTables implements RulesetWriter {
   readonly name = 'netlink'
-  readonly reader: RulesetReader
+  readonly reader: TableReader
   readonly #channel: NetlinkChannel
   readonly #nameSet: NameSet
 

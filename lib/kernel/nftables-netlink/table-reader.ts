@@ -123,6 +123,10 @@ export class TableReader implements RulesetReader {
     return new Set(names)
   }
 
+  async exists(table: TableRef): Promise<boolean> {
+    return (await this.#objects(table, tableKind)).has(table.name)
+  }
+
   async isDormant(table: TableRef): Promise<boolean> {
     const attributes = (await this.#objects(table, tableKind)).get(table.name)
     return (

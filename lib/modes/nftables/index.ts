@@ -90,7 +90,7 @@ export const mode: ModeDefinition = {
   differences: async (state, config) => {
     // Rules are read by netlink, even where the program nft writes them.
     const deps = { ...probeDefaults(), env: { ...process.env, [writerVariable]: undefined } }
-    const { findings, netlink, hasHash, writer } = await probeNftables(deps, [state.family])
+    const { findings, netlink, hasHash, writer } = await openNftables(deps, [state.family])
     if (!netlink) {
       const why = findings.find(({ ok }) => !ok)
       throw new KernelError('unsupported', `read nftables: ${why?.seen ?? ''}; ${why?.fix ?? ''}`)
@@ -108,11 +108,13 @@ export const mode: ModeDefinition = {
     }
   },
   cleanup: async ({ log }) => {
-    const { writer, netlink } = await probeNftables(probeDefaults(), [])
+    const { writer, netlink } = await openNftables(probeDefaults(), [])
     try {
       for (const family of ipFamilies) {
         const table = { family: nftFamilyOf(family), name: tableName }
         try {
+          // A transaction of nothing makes every program that watches nf_tables read its rules again.
+          if (netlink && !(await netlink.reader.exists(table))) continue
           await dropTable(writer, table)
         } catch (error) {
           // A node without nft, or without the family, has nothing to remove.
