@@ -7,11 +7,13 @@ import { runProgram, timeoutAfter } from './iptables/command.js'
 import { classifyFailure, isIptablesError } from './iptables/error.js'
 import { findPrograms, isAtLeast } from './iptables/flavour.js'
 import { parseCounters, SavedReader, SavedTables } from './iptables/saved.js'
+import { Memory } from './iptables/memory.js'
 import { checkChain } from './iptables/rule.js'
 import { lockHolder, runLocked } from './iptables/lock.js'
 import type { Table } from './iptables/batch.js'
 import type { CommandOutput, Run, RunOptions } from './iptables/command.js'
-import type { Backend, Family, Installed, Programs, Version } from './iptables/flavour.js'
+import type { Installed, Programs, Family } from './iptables/flavour.js'
+import type { Capabilities, OpenOptions, RestoreOptions } from './iptables/options.js'
 import type { Rule } from './iptables/rule.js'
 import type { CountedRule, SavedTable, SavedVisitor } from './iptables/saved.js'
 
@@ -32,62 +34,14 @@ export type { CommandOutput, Run, RunOptions } from './iptables/command.js'
 export type { ChainWish, RuleDifference, WantedRule } from './iptables/compare.js'
 export type { IptablesErrorKind } from './iptables/error.js'
 export type { Backend, Family, Version } from './iptables/flavour.js'
+export type { Capabilities, Locked, OpenOptions, RestoreOptions } from './iptables/options.js'
 export type { Match, Not, RuleSpec } from './iptables/rule.js'
 export type { CountedRule, SavedChain, SavedTable, SavedVisitor } from './iptables/saved.js'
 
-export interface OpenOptions {
-  readonly family: Family
-  /**
-   * With `auto`, the default, the backend that holds the node's rules, else the system's default,
-   * else one that this kernel has.
-   */
-  readonly backend?: Backend | 'auto' | undefined
-  /** How long a program waits for the xtables lock; 5 s by default. */
-  readonly waitSeconds?: number
-  /**
-   * Called after `waitSeconds`; true means to wait as long again. Without it the call fails then.
-   */
-  readonly onLocked?: (locked: Locked) => boolean | Promise<boolean>
-  readonly run?: Run | undefined
-  /**
-   * Lists the chains of nf_tables as `table chain`, where the caller can without a program. It must
-   * look into the network namespace of `run`.
-   */
-  readonly chainNames?: (family: Family) => Promise<ReadonlySet<string> | undefined>
-}
-
-/** Another program holds the xtables lock. */
-export interface Locked {
-  readonly action: string
-  readonly waitedMs: number
-  /** Such as `iptables (pid 4711)`; undefined if it cannot be seen. */
-  readonly holder: string | undefined
-}
-
-export interface RestoreOptions {
-  /** Parses and checks, changes nothing. */
-  readonly test?: boolean
-  /** Leaves tables and chains alone that the batch does not mention; true by default. */
-  readonly noFlush?: boolean
-}
-
-export interface Capabilities {
-  readonly backend: Backend
-  readonly version: Version
-  /**
-   * Whether iptables-restore has `-w` (since 1.6.2). Otherwise this library takes the locks for it.
-   */
-  readonly waitsForLock: boolean
-  /** Whether MASQUERADE has `--random-fully` (since 1.6.2). */
-  readonly randomFully: boolean
-  /**
-   * Whether the mask of an address may begin with a zero byte, such as `0.0.0.5/0.0.0.63`.
-   * iptables-nft before 1.8.8 makes a rule of it that the kernel refuses.
-   */
-  readonly sparseMasks: boolean
-}
-
 const leastWaitMs = 500
+
+/** What a kernel and a program can do they do not unlearn; what they cannot do a module may change. */
+const accepted = new Memory<true>()
 
 /**
  * The legacy program waits for the module of a table as long as it would wait for the lock. On a
@@ -218,6 +172,26 @@ export class Iptables {
     return answers
   }
 
+  /**
+   * Throws IptablesError where this kernel or this build of iptables refuses one of the rules.
+   * Changes nothing. What was taken is not tried again for a minute.
+   */
+  async require(rules: readonly (readonly [Table, Rule])[]): Promise<void> {
+    const scratch = 'IPTABLES-TS-PROBE'
+    const batch = new Batch()
+    const asked = (table: Table, { text }: Rule) => this.#question(`${table} ${text}`)
+    const unknown = rules.filter((one) => !accepted.get(this.#run, asked(...one)))
+    for (const [table] of unknown) batch.chain(table, scratch)
+    for (const [table, one] of unknown) batch.append(table, scratch, one)
+    await this.restore(batch, { test: true })
+    for (const one of unknown) accepted.set(this.#run, asked(...one), true)
+  }
+
+  /** Like `check`, unless that has succeeded in the last minute. */
+  async ready(): Promise<void> {
+    if (!accepted.get(this.#run, this.#question('readable'))) await this.check()
+  }
+
   /** Throws IptablesError when the rules cannot even be read: no rights, or no table `nat`. */
   async check(): Promise<void> {
     const args = [...this.#wait.command, '-t', 'nat', '-S', 'POSTROUTING']
@@ -225,6 +199,7 @@ export class Iptables {
     for (let isLoading = false; ;) {
       try {
         await this.#expect('list nat POSTROUTING', this.#programs.command, args)
+        accepted.set(this.#run, this.#question('readable'), true)
         return
       } catch (error) {
         isLoading ||= isOutOfTime(error)
@@ -234,12 +209,13 @@ export class Iptables {
     }
   }
 
+  #question(text: string): string {
+    return `${this.family} ${this.capabilities.backend} ${text}`
+  }
+
   async #takes(table: Table, rules: readonly Rule[]): Promise<boolean> {
-    const scratch = 'IPTABLES-TS-PROBE'
-    const batch = new Batch().chain(table, scratch)
-    for (const one of rules) batch.append(table, scratch, one)
     try {
-      await this.restore(batch, { test: true })
+      await this.require(rules.map((one) => [table, one]))
       return true
     } catch (error) {
       if (isIptablesError(error, 'unsupported') || isIptablesError(error, 'invalid')) return false

@@ -1,3 +1,5 @@
+import { tables, type Backend } from '../kernel/iptables.js'
+import { legacyTables } from '../kernel/iptables/legacy-tables.js'
 import type { IpFamily } from '../state/ip.js'
 
 /**
@@ -31,4 +33,14 @@ export async function hasChains(
     if (isOurs(table, chain)) return true
   }
   return false
+}
+
+/**
+ * Whether a backend of iptables may have rules in this network namespace. Most nodes use one, and to
+ * find nothing in the other starts programs.
+ */
+export async function mayHaveRules(family: IpFamily, backend: Backend): Promise<boolean> {
+  if (backend === 'legacy') return legacyTables(family)?.length !== 0
+  const names = await chainNames(family)
+  return !names || [...names].some((name) => tables.some((table) => name.startsWith(`${table} `)))
 }

@@ -1,4 +1,5 @@
 import { Iptables, type Backend, type Run } from '../kernel/iptables.js'
+import { mayHaveRules } from './chain-names.js'
 import type { IpFamily } from '../state/ip.js'
 import type { Log } from './mode.js'
 
@@ -20,6 +21,7 @@ export async function warnOfOtherBackend(
 ): Promise<void> {
   const other = backend === 'nft' ? 'legacy' : 'nft'
   try {
+    if (!run && !(await mayHaveRules(family, other))) return
     const iptables = await Iptables.open({ family, backend: other, run })
     // The names of the existing tables are enough; asking for one by name could create it.
     const saved = await iptables.save(undefined, () => false)

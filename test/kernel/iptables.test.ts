@@ -243,6 +243,82 @@ t.test('a program stays with its backend, and does not read every rule again', a
   t.same(asked, [], 'and only once for that')
 })
 
+t.test('what a kernel takes is not asked again, what it refuses is', async (t) => {
+  const asked: string[] = []
+  const refused = { code: 2, stdout: '', stderr: "iptables-restore: Couldn't load match `bpf'\n" }
+  const run: Run = (file, args, options) => {
+    if (!args.includes('--test')) return nodeWith({})(file, args)
+    asked.push(options?.stdin ?? '')
+    const isRefused = options?.stdin?.includes('-m bpf') === true
+    return Promise.resolve(isRefused ? refused : { code: 0, stdout: '', stderr: '' })
+  }
+  const [known, refusedRule] = [
+    rule({ protocol: 'tcp' }),
+    rule({ matches: [bytecode([[6, 0, 0, 0]])] }),
+  ]
+  const open = () => Iptables.open({ family: 'IPv4', run })
+  t.equal(await (await open()).supports('nat', known), true)
+  t.equal(await (await open()).supports('nat', known), true)
+  t.equal(asked.length, 1, 'also by another object for the same programs')
+  await (
+    await open()
+  ).require([
+    ['nat', known],
+    ['filter', known],
+  ])
+  t.notMatch(asked[1], '*nat', 'what is known is left out')
+  asked.length = 0
+  for (let tried = 0; tried < 2; tried++) {
+    t.equal(await (await open()).supports('nat', refusedRule), false)
+    await t.rejects((await open()).require([['nat', refusedRule]]), {
+      kind: 'unsupported',
+      message: /bpf/,
+    })
+  }
+  t.equal(asked.length, 4, 'a module may have been loaded since')
+  const other: Run = (...call) => run(...call)
+  t.equal(await (await Iptables.open({ family: 'IPv4', run: other })).supports('nat', known), true)
+  t.equal(asked.length, 5, 'another node is asked itself')
+})
+
+t.test('a look at rules that has succeeded is not repeated, except by check()', async (t) => {
+  let looks = 0
+  let code = 4
+  const run: Run = (file, args) => {
+    if (!args.includes('-S')) return nodeWith({})(file, args)
+    looks++
+    return Promise.resolve({ code, stdout: '', stderr: code === 0 ? '' : 'Permission denied' })
+  }
+  const tool = await Iptables.open({ family: 'IPv4', run })
+  await t.rejects(tool.ready(), { kind: 'denied', message: /denied/i })
+  code = 0
+  await tool.ready()
+  await tool.ready()
+  t.equal(looks, 2)
+  await tool.check()
+  t.equal(looks, 3)
+})
+
+t.test(
+  'both families search together for the backend, and the default serves for its own',
+  async (t) => {
+    const asked: string[] = []
+    const run: Run = (file, args) => {
+      asked.push(file)
+      return nodeWith({})(file, args)
+    }
+    const open = () =>
+      Promise.all((['IPv4', 'IPv6'] as const).map((family) => Iptables.open({ family, run })))
+    await open()
+    const saves = asked.filter((file) => file.endsWith('-save'))
+    t.equal(new Set(saves).size, 4)
+    t.equal(saves.length, 6, 'the hint and the rules of nft, and legacy')
+    asked.length = 0
+    await open()
+    t.same(asked, [])
+  },
+)
+
 t.test('a default that this kernel cannot run gives way to the other backend', async (t) => {
   const fails = {
     code: 1,

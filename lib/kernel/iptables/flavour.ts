@@ -1,5 +1,7 @@
 import { classifyFailure, IptablesError, isIptablesError } from './error.js'
-import type { Run } from './command.js'
+import { runProgram, type Run } from './command.js'
+import { legacyTables } from './legacy-tables.js'
+import { Memory } from './memory.js'
 
 export type Family = 'IPv4' | 'IPv6'
 
@@ -58,16 +60,17 @@ async function findInstalled(
   backend: Backend | undefined,
 ): Promise<Installed | undefined> {
   const programs = programsOf(family, backend)
-  const known = versions.get(run) ?? new Map<string, Remembered<Installed>>()
-  const before = known.get(programs.command)
-  if (isFresh(before)) return before.value
+  const known = versions.get(run, `${family} ${backend ?? ''}`)
+  if (known) return known
   try {
     const { code, stdout, stderr } = await run(programs.command, ['--version'])
     const parsed = code === 0 ? parseVersion(stdout) : undefined
     if (parsed) {
-      const value = { programs, ...parsed }
-      versions.set(run, known.set(programs.command, { value, atMs: performance.now() }))
-      return value
+      const installed = { programs, ...parsed }
+      // The default serves as the program of its backend, too.
+      const names = backend ? [backend] : ['', parsed.backend]
+      for (const name of names) versions.set(run, `${family} ${name}`, installed)
+      return installed
     }
     const action = `${programs.command} --version`
     throw classifyFailure({ action, code, stderr: stderr || stdout })
@@ -99,7 +102,7 @@ export async function findPrograms(
     try {
       const installed = await findInstalled(run, family, one)
       if (!installed || (!isAuto && installed.backend !== backend)) continue
-      if (isAuto) found.set(run, { value: installed.backend, atMs: performance.now() })
+      if (isAuto) found.set(run, '', installed.backend)
       return installed
     } catch (error) {
       // Without descriptors or rights nothing is known about the backend.
@@ -110,28 +113,22 @@ export async function findPrograms(
   throw failure
 }
 
-/** How long a backend is used without another search, which reads every rule, and a version. */
-const staysMs = 60_000
+/** The search for it reads every rule. */
+const found = new Memory<Backend>()
 
-interface Remembered<Value> {
-  readonly value: Value
-  readonly atMs: number
-}
+/** By family and backend. A cleanup asks for each of them in several modes. */
+const versions = new Memory<Installed>()
 
-const found = new WeakMap<Run, Remembered<Backend>>()
-
-/** By the name of the program. A cleanup asks for each of them in several modes. */
-const versions = new WeakMap<Run, Map<string, Remembered<Installed>>>()
-
-function isFresh<Value>(known: Remembered<Value> | undefined): known is Remembered<Value> {
-  return known !== undefined && performance.now() - known.atMs < staysMs
-}
+/** Both families are opened at once, and the search is for both. */
+const searches = new WeakMap<Run, Promise<Backend | undefined>>()
 
 /** The backend that was found in the last minute, else {@link backendInUse}. */
 async function chooseBackend(run: Run): Promise<Backend | undefined> {
-  const known = found.get(run)
-  if (isFresh(known)) return known.value
-  return backendInUse(run)
+  const known = found.get(run, '')
+  if (known) return known
+  const search = searches.get(run) ?? backendInUse(run).finally(() => searches.delete(run))
+  searches.set(run, search)
+  return search
 }
 
 /** Chains that kubelet keeps so that every program can find the node's backend. */
@@ -161,6 +158,7 @@ export async function backendInUse(
   for (const family of families) {
     // The legacy program makes the table that it is asked for; without a name it reads what there
     // is. Root alone may see what there is.
+    if (run === runProgram && legacyTables(family)?.length === 0) continue
     const all = await saved(family, 'legacy')
     const { stdout } = all.code === 0 ? all : await saved(family, 'legacy', mangle)
     if (hintChain.test(stdout)) return 'legacy'

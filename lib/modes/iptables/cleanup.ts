@@ -1,10 +1,10 @@
-import { readFileSync } from 'node:fs'
 import { Batch, Iptables, isIptablesError } from '../../kernel/iptables.js'
 import { accounts, chains, isOwnChain } from './names.js'
 import { isEmptyMarkDrop, isOfInterest } from './full-sync.js'
 import { kernelError } from '../../kernel/command.js'
-import { ifPossible, messageOf } from '../../errors.js'
-import { hasChains } from '../chain-names.js'
+import { legacyTables } from '../../kernel/iptables/legacy-tables.js'
+import { messageOf } from '../../errors.js'
+import { hasChains, mayHaveRules } from '../chain-names.js'
 import type { Backend, Family, Run, SavedTable } from '../../kernel/iptables.js'
 import { chainsIn, removeChains } from '../remove-chains.js'
 import { ipFamilies } from '../../state/ip.js'
@@ -34,6 +34,7 @@ export async function cleanupAll(
   const failures: unknown[] = []
   for (const backend of ['nft', 'legacy'] as const) {
     for (const family of ipFamilies) {
+      if (!run && !(await mayHaveRules(family, backend))) continue
       try {
         await cleanupOne({ family, backend, run }, log)
       } catch (error) {
@@ -70,7 +71,7 @@ async function cleanupOne(place: Place, log: Log): Promise<void> {
 async function hasRules({ family, backend }: Place, log: Log): Promise<boolean> {
   if (backend === 'nft')
     return hasChains(family, (_, chain) => isOwnChain(chain) && !kubeletsToo.has(chain))
-  const tables = legacyTables(family)
+  const tables = legacyTables(family) ?? []
   // Without the program nobody can look into them, and most such tables have no rule of ours.
   if (tables.length > 0)
     log.info({ family, tables }, 'no iptables-legacy here, so nobody looked at its tables')
@@ -79,12 +80,6 @@ async function hasRules({ family, backend }: Place, log: Log): Promise<boolean> 
 
 /** Kubelet before 1.27 makes them, too. With rules of ours there are others. */
 const kubeletsToo: ReadonlySet<string> = new Set([chains.markMasquerade, chains.postrouting])
-
-function legacyTables(family: Family): readonly string[] {
-  const file = family === 'IPv4' ? 'ip_tables_names' : 'ip6_tables_names'
-  const names = ifPossible(() => readFileSync(`/proc/net/${file}`, 'utf8')) ?? ''
-  return names.split('\n').filter(Boolean)
-}
 
 /** Removes the nfacct objects. The rules that count with them must be gone by then. */
 async function removeAccounts(open: () => Promise<PacketAccounts>, log: Log): Promise<void> {

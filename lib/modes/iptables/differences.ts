@@ -28,8 +28,9 @@ export async function readDifferences(
   const { run, backend } = deps
   try {
     const iptables = await Iptables.open({ family, backend, run })
-    await iptables.check()
     const found = await readOwnTables(iptables)
+    // Where there is no such table, it may be that none can be.
+    if (!found.some(({ table }) => table === 'nat')) await iptables.check()
     const plan = iptablesPlanner({
       ...settings,
       hasBpf: await supportsBpf(iptables),

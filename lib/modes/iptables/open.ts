@@ -92,7 +92,7 @@ async function openIptables(
 ): Promise<Iptables> {
   const { run, backend } = deps
   const iptables = await Iptables.open({ family, backend, onLocked, run })
-  await iptables.check()
+  await iptables.ready()
   return iptables
 }
 

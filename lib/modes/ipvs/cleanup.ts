@@ -14,7 +14,7 @@ interface CleanupDeps {
   readonly links: Links
   readonly sets: IpSets
   /** One for each backend of iptables: the node may use another one now. */
-  readonly rules: readonly Rules[]
+  readonly rules: readonly Pick<Rules, 'remove'>[]
   readonly excluded: readonly Cidr[]
   readonly log: Log
 }

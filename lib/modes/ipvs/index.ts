@@ -7,7 +7,8 @@ import { IpSetMembers } from '../../kernel/ipset-members.js'
 import { Ipvs } from '../../kernel/ipvs.js'
 import { Links } from '../../kernel/links.js'
 import { Sysctls } from '../../kernel/sysctl.js'
-import { chainNames } from '../chain-names.js'
+import type { IpFamily } from '../../state/ip.js'
+import { chainNames, mayHaveRules } from '../chain-names.js'
 import { refuseMissing } from '../findings.js'
 import type { Log, Mode, ModeDefinition } from '../mode.js'
 import { IpvsApplier } from './apply.js'
@@ -95,9 +96,12 @@ export const mode: ModeDefinition = {
     const ipvs = openIfLoaded()
     try {
       const excluded = config ? ipvsSettings(config).excluded : []
-      const rules = (['nft', 'legacy'] as const).map(
-        (backend) => new Rules((family) => Iptables.open({ family, backend, chainNames })),
-      )
+      const rules = (['nft', 'legacy'] as const).map((backend) => {
+        const own = new Rules((family) => Iptables.open({ family, backend, chainNames }))
+        const remove = async (family: IpFamily) =>
+          (await mayHaveRules(family, backend)) && own.remove(family)
+        return { remove }
+      })
       await cleanUp({ sets: new IpSets(), rules, excluded, ipvs, links, log })
     } finally {
       ipvs?.close()

@@ -4,7 +4,7 @@ import type { LinkAddresses } from '../../kernel/link-addresses.js'
 import { Iptables } from '../../kernel/iptables.js'
 import { listeningSockets } from '../../kernel/sockets/listening.js'
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
-import { chainNames, hasChains } from '../chain-names.js'
+import { chainNames, hasChains, mayHaveRules } from '../chain-names.js'
 import type { Log, ModeDefinition } from '../mode.js'
 import { userspaceDifferences } from './differences.js'
 import { portalsOf, userspacePlanner } from './plan.js'
@@ -69,6 +69,7 @@ export const definition: ModeDefinition = {
     for (const family of ipFamilies) {
       // The node may use another backend now.
       for (const backend of ['nft', 'legacy'] as const) {
+        if (backend === 'legacy' && !(await mayHaveRules(family, backend))) continue
         const opening = Iptables.open({ family, backend, chainNames })
         await removeRules(family, flows, opening)
         const routing = new SourceRouting(family, () => opening)

@@ -1,6 +1,5 @@
 import { KernelError, messageOf, type KernelErrorKind } from '../../../errors.js'
 import {
-  Batch,
   connectionState,
   Iptables,
   rule,
@@ -193,12 +192,8 @@ export async function openIptables(
   try {
     const iptables = await Iptables.open({ family, onLocked, ...(run ? { run } : { chainNames }) })
     // The programs exist even where this process has no right to use them.
-    await iptables.check()
-    const batch = new Batch()
-    for (const [table, wanted] of needed) {
-      batch.chain(table, probeChain).append(table, probeChain, wanted)
-    }
-    await iptables.restore(batch, { test: true })
+    await iptables.ready()
+    await iptables.require(needed)
     return iptables
   } catch (error) {
     throw kernelError(error, `try ${family} iptables`)
@@ -256,5 +251,3 @@ const missing: ReadonlySet<KernelErrorKind> = new Set([
   'unsupported',
   'invalid',
 ])
-/** A chain that is only tested, never created. */
-const probeChain = 'KUBE-PORTALS-PROBE'
