@@ -1,5 +1,5 @@
 import { tables, type Backend } from '../kernel/iptables.js'
-import { legacyTables } from '../kernel/iptables/legacy-tables.js'
+import { legacyTables } from '../kernel/iptables/flavour.js'
 import type { IpFamily } from '../state/ip.js'
 
 /**

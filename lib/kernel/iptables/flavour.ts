@@ -1,6 +1,6 @@
+import { readFileSync } from 'node:fs'
 import { classifyFailure, IptablesError, isIptablesError } from './error.js'
 import { runProgram, type Run } from './command.js'
-import { legacyTables } from './legacy-tables.js'
 import { Memory } from './memory.js'
 
 export type Family = 'IPv4' | 'IPv6'
@@ -171,4 +171,18 @@ export async function backendInUse(
 
 function countRules(text: string): number {
   return text.match(/^-/gm)?.length ?? 0
+}
+
+/**
+ * The tables of the legacy backend in this network namespace, from where its save program has them.
+ * Undefined where they cannot be read: root alone may.
+ */
+export function legacyTables(family: Family): readonly string[] | undefined {
+  const file = family === 'IPv4' ? 'ip_tables_names' : 'ip6_tables_names'
+  try {
+    return readFileSync(`/proc/net/${file}`, 'utf8').split('\n').filter(Boolean)
+  } catch (error) {
+    const isAbsent = error instanceof Error && 'code' in error && error.code === 'ENOENT'
+    return isAbsent ? [] : undefined
+  }
 }
