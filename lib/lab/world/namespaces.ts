@@ -1,9 +1,9 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, openSync, readFileSync, readdirSync } from 'node:fs'
-import koffi from 'koffi'
 import { KernelError, messageOf } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
+import { enterNamespace } from '../../kernel/network-namespaces.js'
 import type { NamespaceNames } from './links.js'
 import { places, type Place } from './topology.js'
 
@@ -127,20 +127,12 @@ function startTimeOf(pid: number): number | undefined {
   }
 }
 
-const cloneNewNet = 0x40000000
-
-type Setns = (descriptor: number, kind: number) => number
-
-/** Bound once: binding takes ten times as long as calling. */
-let setns: Setns | undefined
-
 /**
  * Moves the calling thread into a named network namespace until it ends. Every socket and process
  * that it makes after that is in this namespace. Other threads stay where they are, so a worker
  * thread can be in another namespace.
  */
 export function joinNetworkNamespace(name: string): void {
-  setns ??= koffi.load(null).func('int setns(int fd, int nstype)') as Setns
   let descriptor: number
   try {
     descriptor = openSync(`/run/netns/${name}`, 'r')
@@ -148,7 +140,7 @@ export function joinNetworkNamespace(name: string): void {
     throw new KernelError('not-found', `join namespace ${name}: ${messageOf(cause)}`, { cause })
   }
   try {
-    if (setns(descriptor, cloneNewNet) !== 0) {
+    if (!enterNamespace(descriptor)) {
       throw new KernelError('denied', `join namespace ${name}: refused; run as root`)
     }
   } finally {
