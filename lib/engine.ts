@@ -28,7 +28,7 @@ export const flagsToOptimizeLater: readonly string[] =
     ? ['--invocation-count-for-maglev=3200', '--invocation-count-for-turbofan=24000']
     : ['--interrupt-budget=540000']
 
-/** Starts a thread of this program. */
+/** Starts a thread of this program, without its loaders and coverage, which would slow the start. */
 export function startThread(file: URL, workerData?: unknown): Worker {
   leaveGoneFolder()
   return new Worker(file, { workerData, execArgv: [] })

@@ -1,4 +1,5 @@
-import { Worker } from 'node:worker_threads'
+import type { Worker } from 'node:worker_threads'
+import { startThread } from '../../engine.js'
 import type { EndpointFailure } from '../../state/endpoint-health.js'
 import type { CountersView } from '../../page/view.js'
 
@@ -60,10 +61,8 @@ export class NodeGauge implements Gauge {
   #hasEnded = false
 
   constructor(urls: DaemonUrls, namespace?: string) {
-    this.#worker = new Worker(new URL('./node-gauge-worker.js', import.meta.url), {
-      workerData: { urls, namespace } satisfies GaugePlace,
-      execArgv: [],
-    })
+    const place: GaugePlace = { urls, namespace }
+    this.#worker = startThread(new URL('./node-gauge-worker.js', import.meta.url), place)
     this.#worker.on('message', ({ number, ...answer }: GaugeWorkerMessage) => {
       this.#waiting.get(number)?.(answer)
       this.#waiting.delete(number)

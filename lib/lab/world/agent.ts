@@ -1,4 +1,5 @@
-import { Worker } from 'node:worker_threads'
+import type { Worker } from 'node:worker_threads'
+import { startThread } from '../../engine.js'
 import { KernelError } from '../../errors.js'
 import { usualPatienceMs } from './agent-protocol.js'
 import type {
@@ -111,11 +112,7 @@ class Thread {
   #isClosing = false
 
   constructor(cgroup: string | undefined) {
-    this.#worker = new Worker(new URL('./agent-worker.js', import.meta.url), {
-      workerData: cgroup,
-      // Coverage and loaders of this process would slow the start of every thread.
-      execArgv: [],
-    })
+    this.#worker = startThread(new URL('./agent-worker.js', import.meta.url), cgroup)
     this.#worker.on('message', (message: AgentAnswer | AgentNews) => this.#hear(message))
     this.#worker.on('error', (cause: Error) => this.#end(cause))
     this.#worker.on('exit', () => this.#end(new Error('the thread of the agent has ended')))

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { connect, createServer, type NetConnectOpts, type Server } from 'node:net'
-import { Worker } from 'node:worker_threads'
+import { startThread } from '../../engine.js'
 
 /** A port of the namespace, on 127.0.0.1 unless told otherwise; or a socket file, which every namespace sees. */
 export type BridgeEnd =
@@ -24,10 +24,7 @@ export interface Bridge {
  * so the namespace needs no network to the machine.
  */
 export async function openBridge(request: BridgeRequest): Promise<Bridge> {
-  const worker = new Worker(new URL('./bridge-worker.js', import.meta.url), {
-    workerData: request,
-    execArgv: [],
-  })
+  const worker = startThread(new URL('./bridge-worker.js', import.meta.url), request)
   // Rejects with what the worker threw, such as a port that is taken.
   await once(worker, 'message')
   worker.unref()
