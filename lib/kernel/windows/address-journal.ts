@@ -1,7 +1,8 @@
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { KernelError, messageOf } from '../../errors.js'
 import { parseIp } from '../../state/ip.js'
+import { makeOwnFolder } from '../own-folder.js'
 
 /** An address of ours, and the name of the interface that has it. */
 export interface JournalEntry {
@@ -36,7 +37,7 @@ export class AddressJournal {
   write(entries: readonly JournalEntry[]): void {
     const next = `${this.#file}.new`
     try {
-      mkdirSync(dirname(this.#file), { recursive: true, mode: 0o700 })
+      makeOwnFolder(dirname(this.#file))
       writeFileSync(next, JSON.stringify(entries), { mode: 0o600, flush: true })
       renameSync(next, this.#file)
     } catch (cause) {

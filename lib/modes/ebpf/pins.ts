@@ -2,7 +2,6 @@ import {
   accessSync,
   constants,
   existsSync,
-  mkdirSync,
   readdirSync,
   renameSync,
   rmdirSync,
@@ -12,6 +11,7 @@ import {
 import { basename, dirname, join } from 'node:path'
 import { ifPossible, messageOf, unless } from '../../errors.js'
 import { networkCookie } from '../../kernel/network-namespaces.js'
+import { makeOwnFolder } from '../../kernel/own-folder.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { isSame, openPinned, pin } from '../../kernel/bpf/commands.js'
 import type { Log } from '../mode.js'
@@ -132,12 +132,12 @@ export class Pins {
   #takeOver(): void {
     const old = join(this.#bpffs, pinFolders.own, pinFolders.version)
     if (existsSync(this.#folder) || !existsSync(old)) return
-    mkdirSync(dirname(this.#folder), { recursive: true, mode: 0o700 })
+    makeOwnFolder(dirname(this.#folder))
     renameSync(old, this.#folder)
   }
 
   #makeFolder(): void {
-    mkdirSync(this.#folder, { recursive: true, mode: 0o700 })
+    makeOwnFolder(this.#folder)
   }
 }
 
