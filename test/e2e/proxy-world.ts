@@ -11,6 +11,7 @@ import { insideNamespace } from '../../lib/kernel/network-namespaces.js'
 import { NativeSocket } from '../../lib/lab/world/native-socket.js'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { createWorld, type World, type WorldOptions } from '../../lib/lab/world/world.js'
+import { withoutBrackets } from '../../lib/state/ip.js'
 import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { patienceMs } from '../support/until.js'
@@ -99,13 +100,13 @@ export async function get(
   url: string,
   from: Place = 'node',
 ): Promise<{ status: number; body: string }> {
-  const { port } = new URL(url)
-  const hostname = new URL(url).hostname.replace(/^\[|\]$/g, '')
+  const { hostname, port } = new URL(url)
+  const host = withoutBrackets(hostname)
   const { descriptor } = insideNamespace(world.namespaces[from], () => {
-    return new NativeSocket(hostname, 'stream', 'tcp')
+    return new NativeSocket(host, 'stream', 'tcp')
   })
   const socket = new Socket({ fd: descriptor })
-  const asked = request(url, { createConnection: () => socket.connect(Number(port), hostname) })
+  const asked = request(url, { createConnection: () => socket.connect(Number(port), host) })
   const [answer] = (await once(asked.end(), 'response')) as [IncomingMessage]
   return { status: answer.statusCode ?? 0, body: await text(answer) }
 }
