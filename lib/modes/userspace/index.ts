@@ -67,7 +67,7 @@ export const definition: ModeDefinition = {
     const flows = new UdpFlowCleaner(context)
     const unseen: IpFamily[] = []
     for (const family of ipFamilies) {
-      // The node may use another backend now.
+      // The node may use another backend now. A node without any iptables is seen by nft.
       for (const backend of ['nft', 'legacy'] as const) {
         if (backend === 'legacy' && !(await mayHaveRules(family, backend))) continue
         const opening = Iptables.open({ family, backend, chainNames })
