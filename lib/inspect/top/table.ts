@@ -58,15 +58,19 @@ interface TableOptions {
 /** The columns behind the name. They leave 31 of 80 characters for the name. */
 const heads = ['OPEN', 'TOTAL', 'NEW/s', 'IN', 'OUT', 'ERRORS'] as const
 const usualWidth = 8
+/** On a narrow terminal there is one space before the longest number, and the last column stays. */
+const narrowWidth = 7
+const leastName = 16
 /** Room for the largest number that is exact. */
 const wideWidth = String(Number.MAX_SAFE_INTEGER).length + 1
 
 export function topText(rows: readonly TopRow[], options: TableOptions): string {
   const { title, lines, hasRates, isWide = false } = options
   const columns = isWide ? Infinity : options.columns
-  const width = isWide ? wideWidth : usualWidth
+  const isNarrow = columns < leastName + heads.length * usualWidth + 1
+  const width = isWide ? wideWidth : isNarrow ? narrowWidth : usualWidth
   const longest = rows.reduce((most, row) => Math.max(most, nameOf(row).length), 0)
-  const nameWidth = Math.max(16, isWide ? longest : columns - heads.length * width - 1)
+  const nameWidth = Math.max(leastName, isWide ? longest : columns - heads.length * width - 1)
   const per = hasRates ? '/s' : ''
   const titles = heads.map((head) => (head === 'IN' || head === 'OUT' ? head + per : head))
   const head = 'SERVICE'.padEnd(nameWidth) + titles.map((text) => text.padStart(width)).join('')

@@ -39,7 +39,7 @@ t.test('every line of top fits the terminal, and a missing number is a dash', (t
   t.match(few, /… and 2 more/)
   const narrow = topText(rows, { ...options, columns: 40, lines: 4 }).split('\n')
   t.same([narrow.length, Math.max(...narrow.map(({ length }) => length))], [4, 40])
-  t.match(narrow[1], /^SERVICE +OPEN +TOTAL +NEW\/…$/)
+  t.match(narrow[1], /^SERVICE +OPEN +TOTAL +NEW\/s +…$/)
   const advice =
     'Bytes are not counted; sysctl -w net.netfilter.nf_conntrack_acct=1 makes the kernel'
   const titled = topText([], { ...options, title: `top\n${advice}` }).split('\n')
@@ -131,5 +131,16 @@ t.test('numbers of sockets are added to what the kernel tracks', (t) => {
   const [a, b] = withSockets(tracked, daemonNumbers(page))
   t.match(a, { open: 5, total: 7, bytesIn: 0, errors: 1 })
   t.match(b, { open: 1, total: 0, bytesIn: 5, errors: 0 })
+  t.end()
+})
+
+t.test('60 columns have room for the whole number of errors', (t) => {
+  const busy = row('kube-system/kube-dns:dns', { errors: 123_456 })
+  for (const columns of [60, 64, 65, 80]) {
+    const lines = topText([busy], { ...options, columns, lines: 24 }).split('\n')
+    t.match(lines[1], / ERRORS$/, `${columns} columns`)
+    t.match(lines[2], / 123456$/, `${columns} columns`)
+    t.ok(lines.every((line) => line.length < columns))
+  }
   t.end()
 })
