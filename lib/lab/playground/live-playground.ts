@@ -82,7 +82,7 @@ export class LivePlayground implements PageSource {
     this.#timeline = new Timeline({
       store: cluster.api.registry.store,
       now: () => performance.timeOrigin + performance.now(),
-      isIdle: () => this.#switch.busy === '',
+      isOfInterest: (pod) => this.#switch.busy === '' && this.#app.isSelected(pod),
       reach: (pod) => this.#reach(pod),
       changed: () => this.#tell(),
     })

@@ -12,8 +12,11 @@ interface TimelineDeps {
   readonly now: () => number
   /** Makes connections until the pod answers; false if it does not answer in time. */
   readonly reach: (pod: string) => Promise<boolean>
-  /** Whether nothing else is under way, such as a start of the daemon. */
-  readonly isIdle: () => boolean
+  /**
+   * Whether nothing else is under way, such as a start of the daemon, and the Service to which `reach` makes
+   * connections selects this pod.
+   */
+  readonly isOfInterest: (pod: KubeObject) => boolean
   readonly changed: () => void
 }
 
@@ -86,7 +89,7 @@ export class Timeline {
 
   #pod({ object, previous }: StoreEvent): void {
     const isNew = podStateOf(object) === 'ready' && (!previous || podStateOf(previous) !== 'ready')
-    if (!isNew || !this.#deps.isIdle()) return
+    if (!isNew || !this.#deps.isOfInterest(object)) return
     const now = this.#deps.now()
     // Only one pod is followed at a time. After this time its connection is given up.
     if (this.#running && now - this.#running.startedAt < patienceMs) return

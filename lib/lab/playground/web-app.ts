@@ -11,6 +11,7 @@ import {
   webLabels,
 } from './cluster-objects.js'
 import { podNameOf, podStateOf, processAnnotation, readyAnnotation } from './pod-state.js'
+import { selects } from '../apiserver/controllers/endpoints.js'
 import { clientsOf, type Clients } from '../apiserver/kind-client.js'
 import type { KubeObject, NewObject } from '../apiserver/object.js'
 import { collectionKey } from '../apiserver/store.js'
@@ -198,13 +199,22 @@ export class WebApp {
     }
   }
 
+  /** Those of the selected Service come first: a picture may have no room for all. */
   pods(): readonly PodView[] {
-    return this.#clients.pods.list().map((pod) => ({
+    const pods = this.#clients.pods.list()
+    const own = pods.filter((pod) => this.isSelected(pod))
+    return [...own, ...pods.filter((pod) => !own.includes(pod))].map((pod) => ({
       name: podNameOf(pod),
       ip: textAt(pod, 'status', 'podIP'),
       node: textAt(pod, 'spec', 'nodeName'),
       state: podStateOf(pod),
     }))
+  }
+
+  /** Whether the selected Service selects this pod. */
+  isSelected(pod: KubeObject): boolean {
+    const service = this.#find(this.#selected)
+    return service !== undefined && selects(service, pod)
   }
 
   /**

@@ -4,6 +4,7 @@ import { createApiServer } from '../../../lib/lab/apiserver/server.js'
 import { namespaceLayout } from '../../../lib/lab/playground/cluster-layout.js'
 import { reachPod, Selection } from '../../../lib/lab/playground/selection.js'
 import { stateOf } from '../../../lib/lab/playground/rules-view.js'
+import { WebApp } from '../../../lib/lab/playground/web-app.js'
 import type { ServiceView } from '../../../lib/page/view.js'
 
 const clusterIp = '10.96.0.16'
@@ -131,3 +132,33 @@ t.test('a pod is reached by a connection that comes late on a busy machine', asy
 })
 
 type ReachDeps = Parameters<typeof reachPod>[1]
+
+t.test('pods that the chosen Service selects come first, and its sender is one of them', (t) => {
+  const api = createApiServer({ runtime: undefined })
+  const app = new WebApp(api.registry)
+  app.create(0, namespaceLayout.ports)
+  for (const name of ['hello', 'web']) {
+    api.put({
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: `${name}-1`, namespace: 'default', labels: { app: name } },
+      spec: { nodeName: 'node-1', containers: [{ name: 'x', image: 'x' }] },
+      status: { podIP: podIp, conditions: [{ type: 'Ready', status: 'True' }] },
+    })
+  }
+  const pods = () => app.pods()
+  t.same(
+    pods().map(({ name }) => name),
+    ['web-1', 'hello-1'],
+  )
+  const selection = new Selection({
+    ...{ layout: namespaceLayout, service: () => app.service(), pods },
+    rooms: {
+      roomOf: (name) => ({ place: name === 'web-1' ? 'pod-1' : 'pod-2', addresses: [] }),
+      serves: () => true,
+    },
+  })
+  selection.sendFrom('backend')
+  t.equal(selection.request('iptables').room?.place, 'pod-1')
+  t.end()
+})

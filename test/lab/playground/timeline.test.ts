@@ -23,18 +23,22 @@ async function follow(
   const timeline = new Timeline({
     store: api.registry.store,
     now: () => now,
-    isIdle: () => true,
+    isOfInterest: ({ metadata }) => metadata.name === 'web-1',
     reach: () => landed,
     changed: () => undefined,
   })
   const stops = timeline.follow()
-  api.put({
-    apiVersion: 'v1',
-    kind: 'Pod',
-    metadata: { name: 'web-1', namespace: 'default' },
-    spec: { containers: [{ name: 'web', image: 'x' }] },
-    status: { podIP: '10.0.0.1', conditions: [{ type: 'Ready', status: 'True' }] },
-  })
+  const ready = (name: string, podIP: string) =>
+    api.put({
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name, namespace: 'default' },
+      spec: { containers: [{ name: 'web', image: 'x' }] },
+      status: { podIP, conditions: [{ type: 'Ready', status: 'True' }] },
+    })
+  // No connection to the Service could ever reach this one.
+  ready('hello-1', '10.0.0.2')
+  ready('web-1', '10.0.0.1')
   now = 1001
   api.put({
     apiVersion: 'discovery.k8s.io/v1',
