@@ -335,6 +335,12 @@ void t.test('an error says what is missing and what to do', { skip }, async (t) 
     code: 2,
     stderr: /'target'\nusage: kubectl svcproxy explain .*\n$/,
   })
+  t.match(await run('--context=x', 'check'), {
+    code: 2,
+    stderr: /'--context=x'\nflags come behind the command, as in kubectl svcproxy check /,
+  })
+  t.match(await run('check', '--nope'), { code: 2, stderr: /\n.* check --help lists the flags\n$/ })
+  t.match(await run('chek'), { code: 2, stderr: /the commands are explain, flows, top, / })
   t.match(await run('diff', 'web'), { code: 2, stderr: /\nusage: kubectl svcproxy diff .*\n$/ })
   t.match(await run('explain', 'svc/web', '--from', 'pod/none'), {
     code: 1,

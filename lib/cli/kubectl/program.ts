@@ -51,8 +51,8 @@ async function run(argv: readonly string[], version: string): Promise<number> {
   } catch (error) {
     if (error instanceof CommanderError) {
       // Commander has already printed its error, or the help.
-      const usage = await usageFor(error, argv)
-      if (usage !== undefined) process.stderr.write(`usage: ${usage}\n`)
+      const hint = await hintAbout(error, argv)
+      if (hint !== undefined) process.stderr.write(`${hint}\n`)
       return error.exitCode === 0 ? 0 : 2
     }
     const { exitCode, texts } = failureOf(error)
@@ -65,13 +65,24 @@ function say(text: string): void {
   process.stderr.write(`error: ${text.split('\n').map(printable).join('\n')}\n`)
 }
 
-/** How to call the command whose arguments are too few or too many. */
-async function usageFor(
+/** Advice about an error of commander. */
+async function hintAbout(
   { message }: CommanderError,
-  [name]: readonly string[],
+  [name = '']: readonly string[],
 ): Promise<string | undefined> {
-  if (!/missing required argument|too many arguments/.test(message)) return undefined
+  if (message.includes('unknown command')) {
+    return `the commands are ${Object.keys(commands).join(', ')}`
+  }
+  // As kubectl has it for its own commands.
+  if (message.includes('unknown option') && name.startsWith('-')) {
+    return 'flags come behind the command, as in kubectl svcproxy check --context NAME'
+  }
   const plugin = await createPlugin('', name)
   const command = plugin.commands.find((each) => each.name() === name)
-  return command && `kubectl svcproxy ${command.name()} ${command.usage()}`
+  if (!command) return undefined
+  if (message.includes('unknown option')) {
+    return `kubectl svcproxy ${name} --help lists the flags`
+  }
+  if (!/missing required argument|too many arguments/.test(message)) return undefined
+  return `usage: kubectl svcproxy ${name} ${command.usage()}`
 }
