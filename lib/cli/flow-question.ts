@@ -26,16 +26,22 @@ export function flowsQuery({ service, from, verdict, limit }: WantedFlows): URLS
   return new URLSearchParams(given({ service, from, verdict, limit }))
 }
 
-/** Names of namespaces have no dots, so a CIDR with a wrong length is not taken for a pod. */
+/**
+ * Names of namespaces have no dots, so a CIDR with a wrong length is not taken for a pod. Nor is 10.244.1.300.
+ */
 function isClient(text: string): boolean {
-  const isPod = /^([a-z0-9-]+\/)?[a-z0-9][a-z0-9.-]*$/.test(text)
+  const isPod = /^([a-z0-9-]+\/)?[a-z0-9][a-z0-9.-]*$/.test(text) && !/^[\d.]+$/.test(text)
   return isPod || rangeOf(text) !== undefined
 }
 
-/** Says on standard error why the table is empty: perhaps the name is wrong. */
-export function noteNone(service: string | undefined): void {
+/** Says on standard error why the table is empty: perhaps a name is wrong, or not known to the proxy. */
+export function noteNone({ service, from }: Partial<WantedFlows>): void {
   const hint = service === undefined ? '' : `; is the name ${JSON.stringify(service)} right?`
-  process.stderr.write(`no such connection so far${hint}\n`)
+  const pods = from?.split(',').some((client) => rangeOf(client) === undefined) === true
+  const advice = pods
+    ? '; --from finds a pod by its name only while an EndpointSlice names it: give its address'
+    : ''
+  process.stderr.write(`no such connection so far${hint}${advice}\n`)
 }
 
 /** Prints on standard error, so that every line on standard output is a connection. */

@@ -58,7 +58,7 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
       process.stdout.write(printedOfMany(flags, { data: flow, text }))
     }
     const isEmpty = answer.flows.length + answer.leftOut === 0
-    if (isText && isFirst && isEmpty && limit !== '0') noteNone(service)
+    if (isText && isFirst && isEmpty && limit !== '0') noteNone({ service, from })
     noteLeftOut(follower.take(answer))
   }
   const everyMs = follow === true ? followEveryMs : undefined

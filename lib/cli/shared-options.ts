@@ -1,5 +1,7 @@
 import { Option, type Command } from 'commander'
 import { Document, visit } from 'yaml'
+import { ConfigError } from '../errors.js'
+import { parseDuration } from '../config/duration.js'
 import { printableJson } from '../state/names.js'
 
 /** Options that several commands have, so that they have one name and one meaning everywhere. */
@@ -10,6 +12,18 @@ export const modeOption = (description: string) =>
 
 export const nodeNameOption = (description: string) =>
   new Option('--node, --hostname-override <name>', description)
+
+/** A time that somebody waits, in milliseconds. A number without a unit means seconds. */
+export function waitMs(flag: string, text: string): number {
+  const ms = parseDuration(text) ?? (text === '' ? Number.NaN : Number(text) * 1000)
+  if (ms >= leastWaitMs && ms <= longestWaitMs) return ms
+  throw new ConfigError(
+    `${flag}: ${JSON.stringify(text)} is not a time from 100ms to 24h, such as 500ms or 2s`,
+  )
+}
+
+const leastWaitMs = 100
+const longestWaitMs = 24 * 3_600_000
 
 /** The flags that have a value. */
 export function given(flags: Readonly<Record<string, string | undefined>>): [string, string][] {

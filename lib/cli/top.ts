@@ -2,10 +2,9 @@ import type { Command } from 'commander'
 import { readFile } from 'node:fs/promises'
 import { pause } from '../async.js'
 import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
-import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
+import { addOutputOptions, printed, waitMs, type OutputFlags } from './shared-options.js'
 import { countsConnections } from '../config/config.js'
-import { parseDuration } from '../config/duration.js'
-import { ConfigError, KernelError, messageOf } from '../errors.js'
+import { KernelError, messageOf } from '../errors.js'
 import { daemonNumbers } from '../inspect/top/daemon-numbers.js'
 import {
   rowsOfDaemon,
@@ -41,12 +40,7 @@ export function addTopCommand(program: Command): void {
 }
 
 async function top(flags: TopFlags): Promise<void> {
-  // A number without a unit means seconds.
-  const intervalMs = parseDuration(flags.interval) ?? Number(flags.interval) * 1000
-  if (!(intervalMs >= 100)) {
-    const given = JSON.stringify(flags.interval)
-    throw new ConfigError(`--interval: ${given} is not 100ms or more, such as 500ms or 2s`)
-  }
+  const intervalMs = waitMs('--interval', flags.interval)
   const isOnce = flags.once === true || flags.output !== undefined || !takesControl(process.stdout)
   const first = await look(flags)
   if (isOnce) {

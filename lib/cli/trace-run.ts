@@ -1,6 +1,6 @@
 import { connect } from 'node:net'
 import { createSocket } from 'node:dgram'
-import { printedOfMany, type OutputFlags } from './shared-options.js'
+import { printedOfMany, waitMs, type OutputFlags } from './shared-options.js'
 import { setTimeout as delay } from 'node:timers/promises'
 import { get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
@@ -38,7 +38,7 @@ interface TraceFlags extends NodeFlags, OutputFlags {
 export async function trace(text: string, flags: TraceFlags): Promise<void> {
   const address = addressOf(text, flags.protocol)
   const count = positive('--count', flags.count)
-  const timeoutMs = positive('--timeout', flags.timeout) * 1000
+  const timeoutMs = waitMs('--timeout', flags.timeout)
   const note = (line: string) => void process.stderr.write(`${printable(line)}\n`)
   // Without the state of the node the rules are shown without the names of their Services.
   const seen = await seeNode(flags).catch((error: unknown) => {
@@ -113,7 +113,7 @@ function noneCame(text: string, { ip }: TraceTarget, { timeout, send }: TraceFla
       : '--send makes one from this node'
   return new KernelError(
     'timed-out',
-    `follow a connection to ${text}: none came within ${timeout} s; ${advice}`,
+    `follow a connection to ${text}: none came within ${waitMs('--timeout', timeout) / 1000} s; ${advice}`,
   )
 }
 

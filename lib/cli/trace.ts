@@ -21,7 +21,7 @@ export function addTraceCommand(program: Command): void {
     )
     .option('--send', 'make the connection from this node instead of waiting for one')
     .option('--count <n>', 'end after this number of connections', '1')
-    .option('--timeout <seconds>', 'end when no connection comes in this time', '60')
+    .option('--timeout <duration>', 'end when no connection comes in this time', '60s')
   addOutputOptions(command, '; a line of JSON for each connection')
     .addHelpText('after', usage)
     .action(async (...given: Parameters<Trace>) => (await import('./trace-run.js')).trace(...given))

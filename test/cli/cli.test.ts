@@ -76,7 +76,7 @@ t.test('top takes an interval as a duration, or in seconds', async (t) => {
   const top = (interval: string) =>
     kubeProxy('top', '--daemon', '127.0.0.1:1', '--interval', interval)
   for (const interval of ['50ms', '0', 'soon']) {
-    t.match(await top(interval), { code: 2, stderr: /--interval: ".*" is not 100ms or more/ })
+    t.match(await top(interval), { code: 2, stderr: /--interval: ".*" is not a time from 100ms/ })
   }
   for (const interval of ['1.5s', '0.5'])
     t.match(await top(interval), { stderr: /no proxy answers/ })
@@ -197,7 +197,7 @@ t.test('flows takes addresses, CIDRs and pods as clients, and names what is none
   for (const from of ['10.0.0.0/8', 'fd00::/64', 'fd00::1', 'web-1', 'default/web-1', 'a.b']) {
     t.equal(query(from), from)
   }
-  for (const from of ['10.0.0.0/99', 'Web', 'a/b/c', '', '/x', 'fd00::/200']) {
+  for (const from of ['10.0.0.0/99', 'Web', 'a/b/c', '', '/x', 'fd00::/200', '10.1.1.300']) {
     t.throws(() => query(from), { message: /^--from: .* is no address/ }, from)
   }
   t.end()
@@ -257,6 +257,7 @@ t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) =
       ['--dry-run', 'explain', 'web'],
       /the command comes before its flags: kube-proxy explain …\n$/,
     ],
+    [['trace', '192.0.2.1:80', '--timeout', '1x'], /--timeout: "1x" is not a time from 100ms/],
     [['render', '--mode', 'bogus', '--manifests', 'x'], /--proxy-mode <mode>.*invalid/],
     [['render'], /^kube-proxy: --manifests: say which file or folder has the objects\n$/],
     [['render', '--manifests', 'x', '--cluster-cidr', 'y'], /--cluster-cidr: "y" is not a CIDR/],

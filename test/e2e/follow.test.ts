@@ -196,7 +196,7 @@ t.test(
   { skip },
   async (t) => {
     await inWorld(async ({ world }) => {
-      const late = await kubeProxy(world, 'trace', `${clusterIp}:80`, '--timeout', '1')
+      const late = await kubeProxy(world, 'trace', `${clusterIp}:80`, '--timeout', '1s')
       t.equal(late.code, 1)
       t.match(late.stderr, /none came within 1 s; --send makes one from this node/)
       const wrong = await kubeProxy(world, 'trace', 'web')

@@ -60,7 +60,7 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
     const leftOut = answers.reduce((sum, { answer }) => sum + answer.leftOut, 0)
     const isText = flags.output === undefined || flags.output === 'wide'
     const isEmpty = isFirst && flows.length + leftOut === 0
-    if (isText && isEmpty && flags.limit !== '0') noteNone(service)
+    if (isText && isEmpty && flags.limit !== '0') noteNone({ service })
     print ??= printer(flags)
     for (const flow of flows.sort(byTime)) print(flow)
     noteLeftOut(leftOut)

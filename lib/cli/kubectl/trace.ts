@@ -13,7 +13,7 @@ import { ConfigError, SourceError } from '../../errors.js'
 import { Kubectl } from './kubectl.js'
 import { pause } from '../../async.js'
 import { printable } from '../../state/names.js'
-import { printedOfMany } from '../shared-options.js'
+import { printedOfMany, waitMs } from '../shared-options.js'
 import { stopSignal, unlessStopped } from '../process.js'
 
 interface TraceFlags extends NamedFlags {
@@ -34,17 +34,15 @@ export function addTraceCommand(program: Command): void {
     .argument('<service>', 'svc/NAME[:PORT] or NAME[:PORT]')
     .option('--from <client>', 'only those from pod/NAME, an address or a CIDR')
     .option('--count <n>', 'end after this number of connections', '1')
-    .option('--timeout <seconds>', 'end when no connection comes in this time', '60')
+    .option('--timeout <duration>', 'end when no connection comes in this time', '60s')
   addNamedOptions(command, 'one').addHelpText('after', usage).action(trace)
 }
 
 const askEveryMs = 1_000
 
 async function trace(text: string, flags: TraceFlags): Promise<void> {
-  const [count, seconds] = [
-    wholeNumber('--count', flags.count),
-    wholeNumber('--timeout', flags.timeout),
-  ]
+  const count = wholeNumber('--count', flags.count)
+  const timeoutMs = waitMs('--timeout', flags.timeout)
   if (flags.output === 'name') throw new ConfigError('-o name: connections have no names')
   const kubectl = new Kubectl(flags)
   const namespace = await namespaceOf(kubectl, flags)
@@ -67,7 +65,7 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
       `${onNode(first.proxy, `trace ${printable(service)}`, 'the rules on the way')}\n`,
     )
   process.stderr.write(`waiting for a connection to ${printable(service)} …\n`)
-  const end = performance.now() + seconds * 1000
+  const end = performance.now() + timeoutMs
   while (seen.size < count && !stop.aborted) {
     const asked = await unlessStopped(stop, reader.read(proxies))
     if (!asked) return
@@ -88,7 +86,9 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
     await pause(askEveryMs, stop)
   }
   if (seen.size === 0 && !stop.aborted) {
-    throw new SourceError(`follow a connection to ${service}: none came within ${seconds} s`)
+    throw new SourceError(
+      `follow a connection to ${service}: none came within ${timeoutMs / 1000} s`,
+    )
   }
 }
 

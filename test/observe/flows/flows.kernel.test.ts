@@ -288,6 +288,10 @@ t.test('the stream tells of every connection what its client saw', { skip }, asy
     stdout: /^TIME.*\n$/,
     stderr: 'no such connection so far; is the name "default/emty" right?\n',
   })
+  t.match(await kubeProxy('flows', '--from', 'client-1'), {
+    code: 0,
+    stderr: /only while an EndpointSlice names it: give its address\n$/,
+  })
   t.same(await flowsOf('--verdict', 'dropped'), [])
   t.equal((await opened('--from', '0.0.0.0/0')).length, 3)
   t.same(await flowsOf('--from', '198.51.100.1'), [])
