@@ -82,7 +82,7 @@ export function topText(rows: readonly TopRow[], options: TableOptions): string 
   const more = rest > 0 ? [`… and ${rest} more; a taller terminal shows them`] : []
   const body = shown.map((row) => {
     const cells = cellsOf(row, hasRates, isWide).map((cell) => cell.padStart(width))
-    return cut(nameOf(row), nameWidth).padEnd(nameWidth) + cells.join('')
+    return cutInside(nameOf(row), nameWidth).padEnd(nameWidth) + cells.join('')
   })
   const all = [...titleLines, head, ...body, ...more]
   // On a full screen a line that wraps would push the first ones away.
@@ -133,6 +133,13 @@ function wrapped(text: string, columns: number): readonly string[] {
     else lines.push(word)
   }
   return lines.map((line) => cut(line, columns))
+}
+
+/** A name keeps its namespace and its port: Services of one namespace often begin alike. */
+function cutInside(name: string, columns: number): string {
+  if (name.length <= columns) return name
+  const end = Math.floor((columns - 1) / 2)
+  return `${name.slice(0, columns - 1 - end)}…${name.slice(-end)}`
 }
 
 function cut(text: string, columns: number): string {

@@ -134,6 +134,13 @@ t.test('numbers of sockets are added to what the kernel tracks', (t) => {
   t.end()
 })
 
+t.test('a cut name keeps its beginning and its end', (t) => {
+  const rows = ['dns', 'dns-tcp'].map((port) => row(`kube-system/kube-dns:${port}`))
+  const lines = topText(rows, { ...options, columns: 60 }).split('\n')
+  t.match(lines.slice(1), [/^SERVICE /, /^kube-sys…-dns:dns +0 /, /^kube-sys…:dns-tcp +0 /])
+  t.end()
+})
+
 t.test('60 columns have room for the whole number of errors', (t) => {
   const busy = row('kube-system/kube-dns:dns', { errors: 123_456 })
   for (const columns of [60, 64, 65, 80]) {
