@@ -6,14 +6,16 @@ import { Batch } from './iptables/batch.js'
 import { runProgram, timeoutAfter } from './iptables/command.js'
 import { classifyFailure, isIptablesError } from './iptables/error.js'
 import { findPrograms, isAtLeast } from './iptables/flavour.js'
+import { isLeftOut, visitChains } from './iptables/left-out.js'
 import { parseCounters, SavedReader, SavedTables } from './iptables/saved.js'
 import { Memory } from './iptables/memory.js'
+import { splitArguments } from './iptables/arguments.js'
 import { checkChain } from './iptables/rule.js'
 import { lockHolder, runLocked } from './iptables/lock.js'
 import type { Table } from './iptables/batch.js'
 import type { CommandOutput, Run, RunOptions } from './iptables/command.js'
 import type { Installed, Programs, Family } from './iptables/flavour.js'
-import type { Capabilities, OpenOptions, RestoreOptions } from './iptables/options.js'
+import type { Capabilities, OpenOptions, PlacedRule, RestoreOptions } from './iptables/options.js'
 import type { Rule } from './iptables/rule.js'
 import type { CountedRule, SavedTable, SavedVisitor } from './iptables/saved.js'
 
@@ -61,6 +63,7 @@ export class Iptables {
   readonly #onLocked: NonNullable<OpenOptions['onLocked']>
   readonly #run: Run
   readonly #chainNames: OpenOptions['chainNames']
+  readonly #sought: NonNullable<OpenOptions['sought']>
   #timeoutMs: number
 
   private constructor(installed: Installed, options: OpenOptions) {
@@ -82,6 +85,7 @@ export class Iptables {
     this.#onLocked = onLocked
     this.#run = run
     this.#chainNames = options.chainNames
+    this.#sought = options.sought ?? []
     this.#timeoutMs = (waitSeconds + 120) * 1000
   }
 
@@ -96,12 +100,19 @@ export class Iptables {
    */
   async save(table?: Table, wants?: (chain: string) => boolean): Promise<SavedTable[]> {
     const saved = new SavedTables(wants)
-    await this.visit(saved, table)
+    const leftOut = await this.#visit(saved, table)
+    for (const one of leftOut) await this.#visitChains(saved, one, wants)
     return saved.all
   }
 
   /** Reads the tables that exist now, or one of them, without ever holding all of their text. */
   async visit(visitor: SavedVisitor, table?: Table): Promise<void> {
+    const leftOut = await this.#visit(visitor, table)
+    for (const one of leftOut) await this.#visitChains(visitor, one)
+  }
+
+  /** Returns the tables that the program leaves out. */
+  async #visit(visitor: SavedVisitor, table: Table | undefined): Promise<readonly Table[]> {
     const reader = new SavedReader(visitor)
     const options = { onOutput: (text: string) => reader.push(text) }
     const args = table ? ['-t', table] : []
@@ -109,6 +120,28 @@ export class Iptables {
     const { stdout } = await this.#expect(action, this.#programs.save, args, options)
     // A `run` of the caller may return all output at once.
     reader.push(stdout)
+    return reader.leftOut
+  }
+
+  /** Reads chain by chain what `iptables-save` has left out. */
+  async #visitChains(visitor: SavedVisitor, table: Table, wants?: (chain: string) => boolean) {
+    await visitChains(visitor, {
+      ...{ table, wants, all: await this.#chainNames?.(this.family) },
+      sought: this.#sought.filter((one) => one.table === table),
+      list: (chain) => this.listChain(table, chain),
+      has: (one) => this.#has(one),
+    })
+  }
+
+  async #has({ table, chain, rule }: PlacedRule): Promise<boolean> {
+    const args = [...this.#wait.command, '-t', table, '-C', chain, ...splitArguments(rule.text)]
+    try {
+      await this.#expect(`look for a rule in ${table} ${chain}`, this.#programs.command, args)
+      return true
+    } catch (error) {
+      if (isIptablesError(error, 'not-found')) return false
+      throw error
+    }
   }
 
   /** The rules of a table with the packets they have matched so far. */
@@ -202,6 +235,8 @@ export class Iptables {
         accepted.set(this.#run, this.#question('readable'), true)
         return
       } catch (error) {
+        // A rule that only nft can write says that the table may be read.
+        if (isLeftOut(error)) return
         isLoading ||= isOutOfTime(error)
         const isBusy = isLoading && (isOutOfTime(error) || isIptablesError(error, 'locked'))
         if (!isBusy || performance.now() - began > this.#timeoutMs) throw error

@@ -200,6 +200,38 @@ t.test('diff in userspace mode compares portal rules and listeners', { skip }, a
   await kubeProxy('cleanup')
 })
 
+for (const mode of ['iptables', 'userspace']) {
+  t.test(
+    `${mode} mode works beside a rule of nft that hides table nat from iptables-save`,
+    { skip: skip || programSkip('iptables-nft') },
+    async (t) => {
+      const rulesOf = (chain: string) => run('nft', 'list', 'chain', 'ip', 'nat', chain)
+      for (const chain of ['PREROUTING', 'POSTROUTING']) {
+        run('iptables-nft', '-t', 'nat', '-P', chain, 'ACCEPT')
+      }
+      run('nft', 'add rule ip nat PREROUTING iifname wan0 tcp dport 2222 dnat to 192.0.2.9:22')
+      run('nft', 'add rule ip nat POSTROUTING oifname wan0 masquerade')
+      const first = await startDaemon(t, mode)
+      await expectClean(t)
+      await first.end('SIGKILL')
+      const jumps = rulesOf('PREROUTING').match(/jump KUBE-.*/g)
+      const second = await startDaemon(t, mode)
+      await expectClean(t)
+      t.strictSame(rulesOf('PREROUTING').match(/jump KUBE-.*/g), jumps, 'no jump is there twice')
+      process.kill(second.pid, 'SIGSTOP')
+      run('iptables-nft', '-t', 'nat', '-D', 'PREROUTING', '1')
+      const [lost] = await differences(mode, program)
+      t.match(lost, /^nat PREROUTING \| .* -j KUBE-/)
+      await second.end('SIGKILL')
+      t.equal((await kubeProxy('cleanup')).code, 0)
+      t.notMatch(run('nft', 'list', 'table', 'ip', 'nat'), /KUBE-/)
+      t.match(rulesOf('PREROUTING'), /dnat to 192\.0\.2\.9:22/)
+      t.match(rulesOf('POSTROUTING'), /masquerade/)
+      run('nft', 'delete', 'table', 'ip', 'nat')
+    },
+  )
+}
+
 t.test(
   'diff compares addresses and listeners if Services are served without rules',
   { skip },

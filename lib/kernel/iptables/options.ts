@@ -1,5 +1,7 @@
+import type { Table } from './batch.js'
 import type { Run } from './command.js'
 import type { Backend, Family, Version } from './flavour.js'
+import type { Rule } from './rule.js'
 
 export interface OpenOptions {
   readonly family: Family
@@ -20,6 +22,17 @@ export interface OpenOptions {
    * look into the network namespace of `run`.
    */
   readonly chainNames?: (family: Family) => Promise<ReadonlySet<string> | undefined>
+  /**
+   * Rules of the caller in chains of others. Where such a chain cannot be listed, because nft has
+   * written a rule into it that iptables does not know, reading it finds these rules.
+   */
+  readonly sought?: readonly PlacedRule[]
+}
+
+export interface PlacedRule {
+  readonly table: Table
+  readonly chain: string
+  readonly rule: Rule
 }
 
 /** Another program holds the xtables lock. */

@@ -79,9 +79,14 @@ export function rule(spec: RuleSpec): Rule {
   return new Rule(args)
 }
 
+/** Whether the text can be the name of a chain or target. */
+export function isChainName(name: string): boolean {
+  return /^[A-Za-z0-9_.][A-Za-z0-9_.-]{0,27}$/.test(name)
+}
+
 /** Throws RangeError unless the text can be the name of a chain or target. */
 export function checkChain(name: string): string {
-  if (/^[A-Za-z0-9_.][A-Za-z0-9_.-]{0,27}$/.test(name)) return name
+  if (isChainName(name)) return name
   throw new RangeError(`chain name ${JSON.stringify(name)}: up to 28 letters, digits, - _ .`)
 }
 

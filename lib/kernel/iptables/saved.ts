@@ -21,10 +21,15 @@ export interface SavedVisitor {
   rule(table: Table, chain: string, rule: string): void
 }
 
+/** What iptables-nft-save prints instead of a table that has a rule which only nft can write. */
+const leftOutTable = /^# Table `(\w+)' is incompatible/
+
 /**
  * Reads the output of iptables-save piece by piece. All other lines are comments and are skipped.
  */
 export class SavedReader {
+  /** Tables that exist, and whose chains and rules are not printed. */
+  readonly leftOut: Table[] = []
   readonly #visitor: SavedVisitor
   #table: Table | undefined
   #rest = ''
@@ -44,6 +49,10 @@ export class SavedReader {
   }
 
   #line(line: string): void {
+    if (line.startsWith('# Table')) {
+      const table = tableIn(`*${leftOutTable.exec(line)?.[1] ?? ''}`)
+      if (table) this.leftOut.push(table)
+    }
     if (line.startsWith('*')) this.#table = tableIn(line)
     if (!this.#table) return
     if (line.startsWith('-A ')) {

@@ -1,4 +1,4 @@
-import { Batch, Iptables, isIptablesError } from '../../kernel/iptables.js'
+import { Batch, isIptablesError, type Iptables } from '../../kernel/iptables.js'
 import { accounts, chains, isOwnChain } from './names.js'
 import { isEmptyMarkDrop, isOfInterest } from './full-sync.js'
 import { kernelError } from '../../kernel/command.js'
@@ -9,7 +9,7 @@ import type { Backend, Family, Run, SavedTable } from '../../kernel/iptables.js'
 import { chainsIn, removeChains } from '../remove-chains.js'
 import { ipFamilies } from '../../state/ip.js'
 import type { Log } from '../mode.js'
-import type { OpenDeps } from './open.js'
+import { openPrograms, type OpenDeps } from './open.js'
 import type { PacketAccounts } from '../../kernel/nfacct.js'
 
 /**
@@ -56,7 +56,7 @@ interface Place {
 async function cleanupOne(place: Place, log: Log): Promise<void> {
   let iptables: Iptables | undefined
   try {
-    iptables = await Iptables.open(place)
+    iptables = await openPrograms(place)
     // Only existing tables are read, because the legacy backend creates a table when asked for it.
     await iptables.restore(cleanupBatch(await iptables.save(undefined, isOfInterest)))
   } catch (error) {

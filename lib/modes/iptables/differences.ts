@@ -1,4 +1,4 @@
-import { Iptables, targetOf, type WantedRule, type Table } from '../../kernel/iptables.js'
+import { targetOf, type WantedRule, type Table } from '../../kernel/iptables.js'
 import { chainIn } from '../../kernel/place.js'
 import { kernelError } from '../../kernel/command.js'
 import { iptablesPlanner, type IptablesPlan } from './plan.js'
@@ -16,7 +16,7 @@ import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rule
 import { oldJumps, readOwnTables, type Found } from './full-sync.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { IptablesSettings } from './settings.js'
-import { supportsBpf, type OpenDeps } from './open.js'
+import { openPrograms, supportsBpf, type OpenDeps } from './open.js'
 
 /** Compares the kernel with what it should hold. Changes nothing. */
 export async function readDifferences(
@@ -27,7 +27,7 @@ export async function readDifferences(
   const { family } = state
   const { run, backend } = deps
   try {
-    const iptables = await Iptables.open({ family, backend, run })
+    const iptables = await openPrograms({ family, backend, run })
     const found = await readOwnTables(iptables)
     // Where there is no such table, it may be that none can be.
     if (!found.some(({ table }) => table === 'nat')) await iptables.check()

@@ -135,6 +135,11 @@ export const kubeletJumps: readonly Jump[] = [
   jump('filter', 'OUTPUT', chains.kubeletFirewall, ''),
 ]
 
+/** All of them, each with the chain that it is in. */
+export const placedJumps = [...jumps, ...kubeletJumps].map(({ table, from, rule: made }) => ({
+  ...{ table, chain: from, rule: made },
+}))
+
 /** IT11: while route_localnet is on, other machines must not reach 127.0.0.1 (CVE-2020-8558). */
 export const localnetGuard: Rule = rule({
   source: not('127.0.0.0/8'),

@@ -3,12 +3,14 @@ import { accounts, chains } from './names.js'
 import { createAccounts, ensureAccounts } from './packet-counters.js'
 import { FamilyRules } from './apply.js'
 import { ForeignCommits } from '../foreign-commits.js'
+import { placedJumps } from './fixed-rules.js'
 import { canLog } from '../refusal-log.js'
+import { chainNames } from '../chain-names.js'
 import { warnOfOtherBackend } from '../other-backend.js'
 import { waitForLock } from '../xtables-lock.js'
 import { kernelError } from '../../kernel/command.js'
 import { messageOf } from '../../errors.js'
-import type { Backend, Locked, Run } from '../../kernel/iptables.js'
+import type { Backend, Locked, OpenOptions, Run } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Log } from '../mode.js'
 import type { PacketAccounts } from '../../kernel/nfacct.js'
@@ -91,9 +93,16 @@ async function openIptables(
   deps: OpenDeps,
 ): Promise<Iptables> {
   const { run, backend } = deps
-  const iptables = await Iptables.open({ family, backend, onLocked, run })
+  const iptables = await openPrograms({ family, backend, onLocked, run })
   await iptables.ready()
   return iptables
+}
+
+/** Opens the programs. They find jumps of this mode in chains that iptables cannot list, too. */
+export function openPrograms(options: OpenOptions): Promise<Iptables> {
+  // A `run` of the caller may look into another network namespace.
+  const looking = options.run ? {} : { chainNames }
+  return Iptables.open({ ...options, ...looking, sought: placedJumps })
 }
 
 export function supportsBpf(iptables: Iptables): Promise<boolean> {

@@ -9,6 +9,7 @@ import { Links } from '../../kernel/links.js'
 import { Sysctls } from '../../kernel/sysctl.js'
 import type { IpFamily } from '../../state/ip.js'
 import { chainNames, mayHaveRules } from '../chain-names.js'
+import { jumps } from './chains.js'
 import { refuseMissing } from '../findings.js'
 import type { Log, Mode, ModeDefinition } from '../mode.js'
 import { IpvsApplier } from './apply.js'
@@ -97,7 +98,9 @@ export const mode: ModeDefinition = {
     try {
       const excluded = config ? ipvsSettings(config).excluded : []
       const rules = (['nft', 'legacy'] as const).map((backend) => {
-        const own = new Rules((family) => Iptables.open({ family, backend, chainNames }))
+        const own = new Rules((family) =>
+          Iptables.open({ family, backend, chainNames, sought: jumps }),
+        )
         const remove = async (family: IpFamily) =>
           (await mayHaveRules(family, backend)) && own.remove(family)
         return { remove }

@@ -29,7 +29,10 @@ export class Rules {
   /** Kept, because it takes nine programs to find out which iptables a node uses. */
   readonly #tools = new Map<IpFamily, Tool>()
 
-  constructor(open = (family: IpFamily): Promise<Tool> => Iptables.open({ family, chainNames })) {
+  constructor(
+    open = (family: IpFamily): Promise<Tool> =>
+      Iptables.open({ family, chainNames, sought: jumps }),
+  ) {
     this.#open = open
   }
 

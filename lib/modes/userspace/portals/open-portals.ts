@@ -20,7 +20,7 @@ import { chainNames } from '../../chain-names.js'
 import { warnOfOtherBackend } from '../../other-backend.js'
 import { canLog, withoutLog } from '../../refusal-log.js'
 import { waitForLock } from '../../xtables-lock.js'
-import { fixedRules } from '../render.js'
+import { fixedRules, jumps } from '../render.js'
 import type { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import type { Portals } from './portals.js'
 
@@ -190,7 +190,8 @@ export async function openIptables(
   onLocked: NonNullable<OpenOptions['onLocked']> = () => false,
 ): Promise<Iptables> {
   try {
-    const iptables = await Iptables.open({ family, onLocked, ...(run ? { run } : { chainNames }) })
+    const options = { family, onLocked, sought: jumps }
+    const iptables = await Iptables.open({ ...options, ...(run ? { run } : { chainNames }) })
     // The programs exist even where this process has no right to use them.
     await iptables.ready()
     await iptables.require(needed)

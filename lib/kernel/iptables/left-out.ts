@@ -1,0 +1,60 @@
+/**
+ * A rule that nft has written into a table of iptables may be one that iptables cannot read. Then
+ * `iptables-save` leaves out the whole table, and succeeds. `iptables` still lists each other chain.
+ */
+import { IptablesError, isIptablesError } from './error.js'
+import { isChainName } from './rule.js'
+import type { Table } from './batch.js'
+import type { PlacedRule } from './options.js'
+import type { SavedVisitor } from './saved.js'
+
+/** The chains of iptables that the kernel calls. */
+const builtIn: ReadonlySet<string> = new Set([
+  ...['PREROUTING', 'INPUT', 'FORWARD', 'OUTPUT', 'POSTROUTING'],
+])
+
+/** Each chain takes a program, so a few milliseconds. */
+const mostChains = 1000
+
+interface LeftOutTable {
+  readonly table: Table
+  /** All chains as `table chain`. Undefined where the caller cannot list them. */
+  readonly all: ReadonlySet<string> | undefined
+  readonly wants: ((chain: string) => boolean) | undefined
+  /** Undefined for a chain that cannot be listed. */
+  readonly list: (chain: string) => Promise<readonly string[] | undefined>
+  /** What is looked for in such a chain. */
+  readonly sought: readonly PlacedRule[]
+  readonly has: (one: PlacedRule) => Promise<boolean>
+}
+
+export async function visitChains(visitor: SavedVisitor, leftOut: LeftOutTable): Promise<void> {
+  const { table, all, wants, list, sought, has } = leftOut
+  const names = namesIn(table, all)
+  const wanted = wants ? names.filter(wants) : names
+  if (!all || wanted.length > mostChains) {
+    const why = `iptables-save leaves out table ${table}, where nft has written a rule that iptables cannot read`
+    throw new IptablesError('failed', `${why}; put this rule into a table of its own`)
+  }
+  for (const name of names) visitor.chain(table, name, builtIn.has(name) ? 'ACCEPT' : '-')
+  for (const name of wanted) {
+    const rules = await list(name)
+    for (const rule of rules ?? []) visitor.rule(table, name, rule)
+    for (const one of rules ? [] : sought) {
+      if (one.chain === name && (await has(one))) visitor.rule(table, name, one.rule.text)
+    }
+  }
+}
+
+/** The chains of a table that iptables can name. */
+function namesIn(table: Table, all: ReadonlySet<string> = new Set()): readonly string[] {
+  return [...all].flatMap((placed) => {
+    const [of, name = ''] = placed.split(' ')
+    return of === table && isChainName(name) ? [name] : []
+  })
+}
+
+/** Whether iptables cannot list a chain for that reason. It can be read and written all the same. */
+export function isLeftOut(error: unknown): boolean {
+  return isIptablesError(error) && /chain .* is incompatible/.test(error.detail)
+}
