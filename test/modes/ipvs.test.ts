@@ -852,6 +852,22 @@ void t.test('IP33: the address that the kernel gives a device that is up stays',
   t.strictSame(node.resyncs, [])
 })
 
+void t.test('IP33: a comparison that fails again and again is a warning once', async (t) => {
+  const node = new FakeNode()
+  const { tool } = node.sets
+  let fails = false
+  const list = () => (fails ? Promise.reject(new Error('no memory')) : tool.list())
+  const applier = node.applier({ sets: { restore: (batch) => tool.restore(batch), list } })
+  await applier.apply(planner()(states().put(web).take()))
+  for (const warnings of [1, 2]) {
+    fails = true
+    for (let times = 0; times < 3; times++) await applier.verify()
+    t.equal(node.warnings.length, warnings)
+    fails = false
+    await applier.verify()
+  }
+})
+
 void t.test('IP33: foreign changes are found while syncs go on', async (t) => {
   const node = new FakeNode()
   const { ipvs } = node.edge

@@ -1,11 +1,11 @@
-import { setTimeout as delay } from 'node:timers/promises'
-import { Turns } from '../../async.js'
+import { pause, Turns } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import { isPlainMember, type IpSets } from '../../kernel/ipset.js'
 import type { IpSetMembers } from '../../kernel/ipset-members.js'
 import type { Ipvs, IpvsChange } from '../../kernel/ipvs.js'
 import type { Links } from '../../kernel/links.js'
 import type { IpFamily } from '../../state/ip.js'
+import { Complaints } from '../complaints.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, ModeContext } from '../mode.js'
 import { Reported } from '../reported-differences.js'
@@ -69,6 +69,7 @@ export class IpvsApplier {
   /** The ids of what syncs change while the kernel is compared with what was written. */
   #moved: { readonly family: IpFamily; readonly ids: Set<string> } | undefined
   readonly #reported: Readonly<Record<IpFamily, Reported>>
+  readonly #complaints: Complaints
   /** How often everything was written. */
   #fullWrites = 0
   /** Writes take turns, because a difference builds on the apply before it. */
@@ -76,6 +77,7 @@ export class IpvsApplier {
 
   constructor(deps: ApplierDeps) {
     this.#deps = deps
+    this.#complaints = new Complaints(deps.context.log)
     this.#draining = new DrainingServers(deps)
     this.#fallback = new SchedulerFallback(deps.context.log)
     this.#reported = { IPv4: new Reported(deps.context.log), IPv6: new Reported(deps.context.log) }
@@ -114,9 +116,7 @@ export class IpvsApplier {
     let verified = now()
     for (;;) {
       const { verifyMs } = this.#deps.settings()
-      await delay(Math.min(sweepMs, verifyMs), undefined, { signal, ref: false }).catch(
-        () => undefined,
-      )
+      await pause(Math.min(sweepMs, verifyMs), signal)
       if (signal.aborted) break
       if (this.#draining.isActive) await this.sweep()
       if (now() - verified < verifyMs) continue
@@ -142,7 +142,7 @@ export class IpvsApplier {
       await this.#draining.sweep(this.#turns)
       this.#report()
     } catch (error) {
-      this.#deps.context.log.warn({ error: messageOf(error) }, 'could not look at draining servers')
+      this.#complaints.warn({ error: messageOf(error) }, 'could not look at draining servers')
     }
   }
 
@@ -152,7 +152,7 @@ export class IpvsApplier {
    * that stayed if others went meanwhile, so what differs then is looked at again without syncs.
    */
   async verify(): Promise<void> {
-    const { context } = this.#deps
+    let isRead = true
     for (const family of this.#written.keys()) {
       try {
         const found = await this.#compareWritten(family, this.#turns)
@@ -163,12 +163,14 @@ export class IpvsApplier {
         if (wrong.length === 0) continue
         this.#known[family].forget()
         const count = wrong.length === 1 ? '1 difference' : `${wrong.length} differences`
-        const where = `what was written to ${family} ipvs tables`
-        context.resync(`${count} from ${where}, the first: ${wrong[0]}`, { byOthers: true })
+        const what = `${count} from what was written to ${family} ipvs tables, the first: ${wrong[0]}`
+        this.#deps.context.resync(what, { byOthers: true })
       } catch (error) {
-        context.log.warn({ family, error: messageOf(error) }, 'could not verify ipvs tables')
+        isRead = false
+        this.#complaints.warn({ family, error: messageOf(error) }, 'could not verify ipvs tables')
       }
     }
+    if (isRead) this.#complaints.settled()
   }
 
   /** The ids of what is not as it was written, and whether no sync has changed anything meanwhile. */
