@@ -218,6 +218,11 @@ for (const mode of ['iptables', 'userspace']) {
       const second = await startDaemon(t, mode)
       await expectClean(t)
       t.strictSame(rulesOf('PREROUTING').match(/jump KUBE-.*/g), jumps, 'no jump is there twice')
+      if (mode === 'iptables') {
+        const { code, stderr } = await program('top', '--once')
+        t.equal(code, 1, 'what iptables-save leaves out was not counted')
+        t.match(stderr, /^kube-proxy: count .* iptables-save leaves out table nat, .*own\n$/)
+      }
       process.kill(second.pid, 'SIGSTOP')
       run('iptables-nft', '-t', 'nat', '-D', 'PREROUTING', '1')
       const [lost] = await differences(mode, program)

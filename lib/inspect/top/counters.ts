@@ -1,10 +1,12 @@
-import { canonicalRule, Iptables } from '../../kernel/iptables.js'
+import { kernelError } from '../../kernel/command.js'
+import { canonicalRule, Iptables, type CountedRule } from '../../kernel/iptables.js'
 import { chainIn, itemId } from '../../kernel/place.js'
 import { iptablesReader } from '../../modes/iptables/render.js'
 import { ipvsReader } from '../../modes/ipvs/render.js'
 import { ownerOf } from '../../modes/ipvs/changes.js'
 import { serverId } from '../../modes/ipvs/resource.js'
 import type { DesiredState } from '../../state/desired-state.js'
+import type { IpFamily } from '../../state/ip.js'
 import type { KernelCounters } from './rows.js'
 import type { Config, ModeName } from '../../config/config.js'
 
@@ -36,17 +38,23 @@ async function iptablesCounters(
         byRule.set(ruleId(table, chain, rule.text), sum)
       }
     }
-    const iptables = await Iptables.open({ family: state.family })
-    for (const table of ['nat', 'filter'] as const) {
-      for (const { chain, rule, packets } of await iptables.counters(table)) {
-        const isOurs = chain.startsWith('KUBE-')
-        const sum = isOurs ? byRule.get(ruleId(table, chain, rule)) : undefined
-        // In table filter a Service has only rules that refuse.
-        if (sum) sum[table === 'nat' ? 'total' : 'errors'] += packets
-      }
+    for (const { table, chain, rule, packets } of await countedRules(state.family)) {
+      const isOurs = chain.startsWith('KUBE-')
+      const sum = isOurs ? byRule.get(ruleId(table, chain, rule)) : undefined
+      // In table filter a Service has only rules that refuse.
+      if (sum) sum[table === 'nat' ? 'total' : 'errors'] += packets
     }
   }
   return sums
+}
+
+async function countedRules(family: IpFamily): Promise<readonly CountedRule[]> {
+  try {
+    const iptables = await Iptables.open({ family })
+    return [...(await iptables.counters('nat')), ...(await iptables.counters('filter'))]
+  } catch (error) {
+    throw kernelError(error, `count what ${family} iptables rules have matched`)
+  }
 }
 
 function ruleId(table: string, chain: string, text: string): string {

@@ -47,6 +47,12 @@ export function isIptablesError(error: unknown, kind?: IptablesErrorKind): error
   return error instanceof IptablesError && (kind === undefined || error.kind === kind)
 }
 
+/** `iptables-save` has left out a table, and nobody lists its chains one by one. */
+export function leftOutError(table: string): IptablesError {
+  const why = `iptables-save leaves out table ${table}, where nft has written a rule that iptables cannot read`
+  return new IptablesError('failed', `${why}; put this rule into a table of its own`)
+}
+
 /** The first pattern that matches names the reason, so their order counts. */
 const reasons: readonly (readonly [RegExp, IptablesErrorKind])[] = [
   [/xtables lock|can't lock/i, 'locked'],

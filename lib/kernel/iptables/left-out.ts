@@ -2,7 +2,7 @@
  * A rule that nft has written into a table of iptables may be one that iptables cannot read. Then
  * `iptables-save` leaves out the whole table, and succeeds. `iptables` still lists each other chain.
  */
-import { IptablesError, isIptablesError } from './error.js'
+import { isIptablesError, leftOutError } from './error.js'
 import { isChainName } from './rule.js'
 import type { Table } from './batch.js'
 import type { PlacedRule } from './options.js'
@@ -32,10 +32,7 @@ export async function visitChains(visitor: SavedVisitor, leftOut: LeftOutTable):
   const { table, all, wants, list, sought, has } = leftOut
   const names = namesIn(table, all)
   const wanted = wants ? names.filter(wants) : names
-  if (!all || wanted.length > mostChains) {
-    const why = `iptables-save leaves out table ${table}, where nft has written a rule that iptables cannot read`
-    throw new IptablesError('failed', `${why}; put this rule into a table of its own`)
-  }
+  if (!all || wanted.length > mostChains) throw leftOutError(table)
   for (const name of names) visitor.chain(table, name, builtIn.has(name) ? 'ACCEPT' : '-')
   for (const name of wanted) {
     const rules = await list(name)

@@ -1,4 +1,5 @@
 import { tables } from './batch.js'
+import { leftOutError } from './error.js'
 import type { Table } from './batch.js'
 
 export interface SavedChain {
@@ -109,8 +110,10 @@ export interface CountedRule {
   readonly packets: number
 }
 
-/** Reads the output of `iptables-save -c`. */
+/** Reads the output of `iptables-save -c`. Throws IptablesError if that leaves out the table. */
 export function parseCounters(text: string): CountedRule[] {
+  const leftOut = new RegExp(leftOutTable, 'm').exec(text)?.[1]
+  if (leftOut !== undefined) throw leftOutError(leftOut)
   const rules: CountedRule[] = []
   let table: Table | undefined
   for (const line of text.split('\n')) {
