@@ -63,7 +63,7 @@ export class Iptables {
   readonly #onLocked: NonNullable<OpenOptions['onLocked']>
   readonly #run: Run
   readonly #chainNames: OpenOptions['chainNames']
-  readonly #sought: NonNullable<OpenOptions['sought']>
+  readonly #sought: OpenOptions['sought']
   #timeoutMs: number
 
   private constructor(installed: Installed, options: OpenOptions) {
@@ -85,7 +85,7 @@ export class Iptables {
     this.#onLocked = onLocked
     this.#run = run
     this.#chainNames = options.chainNames
-    this.#sought = options.sought ?? []
+    this.#sought = options.sought
     this.#timeoutMs = (waitSeconds + 120) * 1000
   }
 
@@ -127,7 +127,7 @@ export class Iptables {
   async #visitChains(visitor: SavedVisitor, table: Table, wants?: (chain: string) => boolean) {
     await visitChains(visitor, {
       ...{ table, wants, all: await this.#chainNames?.(this.family) },
-      sought: this.#sought.filter((one) => one.table === table),
+      sought: this.#sought?.filter((one) => one.table === table),
       list: (chain) => this.listChain(table, chain),
       has: (one) => this.#has(one),
     })

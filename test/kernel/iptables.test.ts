@@ -601,6 +601,26 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     const tables = (await iptables.save()).map(({ table }) => table)
     t.notOk(tables.includes('raw'), 'to ask makes no table')
 
+    if (backend === 'nft') {
+      const jump = { table: 'nat', chain: 'POSTROUTING', rule: rule({ jump: 'X' }) } as const
+      await iptables.restore(new Batch().append('nat', 'POSTROUTING', jump.rule))
+      netns.exec('nft', 'add rule ip nat POSTROUTING oifname wan0 masquerade')
+      await iptables.check()
+      const seen = async (options: object, wants?: () => boolean) => {
+        const reader = await Iptables.open({ family: 'IPv4', backend, run, ...options })
+        const saved = await reader.save('nat', wants)
+        const chains = [...(saved[0]?.chains.values() ?? [])]
+        return Object.fromEntries(chains.map(({ name, rules }) => [name, rules.length] as const))
+      }
+      const chainNames = () => Promise.resolve(chainNamesIn(netns, 'IPv4'))
+      const hidden = { message: /leaves out table nat/ }
+      await t.rejects(seen({ sought: [jump] }), hidden, 'what is hidden is not absent')
+      await t.rejects(iptables.counters('nat'), hidden, 'nor uncounted')
+      t.strictSame(await seen({ sought: [jump] }, () => true), { POSTROUTING: 1 })
+      const all = await seen({ sought: [jump], chainNames })
+      t.match(all, { X: comments.length - 1, POSTROUTING: 1 })
+    }
+
     const ip6tables = await open('IPv6')
     await ip6tables.restore(
       new Batch()

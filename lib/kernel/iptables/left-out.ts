@@ -13,26 +13,31 @@ const builtIn: ReadonlySet<string> = new Set([
   ...['PREROUTING', 'INPUT', 'FORWARD', 'OUTPUT', 'POSTROUTING'],
 ])
 
-/** Each chain takes a program, so a few milliseconds. */
+/** Each chain takes a program, so a few milliseconds. More are read only for who needs some of them. */
 const mostChains = 1000
 
 interface LeftOutTable {
   readonly table: Table
-  /** All chains as `table chain`. Undefined where the caller cannot list them. */
+  /** All chains as `table chain`. Where the caller cannot list them, those of `sought` are known. */
   readonly all: ReadonlySet<string> | undefined
+  /** Undefined for who needs all, or an error. */
   readonly wants: ((chain: string) => boolean) | undefined
   /** Undefined for a chain that cannot be listed. */
   readonly list: (chain: string) => Promise<readonly string[] | undefined>
   /** What is looked for in such a chain. */
-  readonly sought: readonly PlacedRule[]
+  readonly sought: readonly PlacedRule[] | undefined
   readonly has: (one: PlacedRule) => Promise<boolean>
 }
 
 export async function visitChains(visitor: SavedVisitor, leftOut: LeftOutTable): Promise<void> {
-  const { table, all, wants, list, sought, has } = leftOut
-  const names = namesIn(table, all)
+  const { table, all, wants, list, sought = [], has } = leftOut
+  const names = all ? namesIn(table, all) : [...new Set(sought.map(({ chain }) => chain))]
+  if (!wants && (!all || names.length > mostChains)) {
+    // The caller has no jump in this table.
+    if (leftOut.sought?.length === 0) return
+    throw leftOutError(table)
+  }
   const wanted = wants ? names.filter(wants) : names
-  if (!all || wanted.length > mostChains) throw leftOutError(table)
   for (const name of names) visitor.chain(table, name, builtIn.has(name) ? 'ACCEPT' : '-')
   for (const name of wanted) {
     const rules = await list(name)
@@ -44,7 +49,7 @@ export async function visitChains(visitor: SavedVisitor, leftOut: LeftOutTable):
 }
 
 /** The chains of a table that iptables can name. */
-function namesIn(table: Table, all: ReadonlySet<string> = new Set()): readonly string[] {
+function namesIn(table: Table, all: ReadonlySet<string>): readonly string[] {
   return [...all].flatMap((placed) => {
     const [of, name = ''] = placed.split(' ')
     return of === table && isChainName(name) ? [name] : []

@@ -40,7 +40,8 @@ export class Rules {
   write(family: IpFamily, rules: readonly ChainRule[]): Promise<number> {
     return asKernelError(`write ${family} rules`, async () => {
       const tool = await this.#tool(family)
-      const saved = await tool.save()
+      // Where not all of a table can be read, the jumps have to do.
+      const saved = await tool.save(undefined, () => true)
       const batch = chainBatch(rules, wrongJumps(saved))
       // The same restore removes chains of iptables mode, so packets meet all old or all new rules.
       removeChains(batch, saved, chainsIn(saved, isOfIptablesMode))

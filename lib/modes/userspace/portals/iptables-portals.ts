@@ -226,7 +226,9 @@ export class IptablesPortals implements Portals {
 export async function readPortals(iptables: Iptables): Promise<readonly SavedTable[]> {
   try {
     const tables: readonly Table[] = ['nat', 'filter']
-    return (await iptables.save()).filter(({ table }) => tables.includes(table))
+    // Where not all of a table can be read, the jumps have to do.
+    const saved = await iptables.save(undefined, () => true)
+    return saved.filter(({ table }) => tables.includes(table))
   } catch (error) {
     throw kernelError(error, `read the rules of userspace mode`)
   }
