@@ -640,6 +640,25 @@ void t.test('TLS: a server without it is told in plain words', async (t) => {
   })
 })
 
+void t.test('TLS: whose certificate is out of its time is told, and what to do', async (t) => {
+  const day = 86_400_000
+  for (const [shift, fault] of [
+    [-30 * day, 'has expired; renew it'],
+    [30 * day, 'is not valid yet; wait'],
+  ] as const) {
+    const tls = selfSigned({ hosts: ['127.0.0.1'], now: Date.now() + shift, validDays: 1 })
+    const { server, ask } = await serve(t, { tls })
+    const cluster = { server, 'certificate-authority-data': base64(tls.certificate) }
+    const access = await openCluster({
+      kubeconfig: await kubeconfig(await folder(t), cluster, {}),
+      master: '',
+    })
+    await t.rejects(ask(new ApiClient(access, 'test')), {
+      message: `GET ${server}/api/v1/services: TLS fails: the certificate of this server, or one that signed it, ${fault}, or set the clock of this node if it is wrong`,
+    })
+  }
+})
+
 void t.test('TLS: what is read in the middle of a rotation is read again at once', async (t) => {
   const directory = await folder(t)
   const make = () => selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
