@@ -2,6 +2,7 @@ import { SourceError } from '../errors.js'
 import { asArray, asObject, asString } from '../state/json.js'
 import { NotJson, readJson } from './answer-body.js'
 import type { ObjectRequests } from './object-requests.js'
+import { identityOf } from '../state/parse-object.js'
 import { Refusal } from './watch-event.js'
 
 /** A list of which some pages have come. */
@@ -81,10 +82,16 @@ export class PagedList {
     this.#begun = undefined
     const page = asObject(answer)
     const metadata = asObject(page?.['metadata'])
-    const items = asArray(page?.['items'] ?? [])
+    const { items: listed } = page ?? {}
+    // A list without objects may have null here, and what has nothing here is no list.
+    const items = listed === null ? [] : asArray(listed)
     const version = asString(metadata?.['resourceVersion'])
     if (items === undefined || version === undefined) {
       throw new SourceError(`list ${this.#path}: the answer is not a list of objects`)
+    }
+    // It is not known which objects these are, so known ones must not count as gone.
+    if (items.some((item) => identityOf(item).name === '')) {
+      throw new SourceError(`list ${this.#path}: an object has no name, so what was known stays`)
     }
     return { items, version, following: asString(metadata?.['continue']) || undefined }
   }

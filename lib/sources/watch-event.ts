@@ -43,6 +43,9 @@ export class ListAgain extends SourceError {
   }
 }
 
+/** A server may send any text, and the log has it again with every attempt. */
+const longestMessage = 1000
+
 /** Takes an event of the watch of `path` apart. */
 export function parseWatchEvent(line: unknown, path: string): WatchEvent {
   const event = asObject(line)
@@ -51,14 +54,19 @@ export function parseWatchEvent(line: unknown, path: string): WatchEvent {
   const object = asObject(event?.['object'])
   if (type === 'ERROR') {
     const status = asInteger(object?.['code'], 100, 599) ?? 500
-    const message = asString(object?.['message']) ?? 'no reason given'
+    const message = asString(object?.['message'])?.slice(0, longestMessage) ?? 'no reason given'
     throw new Refusal(`watch ${path}: ${message}`, { status })
   }
   const metadata = asObject(object?.['metadata'])
   const version = asString(metadata?.['resourceVersion']) || undefined
   if (type === 'BOOKMARK') {
     const mark = asObject(metadata?.['annotations'])?.['k8s.io/initial-events-end']
-    return { change: 'none', object, version, isLastOfAll: mark === 'true' }
+    const isLastOfAll = mark === 'true'
+    // Later marks do not tell that all objects have come, so nothing is to be waited for.
+    if (isLastOfAll && version === undefined) {
+      throw new ListAgain(path, 'the mark after the last object has no resourceVersion')
+    }
+    return { change: 'none', object, version, isLastOfAll }
   }
   const change = type === 'DELETED' ? 'remove' : 'upsert'
   if (change === 'upsert' && type !== 'ADDED' && type !== 'MODIFIED') {

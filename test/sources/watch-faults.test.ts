@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import t from 'tap'
-import { event, follow, listOf } from './support/scripted-server.js'
+import { event, follow, listOf, type Script } from './support/scripted-server.js'
 import { untilTrue } from '../support/until.js'
 
 void t.test('events of unknown types are skipped, and each type is reported once', async (t) => {
@@ -395,4 +395,66 @@ void t.test('410 now and then is no failure, however short the watches are', asy
   )
   await untilTrue(() => seen.synced() === 4)
   t.strictSame(ofServices(seen.failures), [])
+})
+
+const namelessList = JSON.stringify({ metadata: { resourceVersion: '9' }, items: [{ spec: {} }] })
+const lessThanAList = JSON.stringify({ kind: 'Service', metadata: { resourceVersion: '9' } })
+for (const [what, answer, told] of [
+  ['whose objects have no names', namelessList, 'an object has no name, so what was known stays'],
+  ['without objects', lessThanAList, 'the answer is not a list of objects'],
+] as const) {
+  void t.test(`R01: a list ${what} removes nothing`, async (t) => {
+    const seen = await follow(t, {
+      list: (number) => (number === 2 ? answer : listOf('10', 'a', 'b')),
+      watch(answer, _version, number) {
+        if (number > 1) return
+        answer.end(`${JSON.stringify({ type: 'ERROR', object: { code: 410, message: 'gone' } })}\n`)
+      },
+    })
+    await untilTrue(() => seen.lists.length === 3 && seen.watches.length === 2)
+    t.equal(seen.synced(), 2, 'that answer is not one of all objects')
+    t.strictSame(seen.removed, [])
+    t.strictSame(seen.failures, [`list /api/v1/services: ${told}`])
+  })
+}
+
+void t.test('a list may have null in place of no objects', async (t) => {
+  const seen = await follow(t, {
+    list: () => JSON.stringify({ metadata: { resourceVersion: '9' }, items: null }),
+    watch: (answer) => answer.flushHeaders(),
+  })
+  await untilTrue(() => seen.watches.length === 1)
+  t.strictSame(seen.failures, [])
+})
+
+void t.test('of a long message in a watch the beginning is told', async (t) => {
+  const message = `etcd ${'x'.repeat(200_000)}`
+  const seen = await follow(t, {
+    list: () => listOf('5', 'a'),
+    watch(answer) {
+      answer.end(`${JSON.stringify({ type: 'ERROR', object: { code: 500, message } })}\n`)
+    },
+  })
+  await untilTrue(() => seen.failures.length > 0)
+  t.match(seen.failures[0], /^watch \/api\/v1\/services: etcd x/)
+  t.ok((seen.failures[0] ?? '').length < 2000)
+})
+
+void t.test('a mark after all objects that has no version causes a list at once', async (t) => {
+  const annotations = { 'k8s.io/initial-events-end': 'true' }
+  const mark = `${JSON.stringify({ type: 'BOOKMARK', object: { metadata: { annotations } } })}\n`
+  const isStreamed = true
+  const script: Script = {
+    list: () => listOf('5', 'a'),
+    watch(answer, version) {
+      answer.write(version === '' ? event('ADDED', 'a', '5') + mark : event('ADDED', 'b', '6'))
+    },
+  }
+  // Without a limit for silence only the mark can end the first watch.
+  const hour = 3_600_000
+  const timing = { idleTimeoutMs: hour, quietIdleTimeoutMs: hour, askAfterMs: hour }
+  const seen = await follow(t, script, timing, isStreamed)
+  await untilTrue(() => seen.names.has('b'))
+  t.strictSame(seen.watches, ['', '5'])
+  t.match(seen.failures[0], 'the mark after the last object has no resourceVersion')
 })

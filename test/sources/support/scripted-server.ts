@@ -17,6 +17,8 @@ export interface Script {
 
 export interface Followed {
   readonly names: Set<string>
+  /** The names of all Services that were removed. */
+  readonly removed: readonly string[]
   readonly failures: readonly string[]
   /** The time of each list request for Services, in ms. */
   readonly lists: readonly number[]
@@ -54,6 +56,7 @@ export async function follow(
     [],
     [],
   ]
+  const removed: string[] = []
   const server = createServer((request, answer) => {
     const url = new URL(request.url ?? '/', 'http://x')
     const isServices = url.pathname === '/api/v1/services'
@@ -92,7 +95,9 @@ export async function follow(
         if (kind === 'Service') names.add(identityOf(raw).name)
       },
       remove(kind, _namespace, name) {
-        if (kind === 'Service') names.delete(name)
+        if (kind !== 'Service') return
+        names.delete(name)
+        removed.push(name)
       },
       synced(kind) {
         if (kind === 'Service') synced++
@@ -109,5 +114,5 @@ export async function follow(
     server.close()
     server.closeAllConnections()
   })
-  return { names, failures, lists, watches, others, synced: () => synced }
+  return { names, removed, failures, lists, watches, others, synced: () => synced }
 }
