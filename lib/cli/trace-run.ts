@@ -1,10 +1,8 @@
-import { connect } from 'node:net'
-import { createSocket } from 'node:dgram'
 import { printedOfMany, waitMs, type OutputFlags } from './shared-options.js'
 import { setTimeout as delay } from 'node:timers/promises'
 import { get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
-import { connectionsIn } from '../inspect/top/daemon-numbers.js'
+import { CountedPages } from '../inspect/trace/counted-pages.js'
 import { followLegacyTraces } from '../inspect/trace/legacy-trace.js'
 import { followTraces, type TraceTarget } from '../inspect/trace/trace-rule.js'
 import { serviceAt, understand } from '../inspect/explain/question.js'
@@ -16,6 +14,7 @@ import { listTrackedFlows } from '../kernel/conntrack.js'
 import { settleMs, TraceCollector } from './trace-collector.js'
 import { printable, type Protocol } from '../state/names.js'
 import { stopSignal, unlessStopped } from './process.js'
+import { send } from './trace-send.js'
 import {
   chainOwners,
   ownerInName,
@@ -50,10 +49,9 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   const place = hostPort(target.ip, target.port)
   const isNftables = seen?.mode === 'nftables' || seen?.mode === 'ebpf'
   const legacy = isNftables ? undefined : await legacyOf(target)
-  const before = await daemonConnections(seen, flags)
-  const service = ownerAt(seen, target)
-  const context = { seen, flags, before }
-  const { stories, print, printed } = storiesOf(count, target, service, context)
+  const context = contextOf(seen, flags, target)
+  await lookAtCounts(context)
+  const { stories, print, printed } = storiesOf(count, target, context)
   const interrupted = stopSignal()
   const stop = AbortSignal.any([interrupted, stories.signal])
   let notSent: Error | undefined
@@ -66,12 +64,15 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
       })
     void pause(timeoutMs, stop).then(() => stories.end())
   }
-  const page = seen?.mode === 'ebpf' && service !== '' ? await get(flags.daemon, '/metrics') : ''
+  const page =
+    seen?.mode === 'ebpf' && context.asked.service !== '' ? await get(flags.daemon, '/metrics') : ''
   const on = { ready, event: (event: TraceEvent) => stories.add(event) }
-  const atSockets = followSockets(
-    { service, protocol: target.protocol, target: place, isIp6: target.family === 'IPv6' },
-    { page, daemon: flags.daemon, found: (story) => stories.addWhole() && print(story, []), stop },
-  )
+  const atSockets = followSockets(context.asked, {
+    page,
+    daemon: flags.daemon,
+    found: (story) => stories.addWhole() && print(story, []),
+    stop,
+  })
   const follow = () =>
     legacy ? followLegacyTraces(target, legacy, on, stop) : followTraces(target, on, stop)
   await unlessStopped(interrupted, follow())
@@ -82,15 +83,26 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   if (stories.size === 0 && !interrupted.aborted) throw noneCame(text, target, flags)
 }
 
+function contextOf(seen: SeenNode | undefined, flags: TraceFlags, target: TraceTarget): Context {
+  const { ip, port, family, protocol } = target
+  const service = ownerAt(seen, target)
+  const asked = { service, protocol, target: hostPort(ip, port), isIp6: family === 'IPv6' }
+  const isCarried = seen !== undefined && isProxyMode(seen.mode) && service !== ''
+  return { seen, flags, asked, counted: isCarried ? new CountedPages(asked) : undefined }
+}
+
 /** Prints each story when it has come, one after the other: an outcome may take a moment. */
-function storiesOf(count: number, target: TraceTarget, service: string, context: Context) {
-  const { seen, flags } = context
+function storiesOf(count: number, target: TraceTarget, context: Context) {
+  const { seen, flags, asked } = context
   const print = printer(flags)
   const ownerOf = seen ? chainOwners(seen.mode, seen.states, seen.config) : ownerInName
   let printed = Promise.resolve()
   const stories = new TraceCollector(count, target, (events) => {
-    const story = storyOf(events, { target, ownerOf, ownerOfTarget: service })
-    printed = printed.then(async () => print(story, await outcomeOf(story, target, context)))
+    const story = storyOf(events, { target, ownerOf, ownerOfTarget: asked.service })
+    const beganAt = performance.now() - settleMs
+    printed = printed.then(async () =>
+      print(story, await outcomeOf(story, { ...target, beganAt }, context)),
+    )
     printed.catch(() => stories.end())
   })
   return { stories, print, printed: () => printed }
@@ -155,69 +167,27 @@ async function legacyOf({ family }: TraceTarget): Promise<Iptables | undefined> 
   return iptables?.capabilities.backend === 'legacy' ? iptables : undefined
 }
 
-/** Returns why a packet could not leave this node. */
-async function send(target: TraceTarget, count: number): Promise<Error | undefined> {
-  const { ip, port, protocol } = target
-  if (protocol === 'SCTP')
-    return new ConfigError('--send: it makes only TCP and UDP connections; use a client for SCTP')
-  for (let sent = 0; sent < count; sent++) {
-    const failure = protocol === 'UDP' ? await sendDatagram(target) : await connectTo(target)
-    // A failure may also be an answer, such as that of a rule that rejects.
-    const noRoute = failure && (await routeError(target))
-    if (noRoute) {
-      const advice = `this node has no route to it; see \`ip route get ${ip}\``
-      const action = `send to ${hostPort(ip, port)}: ${messageOf(noRoute)}`
-      return new KernelError('failed', `${action}; ${advice}`, { cause: noRoute })
-    }
-  }
-  return undefined
-}
-
-function connectTo({ ip, port }: TraceTarget): Promise<Error | undefined> {
-  const socket = connect({ host: ip, port, timeout: settleMs })
-  let failure: Error | undefined
-  socket.once('error', (error) => (failure = error))
-  for (const event of ['connect', 'timeout']) socket.once(event, () => socket.destroy())
-  return new Promise((resolve) => socket.once('close', () => resolve(failure)))
-}
-
-async function sendDatagram({ family, ip, port }: TraceTarget): Promise<Error | undefined> {
-  const socket = createSocket(datagrams[family])
-  const failure = await new Promise<Error | null>((done) => socket.send('', port, ip, done))
-  socket.close()
-  return failure ?? undefined
-}
-
-/** A datagram socket finds its route without a packet. */
-async function routeError({ family, ip, port }: TraceTarget): Promise<Error | undefined> {
-  const socket = createSocket(datagrams[family])
-  const failure = await new Promise<Error | undefined>((done) => {
-    socket.connect(port, ip, (error?: Error) => done(error))
-  })
-  socket.close()
-  return failure
-}
-
-const datagrams = { IPv4: 'udp4', IPv6: 'udp6' } as const
-
 interface Context {
   readonly seen: SeenNode | undefined
   readonly flags: TraceFlags
-  readonly before: ReadonlyMap<string, number>
+  readonly asked: TracedService
+  /** What the proxy has counted; undefined where it does not carry the connections itself. */
+  readonly counted: CountedPages | undefined
 }
 
 /** Results that the rules do not show: who answers, and which endpoint a listener or IPVS chose. */
 async function outcomeOf(
   { from, end }: TraceStory,
-  { family, ip, port, protocol }: TraceTarget,
-  { seen, flags, before }: Context,
+  { family, ip, port, protocol, beganAt }: TraceTarget & { readonly beganAt: number },
+  context: Context,
 ): Promise<readonly string[]> {
+  const { seen, asked, counted } = context
   if (end !== 'sent') return []
-  if (seen && isProxyMode(seen.mode)) {
-    const after = await daemonConnections(seen, flags)
-    const risen = [...after].filter(([endpoint, count]) => count > (before.get(endpoint) ?? 0))
-    if (risen.length === 0) return ['The proxy has not connected to an endpoint yet.']
-    return [`The proxy connected to ${risen.map(([endpoint]) => endpoint).join(' or ')}.`]
+  if (counted) {
+    await lookAtCounts(context)
+    const endpoints = counted.endpointsSince(beganAt)
+    if (endpoints.length === 0) return ['The proxy has not connected to an endpoint yet.']
+    return [`The proxy connected to ${endpoints.join(' or ')} for ${asked.service}.`]
   }
   const chosen = seen?.mode === 'ipvs' ? ipvsChoice(from, { family, ip, port, protocol }) : []
   const flows = await listTrackedFlows(family).catch(() => [])
@@ -247,21 +217,14 @@ function ipvsChoice(from: string, { ip, port, protocol }: TraceTarget): readonly
     : []
 }
 
-/** Connections so far by `service endpoint`, as the proxy counts them in userspace mode. */
-async function daemonConnections(
-  seen: SeenNode | undefined,
-  { daemon }: TraceFlags,
-): Promise<ReadonlyMap<string, number>> {
-  if (!seen || !isProxyMode(seen.mode)) return new Map()
+/** Asks the proxy for its counts, if it carries the connections itself. */
+async function lookAtCounts({ counted, flags }: Context): Promise<void> {
+  if (!counted) return
   // The workers report their numbers every second.
   await delay(reportMs)
-  const page = await get(daemon, '/metrics').catch(() => '')
-  return new Map(
-    connectionsIn(page).map(({ endpoint, service, count }) => [
-      `${endpoint} for ${service}`,
-      count,
-    ]),
-  )
+  const at = performance.now()
+  const page = await get(flags.daemon, '/metrics').catch(() => undefined)
+  if (page !== undefined) counted.add(page, at)
 }
 
 const reportMs = 1_500

@@ -32,7 +32,7 @@ export function socketStories(
 }
 
 /** An endpoint for each connection that came in between. */
-function risenIn(
+export function risenIn(
   before: string,
   after: string,
   metric: string,

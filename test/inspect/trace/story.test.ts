@@ -1,6 +1,7 @@
 import t from 'tap'
 import { TraceCollector } from '../../../lib/cli/trace-collector.js'
 import { parseTraceLine, type TraceEvent } from '../../../lib/inspect/trace/events.js'
+import { CountedPages } from '../../../lib/inspect/trace/counted-pages.js'
 import { socketStories } from '../../../lib/inspect/trace/socket-stories.js'
 import {
   storyOf,
@@ -212,5 +213,36 @@ t.test('trace tells of connections that were translated at the socket', (t) => {
       `no endpoints: connect() or sendto() ${why}`,
     ],
   )
+  t.end()
+})
+
+t.test('of connections that a proxy carries, each is told with its own endpoint', (t) => {
+  const page = (counts: Readonly<Record<string, number>>) =>
+    Object.entries(counts)
+      .map(([at, count]) => {
+        const [service, protocol, endpoint] = at.split(' ')
+        return `kubeproxy_service_connections_total{service="${service}",protocol="${protocol}",endpoint="${endpoint}"} ${count}`
+      })
+      .join('\n')
+  const [web, other] = ['default/web:http TCP', 'default/other:http TCP']
+  const asked = { target: '10.96.0.10:80', isIp6: false, service: 'default/web:http' } as const
+  const pages = new CountedPages({ ...asked, protocol: 'TCP' })
+  t.same(pages.endpointsSince(0), [], 'no page has come')
+  pages.add(page({ [`${web} 10.1.0.1:80`]: 7 }), 10)
+  pages.add(
+    page({
+      [`${web} 10.1.0.1:80`]: 8,
+      [`${web} [fd00::1]:80`]: 1,
+      [`${other} 10.1.0.9:80`]: 4,
+      'default/web:http UDP 10.1.0.3:80': 1,
+    }),
+    20,
+  )
+  t.same(pages.endpointsSince(15), ['10.1.0.1:80'], 'other Services do not count')
+  pages.add(page({ [`${web} 10.1.0.1:80`]: 8, [`${web} 10.1.0.2:80`]: 2 }), 30)
+  t.same(pages.endpointsSince(19), ['10.1.0.1:80', '10.1.0.2:80'], 'it may be either')
+  t.same(pages.endpointsSince(20), ['10.1.0.2:80'], 'the one before it is told')
+  pages.add(page({ [`${web} 10.1.0.1:80`]: 8, [`${web} 10.1.0.2:80`]: 2 }), 40)
+  t.same(pages.endpointsSince(35), [], 'none has come yet')
   t.end()
 })
