@@ -28,6 +28,8 @@ import type { SavedCounts } from './saved-counts.js'
 interface FlowCounterOptions {
   /** The time in ms since 1970, as in the kernel's own times. */
   readonly now: () => number
+  /** The ms since such a time; undefined where that is not known. */
+  readonly msSince: (startedAt: number) => number | undefined
   readonly sampler: Pick<Sampler, 'admits'>
   readonly line: (line: FlowLine) => void
   /** How many endpoints are counted one by one; further ones are counted together. */
@@ -79,7 +81,7 @@ export class FlowCounter implements FlowReader {
     addTo(this.#endpointOf(service, flow).ended, flow)
     if (!this.#options.sampler.admits()) return
     const { startedAt, bytesToEndpoint, bytesToClient } = flow
-    const durationMs = startedAt > 0 ? Math.max(0, this.#options.now() - startedAt) : undefined
+    const durationMs = startedAt > 0 ? this.#options.msSince(startedAt) : undefined
     this.#options.line({
       ...this.#line(service, flow, 'ended'),
       ...outcomeOf(flow),

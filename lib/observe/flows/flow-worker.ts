@@ -12,6 +12,7 @@ import { type FlowLine, Sampler } from './line.js'
 import { Refusals } from './refusals.js'
 import type { FlowThreadSettings, FromFlowThread, ToFlowThread } from './messages.js'
 import { loadCounts, saveCounts, type SavedCounts, type TimeSpan } from './saved-counts.js'
+import { SettableClock } from './settable-clock.js'
 import { SharedCounts } from './shared-counts.js'
 
 setUpEngine()
@@ -37,14 +38,13 @@ function post(message: FromFlowThread): void {
 }
 
 let lines: FlowLine[] = []
-/**
- * The time of the last look. To ask the clock for each connection takes longer than to count it.
- */
-let lookedAt = Date.now()
+/** It is looked at once a look: to ask it for each connection takes longer than to count it. */
+const clock = new SettableClock({ now: () => Date.now(), steady: () => performance.now() })
 // `postSoon` also reports the lines that are left out after the last line of a burst.
-const sampler = new Sampler(linesPerSecond, () => lookedAt, postSoon)
+const sampler = new Sampler(linesPerSecond, () => clock.lookedAt, postSoon)
 const counter = new FlowCounter({
-  now: () => lookedAt,
+  now: () => clock.lookedAt,
+  msSince: (startedAt) => clock.msSince(startedAt),
   sampler,
   maxEndpoints,
   line: (line) => {
@@ -88,13 +88,13 @@ let hasStarted = false
 
 /** Gives new events to the counter; returns whether there were any. */
 function look(): boolean {
-  lookedAt = Date.now()
+  clock.look()
   if (!events) return false
   const { count, isWhole } = events.read(reader)
   if (count > 0) isChanged = true
   if (!isWhole) {
     // A lost event may be of a connection that began after this look.
-    lookedAt = Date.now()
+    clock.look()
     overruns++
     counter.missed()
   }
@@ -113,7 +113,7 @@ let isLeaving = false
  */
 function lookAtRefusals(): void {
   if (!refusals || isLeaving) return
-  lookedAt = Date.now()
+  clock.look()
   try {
     refusals.open()
     const { overruns: more } = refusals.read((refusal) => {
@@ -178,7 +178,7 @@ async function saveOnce(): Promise<void> {
   if (stateFile === '' || !isChanged || !hasStarted) return
   isChanged = false
   // Events that the last look read may have come after it began.
-  lookedAt = Date.now()
+  clock.look()
   const saved = shared ? shared.save() : saveCounts(stateFile, { ...counter.save(), carried })
   try {
     await saved
@@ -209,7 +209,7 @@ async function hear(saved: SavedCounts | undefined): Promise<void> {
   const { onlyTranslated } = settings
   events = await FlowEvents.open({ receiveBufferBytes, ringBytes, onlyTranslated })
   // Older connections began before counting started, or an earlier process has counted them.
-  lookedAt = Date.now()
+  clock.look()
   counter.missed(saved?.heardUntil ?? settings.startedAt)
   const wait = events.whenReadable(lookOn)
   // While connections come, a timer costs less than to be woken for each.

@@ -8,6 +8,7 @@ import { FlowThread } from '../../../lib/observe/flows/flow-thread.js'
 import { FlowCounter } from '../../../lib/observe/flows/flow-counter.js'
 import { ServedPorts } from '../../../lib/observe/flows/served-ports.js'
 import { service, states } from '../../support/states.js'
+import { SettableClock } from '../../../lib/observe/flows/settable-clock.js'
 import type { FlowLine } from '../../../lib/observe/flows/line.js'
 import type { ServedPort } from '../../../lib/observe/flows/messages.js'
 import type { Refusal } from '../../../lib/observe/flows/refusals.js'
@@ -28,7 +29,8 @@ function begin(now: () => number) {
   const lines: FlowLine[] = []
   const sampler = { admits: () => true }
   const line = (one: FlowLine) => lines.push(one)
-  const counter = new FlowCounter({ now, sampler, line, maxEndpoints: 10 })
+  const msSince = (startedAt: number) => now() - startedAt
+  const counter = new FlowCounter({ now, msSince, sampler, line, maxEndpoints: 10 })
   const place = { family: 'IPv4', port: 53, addresses: ['10.96.1.0'], nodePort: 0 } as const
   const set = (['UDP', 'TCP'] as const).map((protocol) => {
     return { id: protocol, service: 'default/dns', protocol, ...place }
@@ -373,3 +375,45 @@ t.test(
     t.same(reports, ['warning'], 'the numbers could not be kept')
   },
 )
+
+t.test('how long a connection lasted is not told if the clock was set meanwhile', (t) => {
+  let [now, steady] = [10_000, 0]
+  const clock = new SettableClock({ now: () => now, steady: () => steady })
+  const go = (ms: number, setByMs = 0) => {
+    steady += ms
+    now += ms + setByMs
+    clock.look()
+  }
+  go(5000)
+  t.equal(clock.lookedAt, 15_000)
+  t.equal(clock.msSince(14_000), 1000)
+  t.equal(clock.msSince(15_001), 0, 'the kernel tells times with parts of milliseconds')
+  go(1000, 3_600_000)
+  t.equal(clock.msSince(15_500), undefined, 'set forward')
+  go(2000)
+  t.equal(clock.msSince(now - 1500), 1500, 'what began later is told')
+  go(1000, -60_000)
+  t.equal(clock.msSince(now + 59_500), undefined, 'set back')
+  go(1000)
+  t.equal(clock.msSince(now - 500), undefined, 'it may have begun a minute before')
+  go(61_000)
+  t.equal(clock.msSince(now - 500), 500)
+  t.end()
+})
+
+t.test('a thread that is held up while it asks for the time has set no clock', (t) => {
+  let [now, steady, heldMs] = [10_000, 0, 0]
+  const clock = new SettableClock({
+    now: () => now,
+    steady() {
+      const told = steady
+      // Between this answer and the next one.
+      steady += heldMs
+      now += heldMs
+      return told
+    },
+  })
+  for (heldMs of [500, 0, 0, 700, 900, 0]) clock.look()
+  t.equal(clock.msSince(9000), now - 9000)
+  t.end()
+})
