@@ -87,7 +87,7 @@ for (const more of [{}, laboratory]) {
     what: 'the Kubernetes Service proxy',
     options: 'These are for running the proxy.',
     exits: [
-      'Done, or stopped by SIGTERM or SIGINT.',
+      'Done, or stopped by SIGTERM, SIGINT or SIGHUP.',
       'Failed.',
       'A flag, a file or an argument is wrong; nothing was changed.',
     ],

@@ -21,7 +21,8 @@ export function showsColours(stream: Terminal): boolean {
 /**
  * Aborted by SIGTERM or SIGINT, so that the program can drain; on Windows by Ctrl-C, Ctrl-Break and
  * the end of the console, which Windows gives a few seconds. A second signal ends the process at
- * once. `more` are signals that stop one command only.
+ * once. A terminal that is closed may send SIGHUP twice, from its shell and from the kernel, so a
+ * second one ends nothing. `more` are signals that stop one command only.
  */
 export function stopSignal(...more: readonly NodeJS.Signals[]): AbortSignal {
   const controller = new AbortController()
@@ -29,9 +30,10 @@ export function stopSignal(...more: readonly NodeJS.Signals[]): AbortSignal {
     if (controller.signal.aborted) process.exit(1)
     controller.abort()
   }
+  const hangUp = () => controller.abort()
   const ofSystem: NodeJS.Signals[] = systemHere() === 'win32' ? ['SIGBREAK', 'SIGHUP'] : []
   const names = new Set<NodeJS.Signals>(['SIGTERM', 'SIGINT', ...ofSystem, ...more])
-  for (const name of names) process.on(name, stop)
+  for (const name of names) process.on(name, name === 'SIGHUP' ? hangUp : stop)
   return controller.signal
 }
 

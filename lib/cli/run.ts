@@ -59,7 +59,8 @@ async function runUntilStopped(
     configFile: file === '' ? undefined : { file, load, warnings: loaded.warnings },
   }
   try {
-    await runDaemon(loaded.config, deps, stopSignal())
+    // A terminal that is closed sends SIGHUP, and rules of userspace mode must not stay then.
+    await runDaemon(loaded.config, deps, stopSignal('SIGHUP'))
   } catch (error) {
     // The reason goes to the log, because its reader may expect JSON lines.
     const { exitCode, texts } = failureOf(error)

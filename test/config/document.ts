@@ -32,7 +32,7 @@ kube-proxy 1.36, unless an IPv4 address in it has leading zeros (\`010.1.2.3\`):
   summary for people.
 - **Feature gates** are those of kube-proxy 1.37. The log names one that is unknown, or has no effect here.
 - Durations are written as in Go: \`250ms\`, \`30s\`, \`1h30m\`.
-- **Exit codes:** 0: done, or stopped by SIGTERM or SIGINT. 1: failed. 2: a flag, a file or an argument
+- **Exit codes:** 0: done, or stopped by SIGTERM, SIGINT or SIGHUP. 1: failed. 2: a flag, a file or an argument
   is wrong.
 `
 

@@ -4,7 +4,8 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
-import { runProxy } from '../support/program.js'
+import { program, runProxy } from '../support/program.js'
+import { watchProxy } from '../../lib/lab/playground/proxy-process.js'
 import {
   ask,
   get,
@@ -95,6 +96,28 @@ t.test('US75: connections are counted, and /healthz fails while rules wait', { s
       await until('503', async () => (await health()) === 503)
       await rm(lock)
       await until('200', async () => (await health()) === 200)
+    })
+  }),
+)
+
+t.test('a terminal that is closed leaves no rule that leads to a closed port', { skip }, (t) =>
+  inWorld(async ({ world, folder }) => {
+    await write(folder, 'all.yaml', service, sliceOf('pod-1'))
+    const given = [...args, '--hostname-override', 'node-1', '--manifests', folder]
+    const child = world.spawn('node', [process.execPath, program, ...given])
+    const proxy = watchProxy(child)
+    await stopping(proxy, async () => {
+      await until('the first answer', async () => (await ask(world)) === 'pod-1')
+      const exited = once(child, 'exit')
+      // Its shell sends the signal, and the kernel does, too.
+      for (let count = 0; count < 2; count++) {
+        child.kill('SIGHUP')
+        await until('it is told', () => Promise.resolve(proxy.output().includes('stopping')))
+      }
+      await exited
+      t.equal(proxy.exitCode(), 0)
+      const { stdout } = await world.exec('node', ['iptables-save'])
+      t.notMatch(stdout, 'REDIRECT')
     })
   }),
 )
