@@ -68,7 +68,7 @@ for (const platform of ['win32', 'darwin']) {
     const usual = runs ? /^listen TCP 10\.96\.0\.10:80/m : /KUBE-SERVICES/
     t.match((await run(file, 'render', '--manifests', services)).text, usual, 'without a mode')
     const named = ['--proxy-mode', 'userspace', '--manifests', services]
-    const own = runs ? usual : /REDIRECT/
+    const own = runs ? usual : /KUBE-PORTALS-CONTAINER/
     t.match((await run(file, 'render', ...named)).text, own, 'userspace')
     const mode = runs ? /in winuserspace mode/ : /in iptables mode/
     t.match((await run(file, 'explain', 'web', '--manifests', services)).text, mode)

@@ -28,7 +28,8 @@ t.test(
     const fromPod = await explain('web', '--mode', 'nftables')
     t.match(fromPod.stdout, /element service-ips \{ 10\.96\.0\.10 \. tcp \. 80 : goto service-/)
     t.match(fromPod.stdout, /sent to 10\.244\.1\.11:8080, which sees the sender/)
-    t.match((await explain('web', '--mode', 'userspace')).stdout, /REDIRECT --to-ports PROXY-PORT/)
+    const listener = /DNAT --to-destination \S+:PROXY-PORT/
+    t.match((await explain('web', '--mode', 'userspace')).stdout, listener)
   },
 )
 
@@ -392,7 +393,7 @@ t.test(
     const { stdout, code } = await runCommand(...withoutPrograms(argv))
     t.equal(code, 0)
     t.match(stdout, /address 10\.96\.0\.10 of this machine/)
-    t.notMatch(stdout, /REDIRECT|KUBE-/)
+    t.notMatch(stdout, /DNAT|KUBE-/)
   },
 )
 

@@ -42,7 +42,7 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
           t.match(rules.join('\n'), /ip nat KUBE-SERVICES \(default\/web:http\): .*10\.96\.0\.10/)
           t.match(rules.join('\n'), /ip nat KUBE-SVC-\S+ \(default\/web:http\): .*dnat/)
         } else {
-          t.match(rules.join('\n'), /ip nat KUBE-PORTALS-CONTAINER .*redirect to :\d+/)
+          t.match(rules.join('\n'), /ip nat KUBE-PORTALS-CONTAINER .*dnat to \S+:\d+/)
           t.match(rules.join('\n'), /ip filter INPUT .* jump KUBE-PORTALS-DIRECT/, 'to its end')
           t.match(story.destination, /^10\.244\.1\.1:\d+$/, 'a listener of the node')
           t.match(
@@ -116,7 +116,10 @@ for (const mode of ['iptables', 'userspace'] as const) {
             t.equal(story.destination, '10.244.1.21:8080')
             t.match(story.afterwards[0], /expects the answer from 10\.244\.1\.21:8080/)
           } else {
-            t.match(rules.join('\n'), /ip nat KUBE-PORTALS-CONTAINER .*-j REDIRECT --to-ports \d+/)
+            t.match(
+              rules.join('\n'),
+              /ip nat KUBE-PORTALS-CONTAINER .*-j DNAT --to-destination \S+:\d+/,
+            )
             t.match(story.afterwards[0], /^The proxy connected to 10\.244\.1\.21:8080/)
           }
           t.notMatch(rules.join('\n'), /TRACE/, 'its own mark is no part of the story')

@@ -51,7 +51,7 @@ export function storyOf(
   const hops = rules.map(({ table, chain, rule, verdict }) => ({
     where: `${table} ${chain}`,
     rule,
-    why: whyOf(rule, verdict),
+    why: whyOf(rule, verdict, chain),
     owner: firstKnown(
       ownerOf(targetOf(verdict) ?? ''),
       ownerOf(chain),
@@ -111,8 +111,14 @@ function targetOf(verdict: string): string | undefined {
 /** A rule that only asks for the state DNAT changes nothing. */
 const rewrites = /\bdnat (?:ip6? )?to\b|(?:-j |target ")DNAT\b/
 
+const redirects = /(?:\bredirect to :|-j REDIRECT --to-ports )(\d+)/
+/** Rules of userspace mode lead to a listener, whichever target they have. */
+const isPortal = /^KUBE-(?:PORTALS|NODEPORT)-/
+const newPort =
+  /(?:\b(?:redirect|dnat(?: ip6?)?) to |--to-(?:ports|destination) )(?:\S*:)?(\d+)(?!\S)/
+
 /** What a rule did, in plain words. */
-function whyOf(rule: string, verdict: string): string {
+function whyOf(rule: string, verdict: string, chain: string): string {
   const target = targetOf(verdict)
   if (target !== undefined) return `on to chain ${target}`
   if (/\bmasquerade\b/i.test(rule)) {
@@ -120,8 +126,8 @@ function whyOf(rule: string, verdict: string): string {
   }
   if (/\breject\b/i.test(rule)) return 'refused, and the sender is told'
   if (verdict === 'drop') return 'dropped, and the sender gets no answer'
-  const redirect = /(?:\bredirect to :|-j REDIRECT --to-ports )(\d+)/.exec(rule)?.[1]
-  if (redirect !== undefined) return `handed to a listener of this node, port ${redirect}`
+  const listener = (isPortal.test(chain) ? newPort : redirects).exec(rule)?.[1]
+  if (listener !== undefined) return `handed to a listener of this node, port ${listener}`
   if (verdict === 'return') return 'back to the chain before'
   if (rewrites.test(rule)) return 'the destination becomes that of an endpoint'
   if (/\bmark (?:xor|\^) |-j MARK (?:--xor-mark |--set-xmark \S+\/0x0$)/.test(rule))

@@ -142,6 +142,9 @@ t.test('trace tells whose rules a packet met, and where it went', (t) => {
     sent.hops.map(({ owner }) => owner),
     ['default/web:http', 'default/web:http'],
   )
+  const portal = 'ip nat KUBE-PORTALS-CONTAINER rule -j DNAT --to-destination 192.0.2.1:46581'
+  const handed = storyOf(read(`${portal} (verdict accept)`), context)
+  t.match(handed.hops, [{ why: 'handed to a listener of this node, port 46581' }])
   t.match(storyText(sent, []), /=> on to chain service-\S+\n.*\n.*\n +=> the destination becomes/)
   const draw = 'dnat ip to ip daddr . tcp dport . numgen random mod 16 map @tcp-endpoints'
   const shared = storyOf(

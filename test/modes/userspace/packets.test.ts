@@ -8,7 +8,7 @@ import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-da
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { UserspaceMode } from '../../../lib/modes/userspace/userspace-mode.js'
 import { joinNetworkNamespace } from '../../../lib/lab/world/namespaces.js'
-import { addressOf, families, ranges } from '../../../lib/lab/world/topology.js'
+import { addressOf, bridgeName, families, ranges } from '../../../lib/lab/world/topology.js'
 import { createWorld } from '../../../lib/lab/world/world.js'
 import { runCommand } from '../../support/run-command.js'
 import { service, states, testSettings } from '../../support/states.js'
@@ -124,7 +124,7 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
 
   await t.test('a proxy port refuses direct connections', async (t) => {
     const { stdout } = await runCommand('iptables-save', ['-t', 'nat'])
-    const port = Number(/web-tcp.*--to-ports (\d+)/.exec(stdout)?.[1])
+    const port = Number(/web-tcp.*--to-\S+ \S*:(\d+)/.exec(stdout)?.[1])
     t.ok(port > 0)
     t.match(await flow('outside', addressOf('node', 'IPv4'), port), [{ outcome: 'refused' }])
   })
@@ -198,6 +198,25 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
       t.match(await flow('outside', virtual.external[family], 80), [{ outcome: 'reply' }])
       t.match(await flow('outside', addressOf('node', family), 30080), [{ outcome: 'reply' }])
     }
+  })
+
+  await t.test('pods are served behind an interface that has no address', async (t) => {
+    await put(everywhere)
+    // So Calico and others connect pods: their router's address is not on their interface.
+    const router = `${addressOf('node', 'IPv4', 2)}/32`
+    const pods = [ranges.pods.IPv4, 'dev', bridgeName]
+    await runCommand('ip', ['-4', 'address', 'flush', 'dev', bridgeName])
+    await runCommand('ip', ['address', 'add', router, 'dev', 'lo'])
+    await runCommand('ip', ['route', 'add', ...pods])
+    for (const protocol of protocols) {
+      for (const host of [virtual.cluster.IPv4, virtual.balancer.IPv4]) {
+        t.match(await flow('client-pod', host, 80, { protocol }), [{ outcome: 'reply' }], host)
+      }
+      const atNode = await flow('client-pod', addressOf('node', 'IPv4'), 30080, { protocol })
+      t.match(atNode, [{ outcome: 'reply' }])
+    }
+    await runCommand('ip', ['address', 'delete', router, 'dev', 'lo'])
+    await runCommand('ip', ['address', 'add', `${router.slice(0, -2)}24`, 'dev', bridgeName])
   })
 
   await t.test('US16, US17: flushed rules return, and added rules are removed', async (t) => {

@@ -91,7 +91,7 @@ class RuleWriter {
     const place = { destination: clusterIp, destinationPort: port }
     this.#leadOrRefuse(natChains.portalsContainer, place, internal)
     const list = listOf(internal)
-    if (list) this.#nat(natChains.portalsHost, place, this.#hostTarget(list))
+    if (list) this.#nat(natChains.portalsHost, place, list)
   }
 
   /** An external or load-balancer IP. The latter may be for some sources only (S13). */
@@ -101,16 +101,12 @@ class RuleWriter {
     const { external } = this.#service
     const fromNode = listFromInside(this.#service)
     for (const sender of this.#fromPods(allowed)) {
-      this.#nat(
-        natChains.portalsContainer,
-        { ...place, ...sender },
-        this.#containerTarget('cluster'),
-      )
+      this.#nat(natChains.portalsContainer, { ...place, ...sender }, 'cluster')
     }
     for (const sender of allowed) {
       const from = { ...place, ...sender }
       this.#leadOrRefuse(natChains.portalsContainer, from, external)
-      if (fromNode) this.#nat(natChains.portalsHost, from, this.#hostTarget(fromNode))
+      if (fromNode) this.#nat(natChains.portalsHost, from, fromNode)
     }
     // This does not match allowed packets: the rules above have changed their destination.
     if (ranges.length > 0) this.#refuse(place, { kind: 'blocked' })
@@ -118,22 +114,17 @@ class RuleWriter {
 
   nodePort(): void {
     const { nodePort, external } = this.#service
-    const { nodePortCidrs, listensOnWildcard, listenAddress } = this.#facts
+    const { nodePortCidrs } = this.#facts
     const fromNode = listFromInside(this.#service)
     const places = nodePortCidrs?.map((cidr) => ({ destination: cidr.text })) ?? [{}]
     for (const destination of places) {
       const place = { ...destination, destinationPort: nodePort, isNodePort: true } as const
       for (const sender of this.#fromPods([{}])) {
-        const from = { ...place, ...sender }
-        this.#nat(natChains.nodePortContainer, from, this.#containerTarget('cluster'))
+        this.#nat(natChains.nodePortContainer, { ...place, ...sender }, 'cluster')
       }
       const refused = { ...place, condition: 'to local address' } as const
       this.#leadOrRefuse(natChains.nodePortContainer, place, external, refused)
-      if (fromNode) {
-        // The address stays the same, so that UDP replies come from the address that was asked.
-        const address = listensOnWildcard ? '' : listenAddress
-        this.#nat(natChains.nodePortHost, place, { kind: 'dnat', address, list: fromNode })
-      }
+      if (fromNode) this.#nat(natChains.nodePortHost, place, fromNode)
     }
     for (const list of this.#listsOfNodePort()) {
       this.#filter(filterChains.nonLocal, {
@@ -198,28 +189,26 @@ class RuleWriter {
     ]
   }
 
-  #containerTarget(list: EndpointList): PortalTarget {
-    const { listensOnWildcard, listenAddress } = this.#facts
-    return listensOnWildcard
-      ? { kind: 'redirect', list }
-      : { kind: 'dnat', address: listenAddress, list }
+  #nat(chain: ChainName, place: Place, list: EndpointList): void {
+    const target = this.#targetOf(place, list)
+    this.rules.push({ table: 'nat', chain, ...this.#common, ...place, target })
   }
 
-  #hostTarget(list: EndpointList): PortalTarget {
+  #targetOf({ isNodePort }: Place, list: EndpointList): PortalTarget {
     const { listensOnWildcard, listenAddress, hostIp } = this.#facts
     if (!listensOnWildcard) return { kind: 'dnat', address: listenAddress, list }
+    // The address stays the same, so that replies come from the address that was asked.
+    if (isNodePort) return { kind: 'dnat', address: '', list }
+    // A redirection drops packets that come in by an interface without an address, as from pods of
+    // Calico. So it is for nodes without a main address.
     return hostIp === undefined
       ? { kind: 'redirect', list }
       : { kind: 'dnat', address: hostIp, list }
   }
 
-  #nat(chain: ChainName, place: Place, target: PortalTarget): void {
-    this.rules.push({ table: 'nat', chain, ...this.#common, ...place, target })
-  }
-
   #leadOrRefuse(chain: ChainName, place: Place, verdict: Verdict, refused = place): void {
     const list = listOf(verdict)
-    if (list) this.#nat(chain, place, this.#containerTarget(list))
+    if (list) this.#nat(chain, place, list)
     else this.#refuse(refused, { kind: verdict === 'reject' ? 'refused' : 'dropped' })
   }
 
