@@ -681,6 +681,17 @@ function udpTests(t: Test, create: Create): void {
     t.ok((bench.entries[0]?.durationMs ?? 0) < 2000, 'and then it is idle as others are')
   })
 
+  t.test('a late answer is not lost when that to another question was fast', async (t) => {
+    const udpDelayMs = ({ length }: Buffer) => length * 500
+    const bench = await openBench(t, create, { udp: ['a'], udpIdleMs: 100, udpDelayMs })
+    const client = await openUdpClient(t, bench.port)
+    void client.ask(Buffer.alloc(1))
+    t.equal(await client.name(), 'a')
+    await untilTrue(() => client.count() === 2)
+    await bench.settled()
+    t.match(bench.entries, [{ end: 'ok', bytesToClient: 3 }], 'both by one client')
+  })
+
   t.test('a burst of answers is not lost', async (t) => {
     const bench = await openBench(t, create, { udp: ['a'], udpAnswers: 400 })
     const client = await openUdpClient(t, bench.port)
@@ -850,12 +861,15 @@ interface BenchOptions {
   /** False: there is no access log, as on most nodes. */
   readonly isLogged?: boolean
   readonly udpIdleMs?: number
-  readonly udpDelayMs?: number
+  readonly udpDelayMs?: Delay
   /** How many answers a UDP endpoint sends to a request, at once. */
   readonly udpAnswers?: number
   readonly passiveHealth?: boolean
   readonly now?: () => number
 }
+
+/** How long a UDP endpoint thinks about a datagram. */
+type Delay = number | ((datagram: Buffer) => number)
 
 /** A data path with one listener and its endpoints, and a record of what it reports. */
 async function openBench(t: Test, create: Create, options: BenchOptions) {
@@ -958,13 +972,14 @@ async function openSilent(t: Test): Promise<Target> {
   return { key: `${host}:${port}`, ip: host, port }
 }
 
-async function openUdpServer(t: Test, name: string, delayMs = 0, at = 0, answers = 1) {
+async function openUdpServer(t: Test, name: string, delay: Delay = 0, at = 0, answers = 1) {
   const socket = createSocket({ type: 'udp4', recvBufferSize: 1 << 20, sendBufferSize: 1 << 20 })
   socket.on('message', (datagram, from) => {
     const answer = () => {
       const bytes = Buffer.concat([datagram, Buffer.from(name)])
       for (let count = 0; count < answers; count++) socket.send(bytes, from.port, from.address)
     }
+    const delayMs = typeof delay === 'number' ? delay : delay(datagram)
     if (delayMs > 0) setTimeout(answer, delayMs)
     else answer()
   })

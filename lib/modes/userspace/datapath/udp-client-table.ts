@@ -13,16 +13,17 @@ export interface ClientOwner {
 export interface TableClient extends Recent<TableClient> {
   readonly owner: ClientOwner
   usedAt: number
-  /** The client has sent something, and its endpoint has not answered since. */
-  awaitsReply: boolean
+  /** How many of its datagrams have no answer yet. */
+  unanswered: number
   end(reason: string): void
 }
 
 /**
  * The clients of all UDP listeners of one worker. Their number is bounded, and idle ones are
  * forgotten (US51). A client that waits for an answer is kept longer: the original lost every
- * answer that took more than the idle time. Each list is in order of last use, so the clients
- * that are due are at its front.
+ * answer that took more than the idle time. Programs ask for both families of a name from one
+ * socket, so the first answer does not end the wait for the second. Each list is in order of last
+ * use, so the clients that are due are at its front.
  */
 export class UdpClientTable {
   readonly #now: () => number
@@ -42,21 +43,21 @@ export class UdpClientTable {
     return this.#waiting.size + this.#answered.size
   }
 
-  /** Adds a client that has just sent something. */
+  /** Adds a client that is about to send something. */
   add(client: TableClient, idleMs: number): void {
     while (!this.#hasPlace(client.owner)) if (!this.evictFor(client.owner)) break
-    client.awaitsReply = true
-    this.#waiting.add(client)
+    client.unanswered = 0
+    this.#answered.add(client)
     this.#idleMs = idleMs
     if (!this.#cancelSweep) this.#arm(idleMs)
   }
 
-  asked(client: TableClient, now = this.#now()): void {
-    this.#use(client, now, true)
+  asked(client: TableClient, datagrams: number, now = this.#now()): void {
+    this.#use(client, now, client.unanswered + datagrams)
   }
 
-  answered(client: TableClient, now = this.#now()): void {
-    this.#use(client, now, false)
+  answered(client: TableClient, datagrams: number, now = this.#now()): void {
+    this.#use(client, now, Math.max(client.unanswered - datagrams, 0))
   }
 
   remove(client: TableClient): void {
@@ -93,21 +94,23 @@ export class UdpClientTable {
     return left > 0 && held <= mostTimesLeft * left
   }
 
-  #use(client: TableClient, now: number, awaitsReply: boolean): void {
+  #use(client: TableClient, now: number, unanswered: number): void {
+    const before = this.#listOf(client)
     client.usedAt = now
-    if (client.awaitsReply === awaitsReply) {
-      this.#listOf(client).use(client)
+    client.unanswered = unanswered
+    const list = this.#listOf(client)
+    if (list === before) {
+      list.use(client)
       return
     }
-    this.#listOf(client).remove(client)
-    client.awaitsReply = awaitsReply
-    this.#listOf(client).add(client)
+    before.remove(client)
+    list.add(client)
     // An answered client is due sooner than the timer may be set to.
-    if (!awaitsReply && this.#dueAt > now + this.#idleMs) this.#arm(this.#idleMs)
+    if (unanswered === 0 && this.#dueAt > now + this.#idleMs) this.#arm(this.#idleMs)
   }
 
   #listOf(client: TableClient): RecencyList<TableClient> {
-    return client.awaitsReply ? this.#waiting : this.#answered
+    return client.unanswered > 0 ? this.#waiting : this.#answered
   }
 
   #arm(delayMs: number): void {

@@ -21,7 +21,7 @@ export type UdpClientOptions = Pick<
 export abstract class UdpClientBase implements TableClient, Carried {
   older: TableClient | undefined
   newer: TableClient | undefined
-  awaitsReply = true
+  unanswered = 0
   readonly attempts = 1
   readonly owner: UdpClientOwner
   /** Unique among the clients of its listener. */

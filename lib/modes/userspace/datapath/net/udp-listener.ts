@@ -60,7 +60,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> {
     const key = `${from.address} ${from.port}`
     const client = this.clients.get(key) ?? this.#admit(key, from)
     if (!client) return
-    this.table.asked(client)
+    this.table.asked(client, 1)
     client.traffic.bytesToEndpoint += datagram.length
     client.send(datagram)
   }
@@ -85,7 +85,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> {
       header: this.header(from, () => this.#ownAddress),
       descriptor: this.#openAs(from, target),
       reply: (to, reply) => {
-        if (!to.isEnded) this.table.answered(to)
+        if (!to.isEnded) this.table.answered(to, 1)
         // Its first answer shows that the endpoint works.
         if (to.bytesToClient === reply.length) this.balancer.dialSucceeded(target)
         to.traffic.bytesToClient += reply.length

@@ -68,17 +68,16 @@ export class UdpListener extends UdpListenerBase<UdpClient> implements Watcher {
 
   collect(client: UdpClient): void {
     const { outbox } = this.#context
-    const bytes = outbox.collect(client, this.#fd)
-    if (bytes === -errno.EAGAIN) return
-    if (bytes < 0) {
-      client.failed(errnoName(bytes))
+    // Its first answer shows that the endpoint works.
+    const isFirst = client.bytesToClient === 0
+    const count = outbox.collect(client, this.#fd)
+    if (count === -errno.EAGAIN) return
+    if (count < 0) {
+      client.failed(errnoName(count))
       return
     }
-    // Its first answer shows that the endpoint works.
-    if (client.bytesToClient === 0) this.balancer.dialSucceeded(client.target)
-    client.bytesToClient += bytes
-    client.traffic.bytesToClient += bytes
-    this.table.answered(client, this.deps.now())
+    if (isFirst) this.balancer.dialSucceeded(client.target)
+    this.table.answered(client, count, this.deps.now())
   }
 
   refused(client: UdpClient): void {
@@ -103,7 +102,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> implements Watcher {
         sent = this.#sendBehind(client.header, client.fd, index)
     } else if (end === first + 1) sent = sockets.send(client.fd, inbox.dataAddress(first), bytes)
     else sent = this.#sendAll(client.fd, first, end)
-    this.table.asked(client, now)
+    this.table.asked(client, end - first, now)
     client.bytesToEndpoint += bytes
     client.traffic.bytesToEndpoint += bytes
     if (isUnreachable(sent)) client.end(errnoName(sent))

@@ -21,8 +21,8 @@ export class UdpOutbox implements Task {
   }
 
   /**
-   * Receives from the client's endpoint, directly into the outgoing batch. Returns the number of
-   * bytes, or the negative error.
+   * Receives from the client's endpoint, directly into the outgoing batch, and counts the bytes.
+   * Returns the number of datagrams, or the negative error.
    */
   collect(client: UdpClient, socket: number): number {
     if (socket !== this.#socket || this.#count + perCollect > outboxCapacity) this.run()
@@ -38,7 +38,9 @@ export class UdpOutbox implements Task {
       this.#batch.prepare(index, length, client.address, client.asked)
       bytes += length
     }
-    return bytes
+    client.bytesToClient += bytes
+    client.traffic.bytesToClient += bytes
+    return received
   }
 
   /** Sends everything. What cannot be sent is lost, which is allowed for datagrams. */
