@@ -1,7 +1,7 @@
 import { createSocket } from 'node:dgram'
-import { openSync } from 'node:fs'
+import { openSync, readFileSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
-import { createServer } from 'node:net'
+import { connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
@@ -296,6 +296,58 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
       const before = await ask(10)
       t.same(await ask(1400), before)
       t.same(ends, [])
+    })
+  }
+
+  for (const [name, load] of Object.entries(dataPathLoaders)) {
+    await t.test(`${name}: a client waits while no port is left for its endpoint`, async (t) => {
+      const ports = '/proc/sys/net/ipv4/ip_local_port_range'
+      const before = readFileSync(ports, 'utf8')
+      const server = createServer((socket) => {
+        socket.on('error', () => undefined).write('hi')
+      }).listen(0, '127.0.0.1')
+      await once(server, 'listening')
+      const [endpoint] = [server.address()].flatMap((at) =>
+        typeof at === 'object' && at ? { key: 'a', ip: '127.0.0.1', port: at.port } : [],
+      )
+      const warnings: string[] = []
+      let onWarning = () => {}
+      const path = (await load())({
+        ...{ now: () => performance.now(), random: Math.random, passiveHealth: true },
+        descriptors: new DescriptorBudget(DescriptorBudget.allocate(200)),
+        accessLog: undefined,
+        warn: (text) => {
+          warnings.push(text)
+          onWarning()
+        },
+      })
+      const port = await path.open({
+        ...{ key: 'web', service: 'default/web', protocol: 'TCP', address: '127.0.0.1', port: 0 },
+        endpoints: endpoint ? [endpoint] : [],
+        ...{ servingKeys: [], affinityMs: undefined, udpIdleMs: 250 },
+      })
+      writeFileSync(ports, '40000 40001')
+      const clients: Socket[] = []
+      t.teardown(async () => {
+        writeFileSync(ports, before)
+        for (const client of clients) client.destroy()
+        server.close()
+        await path.drain(0)
+      })
+      const answerOf = async (localPort: number) => {
+        const client = connect({ host: '127.0.0.1', port, localPort })
+        clients.push(client)
+        const [answer] = (await once(client, 'data')) as [Buffer]
+        return String(answer)
+      }
+      for (const localPort of [41_001, 41_002]) t.equal(await answerOf(localPort), 'hi')
+      onWarning = () => void clients[0]?.resetAndDestroy()
+      t.equal(await answerOf(41_003), 'hi', 'when another connection has ended')
+      t.match(warnings[0], /^no port of this node is left .* default\/web; /)
+      t.same(
+        path.takeCounts()[0]?.endpoints.map(({ dialErrors }) => dialErrors),
+        [0],
+      )
     })
   }
 

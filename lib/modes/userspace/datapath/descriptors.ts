@@ -140,6 +140,15 @@ export const localShortages: ReadonlySet<string> = new Set([
   ...['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM'],
 ])
 
+/** The error when connections to an endpoint have all ports of this node. Others may have some. */
+export const outOfPorts = 'EADDRNOTAVAIL'
+
+/** By try: the pause after it where no port was left. The second try takes another endpoint at once. */
+export const portPausesMs: readonly number[] = [0, 500, 1000]
+
+export const portAdvice = (service: string): string =>
+  `no port of this node is left for connections to an endpoint of ${service}; a connection that its client ends first holds one for a minute; set net.ipv4.tcp_tw_reuse=1, or widen net.ipv4.ip_local_port_range`
+
 /** The pause between a shortage and the next try. */
 export const shortagePauseMs = 50
 

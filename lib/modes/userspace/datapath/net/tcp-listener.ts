@@ -13,7 +13,7 @@ import {
   type Target,
 } from '../data-path.js'
 import { EndpointWatch } from '../endpoint-watch.js'
-import { shortageAdvice } from '../descriptors.js'
+import { outOfPorts, portAdvice, portPausesMs, shortageAdvice } from '../descriptors.js'
 import { descriptorOf } from './node-sockets.js'
 import { Dialer } from './dialer.js'
 import { TcpConnection } from './tcp-connection.js'
@@ -128,10 +128,16 @@ export class TcpListener extends TcpListenerBase<TcpConnection> {
         return
       }
       connection.end = outcome
-      this.balancer.dialFailed(target)
       this.balancer.ended(target)
-      this.traffic.of(target.key).dialErrors++
       tried.push(target)
+      if (outcome === outOfPorts) {
+        // The endpoint is not to blame.
+        this.deps.warn(portAdvice(this.service))
+        await sleep(portPausesMs[connection.attempts - 1] ?? 0)
+        continue
+      }
+      this.balancer.dialFailed(target)
+      this.traffic.of(target.key).dialErrors++
     }
     if (connection.attempts === 0) connection.fail('no endpoint')
     this.traffic.refused++

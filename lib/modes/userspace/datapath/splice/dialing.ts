@@ -2,7 +2,13 @@ import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
 import { interest } from '../../../../kernel/sockets/epoll.js'
 import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import { roomPatienceMs, roomPauseMs, type Target } from '../data-path.js'
-import { localShortages, shortagePauseMs } from '../descriptors.js'
+import {
+  localShortages,
+  outOfPorts,
+  portAdvice,
+  portPausesMs,
+  shortagePauseMs,
+} from '../descriptors.js'
 import type { Listener } from '../listener.js'
 import type { EndpointTraffic } from '../traffic.js'
 import type { SpliceContext, TimedConnection } from './context.js'
@@ -80,7 +86,8 @@ export abstract class Dialing implements EndOwner, TimedConnection {
         this.#waitForDescriptors()
         return
       }
-      this.#dialFailed(target)
+      if (this.end !== outOfPorts) this.#dialFailed(target)
+      else if (this.#waitForPort(target)) return
     }
     if (this.attempts === 0) this.end = 'no endpoint'
     traffic.refused++
@@ -120,6 +127,16 @@ export abstract class Dialing implements EndOwner, TimedConnection {
     deps.warn(`dial an endpoint of ${this.owner.service}: ${this.end}; trying again`)
     this.attempts--
     this.#pause = setTimeout(() => this.dial(), shortagePauseMs)
+  }
+
+  /** The endpoint is not to blame. False if the next try is now. */
+  #waitForPort(target: Target): boolean {
+    this.context.deps.warn(portAdvice(this.owner.service))
+    this.#leave(target)
+    this.#tried = [...this.#tried, target]
+    const pauseMs = portPausesMs[this.attempts - 1] ?? 0
+    if (pauseMs > 0) this.#pause = setTimeout(() => this.dial(), pauseMs)
+    return pauseMs > 0
   }
 
   /** 0 when the dial has begun, or the negative error. */
