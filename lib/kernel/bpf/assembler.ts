@@ -13,7 +13,6 @@ import {
   sizes,
   wideNumber,
   type Arithmetic,
-  type AtomicOperation,
   type Comparison,
   type Instruction,
   type Operand,
@@ -209,7 +208,7 @@ export class Assembler {
   }
 
   #atomically(
-    operation: AtomicOperation,
+    operation: keyof typeof atomics,
     size: 'u32' | 'u64',
     { to, offset, value }: { to: Register; offset: number; value: Register },
   ): this {

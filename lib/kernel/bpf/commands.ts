@@ -49,8 +49,6 @@ export function readInfo(calls: SystemCalls, fd: number, info: Buffer, action: s
   return info
 }
 
-export const errnos = { noEntry: 2, again: 11 } as const
-
 /** Gives a map or a link a path under a mounted bpffs, where it outlives this process. */
 export function pin(calls: SystemCalls, fd: number, path: string): void {
   const attributes = new Attributes(calls, 16).pointer(0, nativeText(path)).u32(8, fd)

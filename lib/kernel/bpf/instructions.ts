@@ -1,26 +1,9 @@
 /** The instruction set of eBPF as far as programs here need it: eight bytes each. */
 
-export type Register = 'r0' | 'r1' | 'r2' | 'r3' | 'r4' | 'r5' | 'r6' | 'r7' | 'r8' | 'r9' | 'frame'
-
 /** A second operand: a register, or a number of 32 bits that is sign-extended. */
 export type Operand = Register | number
 
-export type Size = 'u8' | 'u16' | 'u32' | 'u64'
-
-export type Comparison = '==' | '!=' | '>' | '>=' | '<' | '<=' | 'signed <' | 'has bits'
-
-export type Arithmetic =
-  | 'add'
-  | 'subtract'
-  | 'or'
-  | 'and'
-  | 'shift left'
-  | 'shift right'
-  | 'modulo'
-  | 'multiply'
-  | 'set'
-
-export const registers: Readonly<Record<Register, number>> = {
+export const registers = {
   r0: 0,
   r1: 1,
   r2: 2,
@@ -32,11 +15,13 @@ export const registers: Readonly<Record<Register, number>> = {
   r8: 8,
   r9: 9,
   frame: 10,
-}
+} as const
+export type Register = keyof typeof registers
 
-export const sizes: Readonly<Record<Size, number>> = { u32: 0x00, u16: 0x08, u8: 0x10, u64: 0x18 }
+export const sizes = { u32: 0x00, u16: 0x08, u8: 0x10, u64: 0x18 } as const
+export type Size = keyof typeof sizes
 
-export const comparisons: Readonly<Record<Comparison, number>> = {
+export const comparisons = {
   '==': 0x10,
   '>': 0x20,
   '>=': 0x30,
@@ -45,9 +30,10 @@ export const comparisons: Readonly<Record<Comparison, number>> = {
   '<': 0xa0,
   '<=': 0xb0,
   'signed <': 0xc0,
-}
+} as const
+export type Comparison = keyof typeof comparisons
 
-export const arithmetics: Readonly<Record<Arithmetic, number>> = {
+export const arithmetics = {
   add: 0x00,
   subtract: 0x10,
   or: 0x40,
@@ -57,7 +43,8 @@ export const arithmetics: Readonly<Record<Arithmetic, number>> = {
   multiply: 0x20,
   modulo: 0x90,
   set: 0xb0,
-}
+} as const
+export type Arithmetic = keyof typeof arithmetics
 
 /** The lowest three bits of an operation code. */
 export const classes = {
@@ -75,15 +62,11 @@ export const mapDescriptor = 1
 
 export const jumps = { call: 0x80, exit: 0x90 } as const
 
-/** A change of a number in memory in one step, even if other processors change the same number. */
-export type AtomicOperation = 'add' | 'fetch and add' | 'exchange'
-
-/** An operation that fetches the old number puts it into the register of the value. */
-export const atomics: Readonly<Record<AtomicOperation, number>> = {
-  add: 0x00,
-  'fetch and add': 0x01,
-  exchange: 0xe1,
-}
+/**
+ * Changes of a number in memory in one step, even if other processors change the same number. An
+ * operation that fetches the old number puts it into the register of the value.
+ */
+export const atomics = { add: 0x00, 'fetch and add': 0x01, exchange: 0xe1 } as const
 
 export interface Instruction {
   readonly code: number

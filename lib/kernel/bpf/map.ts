@@ -6,7 +6,8 @@ import { readString } from '../netlink/message-reader.js'
 import { countProcessors } from '../../platform.js'
 import { Attributes, nativeBytes } from './attributes.js'
 import { keyType, loadTypes, typesOfSocketMap, valueType } from './btf.js'
-import { commands, errnos, readInfo, run } from './commands.js'
+import { commands, readInfo, run } from './commands.js'
+import { errno } from '../sockets/errno.js'
 import type { SystemCalls } from './system-calls.js'
 
 export interface MapSpec {
@@ -25,9 +26,7 @@ export interface MapSpec {
  * processor; the kernel returns them one behind the other. `per-socket` keeps a value with each
  * socket. `ring` holds records that programs write to this process; its `entries` are bytes.
  */
-type MapKind = 'hash' | 'recent' | 'array' | 'mapped' | 'per-processor' | 'per-socket' | 'ring'
-
-const kinds: Readonly<Record<MapKind, { readonly type: number; readonly flags: number }>> = {
+const kinds = {
   hash: { type: 1, flags: 1 },
   recent: { type: 9, flags: 0 },
   array: { type: 2, flags: 0 },
@@ -35,7 +34,8 @@ const kinds: Readonly<Record<MapKind, { readonly type: number; readonly flags: n
   'per-processor': { type: 5, flags: 1 },
   'per-socket': { type: 24, flags: 1 },
   ring: { type: 27, flags: 0 },
-}
+} as const
+type MapKind = keyof typeof kinds
 
 const mapKinds: readonly MapKind[] = Object.keys(kinds).filter(isMapKind)
 
@@ -204,7 +204,7 @@ export class BpfMap {
       const attributes = this.#batch(keys, values, size).pointer(8, next)
       if (!isFirst) attributes.pointer(0, place)
       const result = this.#calls.bpf(commands.lookupBatch, attributes.bytes)
-      if (result < 0 && result !== -errnos.noEntry) {
+      if (result < 0 && result !== -errno.ENOENT) {
         throw kernelErrorOf(failureOf(-result), `list eBPF map ${name}`)
       }
       yield { keys, values, count: attributes.bytes.readUInt32LE(32) }
@@ -221,7 +221,7 @@ export class BpfMap {
     this.#key.set(key)
     const result = this.#calls.bpf(commands[command], attributes.bytes)
     if (result >= 0) return true
-    if (result === -errnos.noEntry) return false
+    if (result === -errno.ENOENT) return false
     throw kernelErrorOf(failureOf(-result), `${command} in eBPF map ${this.spec.name}`)
   }
 

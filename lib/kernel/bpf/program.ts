@@ -1,7 +1,8 @@
 import { KernelError } from '../../errors.js'
 import { failureOf, kernelErrorOf } from '../netlink/failure.js'
 import { Attributes, nativeBytes, nativeCopy, nativeText } from './attributes.js'
-import { commands, errnos, readInfo, run } from './commands.js'
+import { commands, readInfo, run } from './commands.js'
+import { errno } from '../sockets/errno.js'
 import { readString } from '../netlink/message-reader.js'
 import { instructionBytes } from './instructions.js'
 import type { SystemCalls } from './system-calls.js'
@@ -81,7 +82,7 @@ function tryLoad(calls: SystemCalls, spec: ProgramSpec, log: Buffer | undefined)
   for (let attempt = 1; ; attempt++) {
     const result = calls.bpf(commands.loadProgram, attributes.bytes)
     // The verifier stops when a signal comes. The program is then loaded again.
-    if (result !== -errnos.again || attempt === attempts) return result
+    if (result !== -errno.EAGAIN || attempt === attempts) return result
   }
 }
 

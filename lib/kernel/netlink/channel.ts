@@ -11,6 +11,7 @@ import {
 import { forEachMessage, type Message } from './message-reader.js'
 import type { MessageWriter } from './message-writer.js'
 import { controlTypes, flags, hostBytes } from './protocol.js'
+import { errno } from '../sockets/errno.js'
 import { openSocket, type NetlinkPipe, type OpenPipe, type SocketOptions } from './socket.js'
 
 /** The kernel's answer to a datagram of one or more messages. */
@@ -59,7 +60,6 @@ interface ChannelOptions extends SocketOptions {
   readonly sliceMs?: number
 }
 
-const outOfBuffer = 105
 const dumpAttempts = 5
 /**
  * After so many empty reads a dump is given up. The next part is there at once, unless the kernel
@@ -98,7 +98,7 @@ export function openChannel(protocol: number, options: ChannelOptions = {}): Net
       const answer = transact(writer)
       const failure = answer.failures.get(0)
       if (failure) throw kernelErrorOf(failure, action)
-      if (answer.overrun) throw kernelErrorOf(failureOf(outOfBuffer), action)
+      if (answer.overrun) throw kernelErrorOf(failureOf(errno.ENOBUFS), action)
       if (answer.acknowledged === 0 && answer.replies.length === 0) {
         throw new KernelError('failed', `${action}: the kernel did not answer`)
       }

@@ -3,6 +3,7 @@ import koffi from 'koffi'
 import { KernelError } from '../../errors.js'
 import { failureOf, kernelErrorOf } from './failure.js'
 import { hostBytes } from './protocol.js'
+import { errno } from '../sockets/errno.js'
 
 const addressFamily = 16
 const rawCloseOnExec = 3 | 0x80000
@@ -18,8 +19,6 @@ const addMembership = 1
 const dropMembership = 2
 const capAck = 10
 const extendedAck = 11
-
-const errnos = { intr: 4, again: 11, nobufs: 105 } as const
 
 /** Dumps come in parts of at most 32 KiB; twice that leaves room for one larger message. */
 const receiveBytes = 64 * 1024
@@ -147,7 +146,7 @@ function pipeOver(socket: OpenSocket, groups: readonly number[]): NetlinkPipe {
     makeRoom(data)
     for (;;) {
       if (libc.send(fd, data, data.length, 0) >= 0) return
-      if (libc.errno() !== errnos.intr) throw errorOf(libc, `send ${data.length} bytes to netlink`)
+      if (libc.errno() !== errno.EINTR) throw errorOf(libc, `send ${data.length} bytes to netlink`)
     }
   }
   return {
@@ -163,10 +162,10 @@ function pipeOver(socket: OpenSocket, groups: readonly number[]): NetlinkPipe {
         const length = libc.recv(fd, buffer, buffer.length, doNotWait | reportTruncation)
         if (length > buffer.length) return { kind: 'overrun' }
         if (length >= 0) return { kind: 'datagram', data: buffer.subarray(0, length) }
-        const errno = libc.errno()
-        if (errno === errnos.again) return { kind: 'nothing' }
-        if (errno === errnos.nobufs) return { kind: 'overrun' }
-        if (errno !== errnos.intr) throw errorOf(libc, 'receive from netlink')
+        const error = libc.errno()
+        if (error === errno.EAGAIN) return { kind: 'nothing' }
+        if (error === errno.ENOBUFS) return { kind: 'overrun' }
+        if (error !== errno.EINTR) throw errorOf(libc, 'receive from netlink')
       }
     },
     hear(isWanted) {
