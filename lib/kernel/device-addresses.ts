@@ -45,7 +45,7 @@ export class DeviceAddresses implements LinkAddresses {
 
   async foreign(family: IpFamily, ips: readonly string[]): Promise<ReadonlySet<string>> {
     const ours = new Set((await this.ours(family)).map(withoutPrefix))
-    const all = new Set(await this.#links.addresses(family, { except: noDevice }))
+    const all = new Set(await this.#links.addresses(family))
     return new Set(ips.filter((ip) => all.has(ip) && !ours.has(ip)))
   }
 
@@ -102,14 +102,11 @@ export class DeviceAddresses implements LinkAddresses {
 
   /** Every address on our own device, and those with our mark on `lo`. */
   async #oursOn(family: IpFamily, index: number): Promise<readonly string[]> {
+    const on = { on: index, prefixes: true } as const
     if (index === this.#links.find('lo')) {
-      return this.#links.addresses(family, {
-        on: index,
-        metric: this.#options.mark,
-        prefixes: true,
-      })
+      return this.#links.addresses(family, { ...on, metric: this.#options.mark })
     }
-    const all = await this.#links.addresses(family, { on: index, prefixes: true })
+    const all = await this.#links.addresses(family, on)
     return all.filter((ip) => !isAutomatic(ip))
   }
 
@@ -139,6 +136,3 @@ export function isAutomatic(ip: string): boolean {
 function withoutPrefix(ip: string): string {
   return ip.replace(/\/.*/, '')
 }
-
-/** A number that no device has: the kernel's numbers begin at 1. */
-const noDevice = 0

@@ -38,11 +38,7 @@ export class Links {
 
   /** The index of a device, or undefined when there is none of that name. */
   find(name: string): number | undefined {
-    const request = new MessageWriter(64).message(verb.getLink, flags.ack, (writer) =>
-      writer.fixed(new Uint8Array(linkHeaderBytes)).string(linkAttribute.name, name),
-    )
-    const action = `look up device ${name}`
-    const reply = ifThere(() => this.#channel.request(request, action)[0])
+    const reply = this.#request(verb.getLink, name, `look up device ${name}`)?.[0]
     return reply && readI32(reply.payload, 4)
   }
 
@@ -72,11 +68,15 @@ export class Links {
 
   /** Removes a device; false when there is none. */
   remove(name: string): boolean {
-    const request = new MessageWriter(64).message(verb.deleteLink, flags.ack, (writer) =>
+    return this.#request(verb.deleteLink, name, `remove device ${name}`) !== undefined
+  }
+
+  /** Undefined when there is no device of that name. */
+  #request(type: number, name: string, action: string) {
+    const request = new MessageWriter(64).message(type, flags.ack, (writer) =>
       writer.fixed(new Uint8Array(linkHeaderBytes)).string(linkAttribute.name, name),
     )
-    const action = `remove device ${name}`
-    return ifThere(() => this.#channel.request(request, action)) !== undefined
+    return ifThere(() => this.#channel.request(request, action))
   }
 
   /** The kinds of all devices. */
@@ -92,15 +92,13 @@ export class Links {
   }
 
   /**
-   * The addresses of one family: of the device `on`, or of all devices but `except`. With `metric`,
-   * only the addresses that were added with it. With `prefixes`, a prefix is named if it is shorter
-   * than the address.
+   * The addresses of one family: of the device `on`, or of all devices. With `metric`, only the
+   * addresses that were added with it. With `prefixes`, a prefix is named if it is shorter than the
+   * address.
    */
   addresses(
     family: IpFamily,
-    device:
-      | { readonly on: number; readonly metric?: number; readonly prefixes?: true }
-      | { readonly except: number },
+    wanted: { readonly on?: number; readonly metric?: number; readonly prefixes?: true } = {},
   ) {
     const request = new MessageWriter(64).message(verb.getAddress, flags.dump, (writer) =>
       writer.fixed(addressHeader(family, 0, 0)),
@@ -108,19 +106,16 @@ export class Links {
     return this.#channel.dump(request, {
       action: `list ${family} addresses`,
       parse: ({ payload }) => {
-        const index = readU32(payload, 4)
-        if ('on' in device ? index !== device.on : index === device.except) return undefined
+        if (wanted.on !== undefined && readU32(payload, 4) !== wanted.on) return undefined
         const read = attributesOf(payload, addressHeaderBytes)
-        if ('metric' in device) {
+        if (wanted.metric !== undefined) {
           const metric = read.get(addressAttribute.metric)
-          if (!metric || readU32(metric, 0) !== device.metric) return undefined
+          if (!metric || readU32(metric, 0) !== wanted.metric) return undefined
         }
         const address = read.get(addressAttribute.local) ?? read.get(addressAttribute.address)
         const text = address && addressText(family, address)
         const prefix = payload[1]
-        return text && 'prefixes' in device && prefix !== bitsOf(family)
-          ? `${text}/${prefix}`
-          : text
+        return text && wanted.prefixes && prefix !== bitsOf(family) ? `${text}/${prefix}` : text
       },
     })
   }

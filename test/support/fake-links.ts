@@ -19,20 +19,18 @@ export class FakeLinks implements DeviceLinks {
   remove = () => this.on.delete(dummy)
   addresses = (
     _family: string,
-    device: { readonly on: number; readonly metric?: number } | { readonly except: number },
+    { on, metric }: { readonly on?: number; readonly metric?: number } = {},
   ) => {
-    if ('except' in device) {
+    if (on === undefined) {
       return Promise.resolve([
         '192.0.2.1',
-        ...[...this.on.values()].flatMap((on) =>
-          [...on.keys()].map((ip) => ip.split('/')[0] ?? ip),
+        ...[...this.on.values()].flatMap((ips) =>
+          [...ips.keys()].map((ip) => ip.split('/')[0] ?? ip),
         ),
       ])
     }
-    const all = [...(this.on.get(device.on) ?? [])]
-    const wanted = all.filter(
-      ([, metric]) => device.metric === undefined || device.metric === metric,
-    )
+    const all = [...(this.on.get(on) ?? [])]
+    const wanted = all.filter(([, mark]) => metric === undefined || metric === mark)
     return Promise.resolve(wanted.map(([ip]) => ip))
   }
   addAddresses = (_family: string, index: number, ips: readonly string[], metric = 0) => {

@@ -121,7 +121,7 @@ export async function ipvsBehaviour(t: Test, edge: Edge): Promise<void> {
     t.strictSame(await links.addAddresses('IPv6', index, ['fd00:96::1']), [])
     t.strictSame((await links.addresses('IPv4', { on: index })).sort(), ['10.96.0.1', '10.96.0.2'])
     t.strictSame(await links.addresses('IPv6', { on: index }), ['fd00:96::1'])
-    t.notOk((await links.addresses('IPv4', { except: index })).includes('10.96.0.1'))
+    t.ok((await links.addresses('IPv4')).includes('10.96.0.1'), 'all devices are looked at')
     t.strictSame(await links.deleteAddresses('IPv4', index, ['10.96.0.2', '10.96.0.9']), [])
     t.strictSame(await links.addresses('IPv4', { on: index }), ['10.96.0.1'])
     t.equal(links.remove('kube-test0'), true)
