@@ -1,5 +1,5 @@
 import { Slice } from '../async.js'
-import { KernelError } from '../errors.js'
+import { KernelError, type KernelErrorKind } from '../errors.js'
 import { parseCidr, parseIp } from '../state/ip.js'
 import { runCommand, type RunCommand } from './command.js'
 
@@ -91,21 +91,20 @@ export class IpSets {
   }
 }
 
+/** The first pattern that matches names the reason. */
+const reasons: readonly (readonly [RegExp, KernelErrorKind])[] = [
+  [/permitted|must be root/i, 'denied'],
+  [/does not exist/, 'not-found'],
+  [/in use/, 'busy'],
+  [/already exists/, 'exists'],
+  [/protocol|module|not supported/i, 'unsupported'],
+]
+
 function classify(action: string, stderr: string, stdin: string): KernelError {
   const text = stderr.trim()
   const line = /[Ee]rror in line (\d+)/.exec(text)?.[1]
   const culprit = line === undefined ? '' : ` (${stdin.split('\n')[Number(line) - 1] ?? ''})`
-  const kind = /permitted|must be root/i.test(text)
-    ? 'denied'
-    : /does not exist/.test(text)
-      ? 'not-found'
-      : /in use/.test(text)
-        ? 'busy'
-        : /already exists/.test(text)
-          ? 'exists'
-          : /protocol|module|not supported/i.test(text)
-            ? 'unsupported'
-            : 'failed'
+  const kind = reasons.find(([pattern]) => pattern.test(text))?.[1] ?? 'failed'
   return new KernelError(kind, `${action}: ${text}${culprit}`, { detail: text })
 }
 
