@@ -60,16 +60,12 @@ export class Batch {
 
   /** Empties a chain at this point of the batch; declaring it would do so at the beginning. */
   flush(table: Table, chain: string): this {
-    this.#of(table).lines.push(`-F ${checkChain(chain)}`)
-    this.#rules++
-    return this
+    return this.#line(table, '-F', chain)
   }
 
   /** Removes a chain. At this point it must exist and be empty, and no rule may jump to it. */
   deleteChain(table: Table, chain: string): this {
-    this.#of(table).lines.push(`-X ${checkChain(chain)}`)
-    this.#rules++
-    return this
+    return this.#line(table, '-X', chain)
   }
 
   /** The tables that the batch changes. The restore is one transaction for each. */
@@ -100,10 +96,10 @@ export class Batch {
     return out.length === 0 ? '' : `${out.join('\n')}\n`
   }
 
-  #line(table: Table, verb: '-A' | '-I' | '-D', chain: string, text: string): this {
+  #line(table: Table, verb: string, chain: string, text?: string): this {
     const lines = this.#of(table)
-    lines.lines.push(`${verb} ${checkChain(chain)} ${text}`)
-    if (verb !== '-D') lines.written++
+    lines.lines.push(`${verb} ${checkChain(chain)}${text === undefined ? '' : ` ${text}`}`)
+    if (verb === '-A' || verb === '-I') lines.written++
     this.#rules++
     return this
   }
