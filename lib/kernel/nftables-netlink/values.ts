@@ -1,12 +1,10 @@
 import { KernelError } from '../../errors.js'
 import type { IpFamily } from '../../state/ip.js'
-import { putAddress } from '../addresses.js'
-import type { L4Protocol, NftFamily } from '../nftables/model.js'
+import { protocolNames, protocolNumbers, putAddress } from '../addresses.js'
+import type { NftFamily } from '../nftables/model.js'
 import { zeros } from '../netlink/protocol.js'
 
 /** Values as the kernel holds them in keys and data: network byte order, padded to 4 bytes. */
-
-const protocolNumbers: Readonly<Record<L4Protocol, number>> = { tcp: 6, udp: 17, sctp: 132 }
 
 export function addressLength(family: NftFamily): 4 | 16 {
   return family === 'ip' ? 4 : 16
@@ -35,11 +33,12 @@ export function addressBytes(family: NftFamily, text: string): Buffer {
 }
 
 export function protocolNumber(name: string): number {
-  if (name === 'tcp' || name === 'udp' || name === 'sctp') return protocolNumbers[name]
+  if (name === 'tcp') return protocolNumbers.TCP
+  if (name === 'udp') return protocolNumbers.UDP
+  if (name === 'sctp') return protocolNumbers.SCTP
   throw new KernelError('invalid', `write nftables rules: ${JSON.stringify(name)} is no protocol`)
 }
 
 export function protocolName(number: number): string {
-  const known = Object.entries(protocolNumbers).find(([, value]) => value === number)
-  return known?.[0] ?? String(number)
+  return protocolNames.get(number)?.toLowerCase() ?? String(number)
 }

@@ -1,4 +1,10 @@
-import { checkedAddress, checkedInterface, checkedName, checkedPort } from './identifiers.js'
+import {
+  checkedAddress,
+  checkedInterface,
+  checkedName,
+  checkedPort,
+  safeComment,
+} from './identifiers.js'
 import { sourceSeed } from '../jenkins-hash.js'
 import type {
   DnatTarget,
@@ -10,7 +16,6 @@ import type {
   Statement,
   Verdict,
 } from './model.js'
-import { safeComment } from './identifiers.js'
 
 /** A rule nearly as `nft list` prints it; `nft` can read it. */
 export function ruleText(family: NftFamily, rule: Rule): string {
