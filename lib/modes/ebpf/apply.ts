@@ -1,6 +1,6 @@
 import type { Slice } from '../../async.js'
 import { openTogether } from '../../kernel/bpf/map.js'
-import { loadProgram } from '../../kernel/bpf/program.js'
+import { loadProgram, type Hook } from '../../kernel/bpf/program.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import type { KnownByFamily } from '../known.js'
@@ -8,7 +8,7 @@ import type { Attachment } from './attachment.js'
 import { damageTo } from './damage.js'
 import { programPrefix } from './names.js'
 import type { SocketPlan } from './plan.js'
-import { programs, socketHooks, type SocketHook } from './programs/programs.js'
+import { programs, socketHooks } from './programs/programs.js'
 import type { ProgramParts } from './programs/view.js'
 import type { OpenSharedMaps } from './shared-maps.js'
 import { FamilyTables, sizesFor, TablesFull } from './tables.js'
@@ -120,9 +120,9 @@ export class SocketApplier {
 }
 
 /** Loads all programs or none. The caller closes the descriptors. */
-export function loadAll(calls: SystemCalls, parts: ProgramParts): ReadonlyMap<SocketHook, number> {
+export function loadAll(calls: SystemCalls, parts: ProgramParts): ReadonlyMap<Hook, number> {
   return openTogether((open) => {
-    const load = (hook: SocketHook) => {
+    const load = (hook: Hook) => {
       const code = programs[hook](parts)
       const fd = loadProgram(calls, { name: `${programPrefix}${hook}`, hook, code })
       open({ close: () => calls.close(fd) })

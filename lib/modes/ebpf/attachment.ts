@@ -8,13 +8,12 @@ import {
   updateLink,
   type LinkInfo,
 } from '../../kernel/bpf/link.js'
-import { programInfo } from '../../kernel/bpf/program.js'
+import { programInfo, type Hook } from '../../kernel/bpf/program.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { openCgroup, type OpenCgroup } from '../../kernel/cgroup.js'
 import { programPrefix } from './names.js'
 import { isOfOtherNetwork, NetworkNote } from './network-note.js'
 import type { Pins } from './pins.js'
-import type { SocketHook } from './programs/programs.js'
 
 interface Attached {
   readonly link: number
@@ -34,7 +33,7 @@ interface AttachmentDeps {
 export class Attachment {
   readonly #deps: AttachmentDeps
   readonly #note: NetworkNote
-  readonly #attached = new Map<SocketHook, Attached>()
+  readonly #attached = new Map<Hook, Attached>()
   #cgroupId: bigint
 
   constructor(deps: AttachmentDeps) {
@@ -44,7 +43,7 @@ export class Attachment {
   }
 
   /** Attaches a loaded program. If our link is at the hook, its program is replaced in one step. */
-  put(hook: SocketHook, program: number): void {
+  put(hook: Hook, program: number): void {
     const { calls } = this.#deps
     this.#note.addTo(program)
     // The folder may have been removed and made anew. The kernel detaches its programs some time later.
@@ -81,7 +80,7 @@ export class Attachment {
   }
 
   /** Whether a program of this process, or of the process before, is at the hook. */
-  has(hook: SocketHook): boolean {
+  has(hook: Hook): boolean {
     const { calls, pins } = this.#deps
     const own = this.#attached.get(hook)?.link
     const link = own ?? pins?.find(linkName(hook))
@@ -110,7 +109,7 @@ export class Attachment {
     this.#note.close()
   }
 
-  #replace(hook: SocketHook, program: number): number | undefined {
+  #replace(hook: Hook, program: number): number | undefined {
     const { calls, pins } = this.#deps
     const link = this.#attached.get(hook)?.link ?? pins?.find(linkName(hook))
     if (link === undefined) return undefined
@@ -126,7 +125,7 @@ export class Attachment {
     return undefined
   }
 
-  #create(hook: SocketHook, program: number, cgroup: number): number {
+  #create(hook: Hook, program: number, cgroup: number): number {
     const { calls, pins } = this.#deps
     const link = createLink(calls, { hook, program, cgroup })
     pins?.keep(linkName(hook), link)
@@ -138,7 +137,7 @@ export class Attachment {
   }
 }
 
-export const linkName = (hook: SocketHook) => `link-${hook}`
+export const linkName = (hook: Hook) => `link-${hook}`
 
 /** Ignores refusals of the kernel: a link that lost its cgroup is detached already. */
 export function detachQuietly(calls: SystemCalls, link: number): void {

@@ -1,5 +1,6 @@
 import { attachedPrograms, mapsOfProgram } from '../../kernel/bpf/attached.js'
 import type { BpfMap } from '../../kernel/bpf/map.js'
+import type { Hook } from '../../kernel/bpf/program.js'
 import { networkCookie } from '../../kernel/network-namespaces.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { hostPort, type IpFamily } from '../../state/ip.js'
@@ -21,7 +22,7 @@ import {
 import { connectPlace, mapNames, programPrefix } from './names.js'
 import { isOfOtherNetwork } from './network-note.js'
 import type { Frontend, SocketPlan, TargetList } from './plan.js'
-import { socketHooks, type SocketHook } from './programs/programs.js'
+import { socketHooks } from './programs/programs.js'
 import type { FamilyMaps } from './programs/view.js'
 import { entryText, frontendText, leadText } from './render.js'
 
@@ -62,7 +63,7 @@ function missingPrograms(
     })
 }
 
-function programAt(hook: SocketHook, calls: SystemCalls, cgroup: number) {
+function programAt(hook: Hook, calls: SystemCalls, cgroup: number) {
   const network = networkCookie()
   return attachedPrograms(calls, cgroup, hook).find(
     ({ id, name }) => name.startsWith(programPrefix) && !isOfOtherNetwork(calls, id, network),

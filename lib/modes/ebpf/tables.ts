@@ -94,40 +94,20 @@ export class FamilyTables {
     this.#backend = Buffer.from(this.#backendWords.buffer)
     this.#slots = new Places(sizes.services, now)
     this.#blocks = new Places(sizes.backends, now)
-    const opened = openTogether((open) => ({
-      frontends: open(
-        BpfMap.create(calls, {
-          name: mapNames.frontends,
-          kind: 'hash',
-          keyBytes: frontendKeyOf(family).bytes,
-          valueBytes: frontendBytes,
-          entries: sizes.frontends,
-        }),
-      ),
-      services: open(
-        new MappedArray(calls, {
-          name: mapNames.services,
-          entries: sizes.services,
-          wordsPerEntry: serviceWords,
-        }),
-      ),
-      backends: open(
-        new MappedArray(calls, {
-          name: mapNames.backends,
-          entries: sizes.backends,
-          wordsPerEntry: backendOf(family).words,
-        }),
-      ),
-      members: open(
-        BpfMap.create(calls, {
-          name: mapNames.members,
-          kind: 'hash',
-          keyBytes: memberKeyOf(family).bytes,
-          valueBytes: 1,
-          entries: sizes.members,
-        }),
-      ),
-    }))
+    const opened = openTogether((open) => {
+      const hash = (name: 'frontends' | 'members', keyBytes: number, valueBytes: number) => {
+        const form = { kind: 'hash', keyBytes, valueBytes } as const
+        return open(BpfMap.create(calls, { name: mapNames[name], ...form, entries: sizes[name] }))
+      }
+      const array = (name: 'services' | 'backends', wordsPerEntry: number) =>
+        open(new MappedArray(calls, { name: mapNames[name], entries: sizes[name], wordsPerEntry }))
+      return {
+        frontends: hash('frontends', frontendKeyOf(family).bytes, frontendBytes),
+        services: array('services', serviceWords),
+        backends: array('backends', backendOf(family).words),
+        members: hash('members', memberKeyOf(family).bytes, 1),
+      }
+    })
     this.frontends = opened.frontends
     this.services = opened.services
     this.backends = opened.backends

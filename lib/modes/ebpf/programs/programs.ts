@@ -31,11 +31,11 @@ const none = 'nothing to translate'
 const refused = 'refused'
 const exits = { none, refused }
 
-/** The hooks of the programs. All are needed, or replies would seem to come from somebody else. */
-export type SocketHook = Hook
-
-/** In this order the programs are attached: those that translate answers before those that send. */
-export const socketHooks: readonly SocketHook[] = [
+/**
+ * In this order the programs are attached: those that translate answers before those that send. All
+ * are needed, or replies would seem to come from somebody else.
+ */
+export const socketHooks: readonly Hook[] = [
   'sock_ops',
   'sock_release',
   'getpeername4',
@@ -49,7 +49,7 @@ export const socketHooks: readonly SocketHook[] = [
 ]
 
 /** The code of every program. The same parts give the same code. */
-export const programs: Readonly<Record<SocketHook, (parts: ProgramParts) => Buffer>> = {
+export const programs: Readonly<Record<Hook, (parts: ProgramParts) => Buffer>> = {
   connect4: (parts) => translating(parts, [views.ip4], connect),
   connect6: (parts) => translating(parts, [views.mapped, views.ip6], connect),
   sendmsg4: (parts) => translating(parts, [views.ip4], send),
