@@ -87,11 +87,8 @@ export class Listeners {
    * meanwhile.
    */
   async ensure(specs: readonly ListenerSpec[]): Promise<readonly OpenFailure[]> {
-    await this.#perform(
-      'update',
-      specs.flatMap((spec) => this.#update(spec)),
-      ([key]) => key,
-    )
+    const changed = specs.flatMap((spec) => this.#update(spec))
+    await this.#perform('update', changed, ([key]) => key)
     const failures = await this.#open(specs.filter(({ key }) => this.portOf(key) === undefined))
     this.#countOpen()
     for (const { code } of failures) {
@@ -111,7 +108,7 @@ export class Listeners {
 
   async close(keys: readonly string[]): Promise<void> {
     const close = keys.filter((key) => this.#forget(key)?.isOpen)
-    await this.#perform('close', close, (key) => key)
+    await this.#perform('close', close)
     // A listener may have ended with its worker before.
     for (const key of keys) this.#observer.closed(key)
     this.#countOpen()
@@ -127,7 +124,7 @@ export class Listeners {
    * the worker closes the socket. Established connections stay in this process.
    */
   async give(copy: (descriptor: number) => number): Promise<readonly GivenListener[]> {
-    const outcomes = await this.#perform('descriptors', [...this.#listeners.keys()], (key) => key)
+    const outcomes = await this.#perform('descriptors', [...this.#listeners.keys()])
     const given: GivenListener[] = []
     for (const { key, descriptor } of outcomes.flatMap(({ descriptors }) => descriptors)) {
       const listener = this.#listeners.get(key)
@@ -137,11 +134,8 @@ export class Listeners {
       given.push({ key, protocol, address, port: listener.port, descriptor: copied })
       this.#forget(key)
     }
-    await this.#perform(
-      'handOver',
-      given.map(({ key }) => key),
-      (key) => key,
-    )
+    const keys = given.map(({ key }) => key)
+    await this.#perform('handOver', keys)
     return given
   }
 
@@ -233,7 +227,7 @@ export class Listeners {
   async #perform<Kind extends keyof Tasks>(
     kind: Kind,
     items: readonly Tasks[Kind][],
-    keyOf: (item: Tasks[Kind]) => string,
+    keyOf: (item: Tasks[Kind]) => string = String,
   ): Promise<readonly Required<Outcome>[]> {
     const parts = this.#threads.map((thread) => ({ thread, items: [] as Tasks[Kind][] }))
     for (const item of items) parts[indexOf(keyOf(item), parts.length)]?.items.push(item)
