@@ -26,21 +26,36 @@ export const dataPathLoaders: Readonly<
 > = {
   net: async () => {
     const libc = await loadLibc().catch(() => undefined)
-    return (deps) => createNetDataPath(deps, libc && new Sockets(libc))
+    return (deps) => {
+      const tools = {
+        table: new UdpClientTable(deps.now),
+        awaitingKeepAlive: new TimeoutQueue<TcpConnection>(keepAliveStartMs, deps.now, (one) =>
+          one.keepAliveDue(),
+        ),
+        sockets: libc && new Sockets(libc),
+      }
+      return new DataPath({
+        name: 'net',
+        create: (spec) =>
+          spec.protocol === 'TCP'
+            ? new NetTcpListener(spec, deps, tools)
+            : new NetUdpListener(spec, deps, tools),
+      })
+    }
   },
   splice: async () => {
     const libc = await loadLibc()
     return (deps) => {
       const context = createContext(deps, libc)
-      return new DataPath(
-        'splice',
-        (spec) =>
+      return new DataPath({
+        name: 'splice',
+        create: (spec) =>
           spec.protocol === 'TCP'
             ? new SpliceTcpListener(spec, context)
             : new SpliceUdpListener(spec, context),
-        () => context.flowTools.pool.shed(),
-        () => context.loop.end(),
-      )
+        drained: () => context.flowTools.pool.shed(),
+        aborted: () => context.loop.end(),
+      })
     }
   },
 }
@@ -63,19 +78,13 @@ export async function createDataPath(
   throw new Error(notes.join('; '))
 }
 
-function createNetDataPath(deps: DataPathDeps, sockets: Sockets | undefined): DataPath {
-  const table = new UdpClientTable(deps.now)
-  const awaitingKeepAlive = new TimeoutQueue<TcpConnection>(
-    keepAliveStartMs,
-    deps.now,
-    (connection) => connection.keepAliveDue(),
-  )
-  const tools = { table, awaitingKeepAlive, sockets }
-  return new DataPath('net', (spec) =>
-    spec.protocol === 'TCP'
-      ? new NetTcpListener(spec, deps, tools)
-      : new NetUdpListener(spec, deps, tools),
-  )
+interface DataPathParts {
+  readonly name: DataPathName
+  readonly create: (spec: ListenerSpec) => Listener
+  /** Called when no connection is left. */
+  readonly drained?: () => void
+  /** Closes what would outlive the thread; undefined if nothing would. */
+  readonly aborted?: () => void
 }
 
 /**
@@ -85,10 +94,7 @@ function createNetDataPath(deps: DataPathDeps, sockets: Sockets | undefined): Da
  * descriptors. Both behave the same, and differ in the listeners that they create.
  */
 export class DataPath {
-  readonly name: DataPathName
-  readonly #create: (spec: ListenerSpec) => Listener
-  readonly #drained: () => void
-  readonly #aborted: (() => void) | undefined
+  readonly #parts: DataPathParts
   readonly #open = new Map<string, Listener>()
   /** Listeners that have stopped, while their connections go on. */
   readonly #stopping = new Set<Listener>()
@@ -96,16 +102,12 @@ export class DataPath {
   #last: ListenerCounts[] = []
   #isLeaving = false
 
-  constructor(
-    name: DataPathName,
-    create: (spec: ListenerSpec) => Listener,
-    drained: () => void = () => undefined,
-    aborted?: () => void,
-  ) {
-    this.name = name
-    this.#create = create
-    this.#drained = drained
-    this.#aborted = aborted
+  constructor(parts: DataPathParts) {
+    this.#parts = parts
+  }
+
+  get name(): DataPathName {
+    return this.#parts.name
   }
 
   /**
@@ -113,7 +115,7 @@ export class DataPath {
    * such as EADDRINUSE; nothing is left behind then.
    */
   async open(spec: ListenerSpec): Promise<number> {
-    const listener = this.#create(spec)
+    const listener = this.#parts.create(spec)
     const port = await listener.listen()
     this.#open.set(spec.key, listener)
     // Listeners that were handed over may come back.
@@ -166,13 +168,14 @@ export class DataPath {
     })
     await Promise.all(draining.map((listener) => listener.idle))
     idle.abort()
-    this.#drained()
+    this.#parts.drained?.()
   }
 
   /** Resets and closes what would outlive the thread, before this ends because of a mistake. */
   abort(): void {
     // Node closes its own sockets when the thread ends.
-    if (!this.#aborted) return
+    const { drained, aborted } = this.#parts
+    if (!aborted) return
     for (const listener of [...this.#open.values(), ...this.#stopping]) {
       try {
         listener.stop()
@@ -181,8 +184,8 @@ export class DataPath {
         // The mistake may be in this listener. The others close all the same.
       }
     }
-    this.#drained()
-    this.#aborted()
+    drained?.()
+    aborted()
   }
 
   /** What happened since the last call. Listeners where nothing happened are left out. */

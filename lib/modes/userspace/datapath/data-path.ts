@@ -128,6 +128,9 @@ export function limitSilence(sockets: Sockets, fd: number, silenceMs: number): v
 /** Keep-alive is turned on at this age. Most connections end sooner and save the calls. */
 export const keepAliveStartMs = 15_000
 
+/** Room for a burst of datagrams; the kernel caps it at net.core.rmem_max and wmem_max. */
+export const socketBufferBytes = 1 << 20
+
 /** UDP clients that one worker remembers; a new one replaces the one that is idle longest. */
 export const maxUdpClients = 8192
 
@@ -138,8 +141,7 @@ export function endpointChanges(
   before: readonly Target[],
   choice: EndpointChoice,
 ): EndpointChanges {
-  const { endpoints, servingKeys, affinityMs, balance, proxyHeader, source } = choice
-  const { resetAfterMs, maxConnections, keepAliveMs, firstByteMs } = choice
+  const { endpoints, ...rest } = choice
   // Most changes are in one place of the list; its head and tail are the same.
   const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
   const shorter = Math.min(before.length, endpoints.length)
@@ -152,9 +154,5 @@ export function endpointChanges(
   const added = endpoints
     .slice(head, endpoints.length - tail)
     .filter(({ key }) => !removed.delete(key))
-  const limits = { resetAfterMs, maxConnections, keepAliveMs, firstByteMs }
-  return {
-    ...{ removed: [...removed], added, servingKeys, affinityMs, balance },
-    ...{ proxyHeader, source, ...limits },
-  }
+  return { ...rest, removed: [...removed], added }
 }

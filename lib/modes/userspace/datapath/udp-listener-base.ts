@@ -8,6 +8,12 @@ import type { TableClient, UdpClientTable } from './udp-client-table.js'
 /** The listener of a client. */
 export type UdpClientOwner = Pick<UdpListenerBase<UdpClientBase>, 'held' | 'traffic' | 'ended'>
 
+/** What was passed on at once. */
+export interface Passed {
+  readonly datagrams: number
+  readonly bytes: number
+}
+
 /** What a client is made of. */
 export type UdpClientOptions = Pick<
   UdpClientBase,
@@ -128,6 +134,21 @@ export abstract class UdpListenerBase<C extends UdpClientBase> extends Listener 
     this.table.add(client, this.spec.udpIdleMs)
     this.traffic.active++
     client.traffic.connections++
+  }
+
+  /** Datagrams of the client are on their way to its endpoint. */
+  protected asked(client: C, { datagrams, bytes }: Passed, now = this.deps.now()): void {
+    this.table.asked(client, datagrams, now)
+    client.bytesToEndpoint += bytes
+    client.traffic.bytesToEndpoint += bytes
+  }
+
+  /** Datagrams have come from the endpoint. Its first answer shows that it works. */
+  protected answered(client: C, { datagrams, bytes }: Passed): void {
+    if (client.bytesToClient === 0) this.balancer.dialSucceeded(client.target)
+    client.bytesToClient += bytes
+    client.traffic.bytesToClient += bytes
+    if (!client.isEnded) this.table.answered(client, datagrams, this.deps.now())
   }
 
   ended(client: UdpClientBase, reason: string): void {

@@ -2,6 +2,7 @@ import { createSocket, type Socket } from 'node:dgram'
 import type { Server, Socket as TcpSocket } from 'node:net'
 import { errnoName } from '../../../../kernel/sockets/errno.js'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
+import { socketBufferBytes } from '../data-path.js'
 
 /** A UDP socket without a resolver, which node:dgram otherwise asks for each datagram. */
 export function createLiteralSocket(ip: string): Socket {
@@ -79,6 +80,3 @@ function handleOf(socket: Server | Socket | TcpSocket): unknown {
 function field(of: unknown, name: string | symbol): unknown {
   return typeof of === 'object' && of !== null ? Reflect.get(of, name) : undefined
 }
-
-/** Room for a burst; the kernel caps it at net.core.{r,w}mem_max. */
-const socketBufferBytes = 1 << 20

@@ -16,10 +16,7 @@ export class UdpClient extends UdpClientBase {
     const { peer, target, descriptor, reply } = options
     this.peer = peer
     this.#socket = createLiteralSocket(target.ip)
-    this.#socket.on('message', (datagram) => {
-      this.bytesToClient += datagram.length
-      reply(this, datagram)
-    })
+    this.#socket.on('message', (datagram) => reply(this, datagram))
     // ECONNREFUSED means that the endpoint is gone: the next datagram finds another one (US53).
     this.#socket.on('error', this.#noted)
     if (descriptor !== undefined) this.#socket.bind({ fd: descriptor })
@@ -27,7 +24,6 @@ export class UdpClient extends UdpClientBase {
   }
 
   send(datagram: Buffer): void {
-    this.bytesToEndpoint += datagram.length
     if (!this.#early) this.#pass(datagram)
     else if (this.#early.length < maxEarly) this.#early.push(datagram)
   }

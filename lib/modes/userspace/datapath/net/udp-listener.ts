@@ -60,8 +60,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> {
     const key = `${from.address} ${from.port}`
     const client = this.clients.get(key) ?? this.#admit(key, from)
     if (!client) return
-    this.table.asked(client, 1)
-    client.traffic.bytesToEndpoint += datagram.length
+    this.asked(client, { datagrams: 1, bytes: datagram.length })
     client.send(datagram)
   }
 
@@ -85,10 +84,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> {
       header: this.header(from, () => this.#ownAddress),
       descriptor: this.#openAs(from, target),
       reply: (to, reply) => {
-        if (!to.isEnded) this.table.answered(to, 1)
-        // Its first answer shows that the endpoint works.
-        if (to.bytesToClient === reply.length) this.balancer.dialSucceeded(target)
-        to.traffic.bytesToClient += reply.length
+        this.answered(to, { datagrams: 1, bytes: reply.length })
         // Port 0 says that no answer is wanted, and Node throws.
         if (port !== 0) this.#socket.send(reply, port, address)
       },

@@ -7,7 +7,7 @@ import {
   type SocketAddress,
 } from '../../../../kernel/sockets/socket-address.js'
 import { unreachable } from '../passive-health.js'
-import type { ListenerSpec, Target } from '../data-path.js'
+import { socketBufferBytes, type ListenerSpec, type Target } from '../data-path.js'
 import { notKept } from '../source-rule.js'
 import { UdpListenerBase } from '../udp-listener-base.js'
 import type { SpliceContext } from './context.js'
@@ -68,16 +68,9 @@ export class UdpListener extends UdpListenerBase<UdpClient> implements Watcher {
 
   collect(client: UdpClient): void {
     const { outbox } = this.#context
-    // Its first answer shows that the endpoint works.
-    const isFirst = client.bytesToClient === 0
-    const count = outbox.collect(client, this.#fd)
-    if (count === -errno.EAGAIN) return
-    if (count < 0) {
-      client.failed(errnoName(count))
-      return
-    }
-    if (isFirst) this.balancer.dialSucceeded(client.target)
-    this.table.answered(client, count, this.deps.now())
+    const received = outbox.collect(client, this.#fd)
+    if (typeof received !== 'number') this.answered(client, received)
+    else if (received !== -errno.EAGAIN) client.failed(errnoName(received))
   }
 
   refused(client: UdpClient): void {
@@ -102,9 +95,7 @@ export class UdpListener extends UdpListenerBase<UdpClient> implements Watcher {
         sent = this.#sendBehind(client.header, client.fd, index)
     } else if (end === first + 1) sent = sockets.send(client.fd, inbox.dataAddress(first), bytes)
     else sent = this.#sendAll(client.fd, first, end)
-    this.table.asked(client, end - first, now)
-    client.bytesToEndpoint += bytes
-    client.traffic.bytesToEndpoint += bytes
+    this.asked(client, { datagrams: end - first, bytes }, now)
     if (isUnreachable(sent)) client.end(errnoName(sent))
   }
 
@@ -185,5 +176,3 @@ const isUnreachable = (result: number) => result < 0 && unreachable.has(errnoNam
 
 /** A connected socket needs no address. */
 const connected = new Uint8Array(0)
-/** Room for a burst; the kernel caps it at net.core.rmem_max and wmem_max. */
-const socketBufferBytes = 1 << 20

@@ -2,6 +2,7 @@ import { errno } from '../../../../kernel/sockets/errno.js'
 import { DatagramBatch } from '../../../../kernel/sockets/datagrams.js'
 import type { Libc } from '../../../../kernel/sockets/libc.js'
 import type { EventLoop, Task } from './event-loop.js'
+import type { Passed } from '../udp-listener-base.js'
 import type { UdpClient } from './udp-client.js'
 
 /**
@@ -21,26 +22,24 @@ export class UdpOutbox implements Task {
   }
 
   /**
-   * Receives from the client's endpoint, directly into the outgoing batch, and counts the bytes.
-   * Returns the number of datagrams, or the negative error.
+   * Receives from the client's endpoint, directly into the outgoing batch. Returns what came, or the
+   * negative error.
    */
-  collect(client: UdpClient, socket: number): number {
+  collect(client: UdpClient, socket: number): Passed | number {
     if (socket !== this.#socket || this.#count + perCollect > outboxCapacity) this.run()
     const first = this.#count
-    const received = this.#batch.receive(client.fd, first, perCollect)
-    if (received <= 0) return received
+    const datagrams = this.#batch.receive(client.fd, first, perCollect)
+    if (datagrams < 0) return datagrams
     if (first === 0) this.#loop.later(this)
     this.#socket = socket
-    this.#count = first + received
+    this.#count = first + datagrams
     let bytes = 0
     for (let index = first; index < this.#count; index++) {
       const length = this.#batch.length(index)
       this.#batch.prepare(index, length, client.address, client.asked)
       bytes += length
     }
-    client.bytesToClient += bytes
-    client.traffic.bytesToClient += bytes
-    return received
+    return { datagrams, bytes }
   }
 
   /** Sends everything. What cannot be sent is lost, which is allowed for datagrams. */
