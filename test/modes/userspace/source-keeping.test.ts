@@ -29,7 +29,7 @@ function keeping(options: { isRequired?: boolean; fails?: KernelError } = {}) {
     },
     switch: on,
     isRequired: options.isRequired ?? false,
-    log: { debug: note, info: note, warn: note, error: note },
+    log: { debug: () => undefined, info: note, warn: note, error: note },
   })
   return { made, state, cells: () => [...new Int32Array(on.shared)] }
 }

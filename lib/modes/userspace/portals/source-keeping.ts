@@ -1,6 +1,7 @@
 import { messageOf } from '../../../errors.js'
 import type { IpFamily } from '../../../state/ip.js'
 import type { SourceSwitch } from '../datapath/source-keeper.js'
+import { Complaints } from '../../complaints.js'
 import type { Log } from '../../mode.js'
 import { isMissing, notKeepable } from './open-portals.js'
 import type { SourceRouting } from './source-routing.js'
@@ -18,11 +19,12 @@ export class SourceKeeping {
   readonly #family: IpFamily
   readonly #options: SourceKeepingOptions
   #state: 'unused' | 'ready' | 'impossible' = 'unused'
-  #said = ''
+  readonly #complaints: Complaints
 
   constructor(family: IpFamily, options: SourceKeepingOptions) {
     this.#family = family
     this.#options = options
+    this.#complaints = new Complaints(options.log)
   }
 
   /** Call it before listeners open that keep the address of their clients. */
@@ -51,7 +53,7 @@ export class SourceKeeping {
     if (this.#state !== 'ready') return
     try {
       await this.#options.routing.ensure()
-      this.#said = ''
+      this.#complaints.settled()
     } catch (error) {
       this.#warn(error, 'could not check the rules that keep the addresses of clients, will retry')
     }
@@ -69,9 +71,7 @@ export class SourceKeeping {
   }
 
   #warn(error: unknown, text: string): void {
-    const reason = messageOf(error)
-    if (this.#said !== reason) this.#options.log.warn({ family: this.#family, reason }, text)
-    this.#said = reason
+    this.#complaints.warn({ family: this.#family, reason: messageOf(error) }, text)
   }
 }
 

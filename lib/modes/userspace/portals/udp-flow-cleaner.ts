@@ -3,6 +3,7 @@ import { Backlog } from '../../../async.js'
 import { messageOf } from '../../../errors.js'
 import type { Conntrack, ServiceFlow } from '../../../kernel/conntrack.js'
 import type { IpFamily } from '../../../state/ip.js'
+import { Complaints } from '../../complaints.js'
 import type { Log, Meter } from '../../mode.js'
 
 /** By address that UDP clients send to (`ip:port`): the proxy ports that packets may go to. */
@@ -31,12 +32,12 @@ export class UdpFlowCleaner {
   readonly #waiting = new Backlog<IpFamily, Redirections>((...each) => this.#work(...each))
   /** By family: what could not be deleted. */
   readonly #failed = new Map<IpFamily, Redirections>()
-  /** By family: why the last deletion failed. */
-  readonly #failures = new Map<IpFamily, string>()
+  readonly #complaints: Readonly<Record<IpFamily, Complaints>>
   #retry: NodeJS.Timeout | undefined
 
   constructor(deps: UdpFlowCleanerDeps) {
     this.#deps = deps
+    this.#complaints = { IPv4: new Complaints(deps.log), IPv6: new Complaints(deps.log) }
   }
 
   /** Resolves when all flows are deleted, or after a short time; then the deletion goes on. */
@@ -113,13 +114,11 @@ export class UdpFlowCleaner {
       const { deleted } = await table.deleteUdp(family, isWanted)
       meter.count('conntrack_reconciler_deleted_entries_total', { ip_family: family }, deleted)
       if (deleted > 0) log.info({ family, deleted }, 'deleted stale UDP flows')
-      this.#failures.delete(family)
+      this.#complaints[family].settled()
       return true
     } catch (error) {
       const fields = { family, error: messageOf(error) }
-      const level = this.#failures.get(family) === fields.error ? 'debug' : 'warn'
-      log[level](fields, 'stale UDP flows could not be deleted, will retry')
-      this.#failures.set(family, fields.error)
+      this.#complaints[family].warn(fields, 'stale UDP flows could not be deleted, will retry')
       return false
     }
   }
