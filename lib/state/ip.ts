@@ -117,7 +117,7 @@ export function isUnspecified(ip: Ip): boolean {
 }
 
 /** `10.0.0.1:80` or `[fd00::1]:80`. */
-export function hostPort(ip: string, port: number): string {
+export function hostPort(ip: string, port: number | string): string {
   return ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`
 }
 

@@ -10,7 +10,7 @@ import { readAnnotation } from '../../state/annotations.js'
 import type { BalanceChoice } from '../../state/balance.js'
 import type { DesiredService, Endpoint, LocalTraffic } from '../../state/desired-state.js'
 import type { EndpointList } from './portals/portal-rules.js'
-import type { ListenerSpec, Target } from './datapath/data-path.js'
+import type { ListenerSpec } from './datapath/data-path.js'
 import type { ProxyHeader } from './datapath/proxy-header.js'
 import type { SourceRule } from './datapath/source-rule.js'
 import type { UserspaceSettings } from './settings.js'
@@ -36,7 +36,7 @@ export function listenerSpec(
     ...place,
     service: service.portName,
     protocol,
-    endpoints: endpoints.map(targetOf),
+    endpoints: endpoints.map(({ key, ip, port, isLocal }) => ({ key, ip, port, isLocal })),
     ...tcpLimits(service, protocol),
     affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
     ...(service.balance ? { balance: balanceOf(service.balance, endpoints) } : {}),
@@ -71,10 +71,6 @@ function balanceOf(
   const usesWeights = used === 'weighted' || used === 'first'
   const weights = usesWeights ? endpoints.filter(({ weight }) => weight !== 1) : []
   return { word: used, weights: weights.map(({ key, weight }) => [key, weight]) }
-}
-
-function targetOf({ key, ip, port, isLocal }: Endpoint): Target {
-  return { key, ip, port, isLocal }
 }
 
 /** Undefined where endpoints see this node as their client. */

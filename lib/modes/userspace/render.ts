@@ -1,3 +1,4 @@
+import { hostPort } from '../../state/ip.js'
 import { printable } from '../../state/names.js'
 import {
   addressType,
@@ -69,9 +70,9 @@ function turningAway(logsRefused: boolean): readonly PlacedRule[] {
     [filterChains.blocked, 'sourceRange', [{ jump: 'DROP' }]],
   ] as const
   return ends.flatMap(([chain, reason, specs]) =>
-    [...(logsRefused ? [logTarget(reason)] : []), ...specs].map((spec: RuleSpec) => ({
-      ...{ table: 'filter' as const, chain, rule: rule(spec) },
-    })),
+    [...(logsRefused ? [logTarget(reason)] : []), ...specs].map(
+      (spec: RuleSpec) => ({ table: 'filter', chain, rule: rule(spec) }) as const,
+    ),
   )
 }
 
@@ -108,8 +109,7 @@ function targetOf(
   const port = ports[target.list]
   if (port === undefined) return undefined
   if (target.kind === 'redirect') return { jump: 'REDIRECT', jumpArgs: ['--to-ports', port] }
-  const to = target.address.includes(':') ? `[${target.address}]` : target.address
-  return { jump: 'DNAT', jumpArgs: ['--to-destination', `${to}:${port}`] }
+  return { jump: 'DNAT', jumpArgs: ['--to-destination', hostPort(target.address, port)] }
 }
 
 /** A TCP client understands a reset on every path; ICMP may be filtered or limited on the way. */
@@ -175,7 +175,7 @@ export function writeAll(batch: Batch, rules: Iterable<PlacedRule>): void {
     if (prepend) batch.prepend(table, chain, rule)
     else batch.append(table, chain, rule)
   }
-  for (const placed of rules) append(batch, placed)
+  for (const { table, chain, rule } of rules) batch.append(table, chain, rule)
 }
 
 /** Replaces all rules of a service port, or none, because their order matters. */
@@ -185,13 +185,9 @@ export function writeDifference(
 ): number {
   const { before, after } = rules
   if (isSame(before, after)) return 0
-  for (const placed of after) append(batch, placed)
+  for (const { table, chain, rule } of after) batch.append(table, chain, rule)
   for (const { table, chain, rule } of before) batch.delete(table, chain, rule)
   return before.length + after.length
-}
-
-function append(batch: Batch, { table, chain, rule }: PlacedRule): void {
-  batch.append(table, chain, rule)
 }
 
 function isSame(before: readonly PlacedRule[], after: readonly PlacedRule[]): boolean {
@@ -211,7 +207,7 @@ function renderListeners(service: ServicePlan): string {
   const addresses = service.addresses.map((ip) => `address ${ip} on this machine\n`).join('')
   const listeners = service.listeners
     .map(({ list, spec }) => {
-      const port = spec.port === 0 ? symbolicPorts[list] : String(spec.port)
+      const port = spec.port === 0 ? symbolicPorts[list] : spec.port
       const affinity = spec.affinityMs === undefined ? '' : `, affinity ${spec.affinityMs / 1000} s`
       const balance = spec.balance ? `, ${spec.balance.word}` : ''
       const weights = new Map(spec.balance?.weights)
@@ -219,8 +215,8 @@ function renderListeners(service: ServicePlan): string {
         spec.endpoints
           .map(({ key }) => (weights.has(key) ? `${key}*${weights.get(key) ?? 1}` : key))
           .join(' ') || 'no endpoints'
-      const at = spec.address.includes(':') ? `[${spec.address}]` : spec.address
-      return `listen ${spec.protocol} ${at}:${port ?? ''} for ${printable(spec.service)} (${list}${balance}${affinity}): ${endpoints}\n`
+      const at = hostPort(spec.address, port ?? '')
+      return `listen ${spec.protocol} ${at} for ${printable(spec.service)} (${list}${balance}${affinity}): ${endpoints}\n`
     })
     .join('')
   return addresses + listeners

@@ -234,8 +234,4 @@ export async function readPortals(iptables: Iptables): Promise<readonly SavedTab
   }
 }
 
-function countOf(rules: Iterable<readonly PlacedRule[]>): number {
-  let count = 0
-  for (const placed of rules) count += placed.length
-  return count
-}
+const countOf = (rules: Iterable<readonly PlacedRule[]>) => [...rules].flat().length

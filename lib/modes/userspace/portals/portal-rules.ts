@@ -196,14 +196,12 @@ class RuleWriter {
 
   #targetOf({ isNodePort }: Place, list: EndpointList): PortalTarget {
     const { listensOnWildcard, listenAddress, hostIp } = this.#facts
-    if (!listensOnWildcard) return { kind: 'dnat', address: listenAddress, list }
-    // The address stays the same, so that replies come from the address that was asked.
-    if (isNodePort) return { kind: 'dnat', address: '', list }
+    // A node port keeps the address, so that replies come from the address that was asked.
+    const here = isNodePort ? '' : hostIp
+    const address = listensOnWildcard ? here : listenAddress
     // A redirection drops packets that come in by an interface without an address, as from pods of
     // Calico. So it is for nodes without a main address.
-    return hostIp === undefined
-      ? { kind: 'redirect', list }
-      : { kind: 'dnat', address: hostIp, list }
+    return address === undefined ? { kind: 'redirect', list } : { kind: 'dnat', address, list }
   }
 
   #leadOrRefuse(chain: ChainName, place: Place, verdict: Verdict, refused = place): void {
