@@ -17,16 +17,12 @@ export class Attributes {
     return this
   }
 
-  u64(at: number, value: bigint): this {
-    this.bytes.writeBigUInt64LE(value, at)
-    return this
-  }
-
   /** The memory must come from `nativeBytes`. */
   pointer(at: number, memory: Buffer): this {
     this.#kept.push(memory)
     const address = this.#calls.addressOf(memory.buffer) + BigInt(memory.byteOffset)
-    return this.u64(at, address)
+    this.bytes.writeBigUInt64LE(address, at)
+    return this
   }
 
   /** A name for bpftool, of at most 15 characters. */

@@ -266,14 +266,11 @@ export function openTogether<T>(act: (open: <O extends Closable>(one: O) => O) =
   }
 }
 
-/** The number of bytes that the kernel reads or writes for one value. */
-function bytesToldOf({ kind, valueBytes }: MapSpec): number {
-  return kind === 'per-processor' ? valueBytes * possibleProcessors() : valueBytes
-}
-
 /**
- * Processors that this machine can ever have. A map has a value for each, also for one that is off.
+ * The number of bytes that the kernel reads or writes for one value. A processor that is off has a
+ * value, too.
  */
-function possibleProcessors(): number {
-  return countProcessors(readFileSync('/sys/devices/system/cpu/possible', 'utf8'))
+function bytesToldOf({ kind, valueBytes }: MapSpec): number {
+  if (kind !== 'per-processor') return valueBytes
+  return valueBytes * countProcessors(readFileSync('/sys/devices/system/cpu/possible', 'utf8'))
 }

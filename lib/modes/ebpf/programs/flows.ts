@@ -84,17 +84,17 @@ function reserve(
     .set('r3', 0)
     .call('ringbuf_reserve')
     .jumpIf('r0', '!=', 0, hasRoom)
-  countLost(code, flows, none)
+  writeNumber(code, frame.slot, 0)
+  code
+    .lookUp(flows.lost, frame.slot)
+    .jumpIf('r0', '==', 0, none)
+    .set('r1', 1)
+    .atomicAdd('r0', 0, 'r1')
   code.jump(none).label(hasRoom).store('u32', 'r0', flowRecord.event, flowEvents[event])
 }
 
 function submit(code: Assembler, none: string): void {
   code.set('r1', 'r0').set('r2', noWakeup).call('ringbuf_submit').label(none)
-}
-
-function countLost(code: Assembler, { lost }: FlowMaps, none: string): void {
-  writeNumber(code, frame.slot, 0)
-  code.lookUp(lost, frame.slot).jumpIf('r0', '==', 0, none).set('r1', 1).atomicAdd('r0', 0, 'r1')
 }
 
 /** Copies what is counted for the socket to the record in r0. */

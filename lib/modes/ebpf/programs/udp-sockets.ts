@@ -43,21 +43,17 @@ export function noteUdpSocket(
  */
 export function forgetUdpSocket(
   code: Assembler,
-  parts: ProgramParts,
+  { maps }: ProgramParts,
   context: { readonly protocol: number },
 ): void {
   const isOther = code.freshLabel('not UDP')
   code.load('r1', 'u32', 'r6', context.protocol).jumpIf('r1', '!=', protocols.UDP, isOther)
-  deleteEntry(code, parts)
-  code.label(isOther)
-}
-
-function deleteEntry(code: Assembler, { maps }: ProgramParts): void {
   writeCookie(code)
   code
     .mapAddress('r1', maps.shared.udpSockets)
     .frameAddress('r2', frame.socketCookie)
     .call('map_delete_elem')
+    .label(isOther)
 }
 
 function writeCookie(code: Assembler): void {
