@@ -1,4 +1,4 @@
-import { parseIp, type IpFamily } from '../../../state/ip.js'
+import { bitsOf, formatIp, parseIp, type IpFamily } from '../../../state/ip.js'
 import { rule, type Rule, type SavedChain, type SavedTable } from '../../../kernel/iptables.js'
 import { filterChains, natChains } from '../names.js'
 
@@ -92,16 +92,9 @@ export function jumpsToSubChains(
 function addressesOf(subChain: number, family: IpFamily, sparseMasks: boolean): readonly string[] {
   const firsts = sparseMasks ? [0] : [0, 1]
   const maskFirst = sparseMasks ? 0 : 1
-  const address = family === 'IPv4' ? addressIpv4 : addressIpv6
+  const address = (first: number, last: number) =>
+    formatIp(family, (BigInt(first) << BigInt(bitsOf(family) - 1)) | BigInt(last))
   return firsts.map((first) => `${address(first, subChain)}/${address(maskFirst, addressBits)}`)
-}
-
-function addressIpv4(firstBit: number, last: number): string {
-  return `${firstBit * 128}.0.0.${last}`
-}
-
-function addressIpv6(firstBit: number, last: number): string {
-  return `${firstBit ? '8000' : ''}::${last === 0 ? '' : last.toString(16)}`
 }
 
 /** A listing as it would be without sub-chains, to compare rules wherever they are. */
