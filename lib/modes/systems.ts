@@ -3,16 +3,11 @@ import { systemHere, type System } from '../platform.js'
 import type { Finding } from './mode.js'
 
 /**
- * The operating system that each mode is for. Elsewhere a mode can be planned and rendered, but
- * its code for the kernel is not loaded.
+ * The system that the mode is for, as a finding; undefined on that system. Elsewhere a mode can be
+ * planned and rendered, but its code for the kernel is not loaded.
  */
-function systemOf(mode: string): System {
-  return mode === 'winuserspace' ? 'win32' : 'linux'
-}
-
-/** The system that the mode is for, as a finding; undefined on that system. */
 export function missingSystem(mode: string, here: System = systemHere()): Finding | undefined {
-  const wanted = systemOf(mode)
+  const wanted = mode === 'winuserspace' ? 'win32' : 'linux'
   if (wanted === here) return undefined
   const what = `the operating system ${wanted === 'linux' ? 'Linux' : 'Windows'}`
   return { what, ok: false, required: true, seen: `this is ${process.platform}`, fix: advice(here) }
