@@ -83,8 +83,7 @@ export class FamilyApplier {
     }
     const { added, changed, removed } = plan.services.since(previous.services)
     const services = new Map<string, ServicePlan>()
-    for (const [key, service] of added) services.set(key, service)
-    for (const [key, service] of changed) services.set(key, service)
+    for (const [key, service] of [...added, ...changed]) services.set(key, service)
     // Failed services are tried again at each sync, which the original never did (US34).
     for (const key of this.#failed) {
       const service = plan.services.get(key)
@@ -135,11 +134,9 @@ export class FamilyApplier {
     await this.#parts.listeners.note(full ? noted : changed)
     for (const { key, listeners } of services) {
       if (failures.has(key)) continue
-      const specs = listeners.map(({ spec }) => spec)
-      const looping = specs.flatMap(({ protocol, endpoints }) =>
+      const [first] = listeners.flatMap(({ spec: { protocol, endpoints } }) =>
         endpoints.filter((target) => this.#frontends.has(protocol, target)),
       )
-      const [first] = looping
       if (!first) continue
       const reason = `endpoint ${first.key} leads back to this proxy and is not used`
       failures.set(key, { key, reason, event: 'EndpointLeadsBack' })
@@ -248,10 +245,9 @@ function frontendsOf(
 
 function explain({ code, message }: OpenFailure): Omit<ServiceFailure, 'key'> {
   if (code === 'ERANGE') return { reason: message, event: 'ProxyPortsExhausted' }
-  if (code === 'EACCES') {
-    const advice =
-      'low ports need CAP_NET_BIND_SERVICE, or a lower net.ipv4.ip_unprivileged_port_start'
-    return { reason: `open a listener: ${message}; ${advice}`, event: 'ListenFailed' }
-  }
-  return { reason: `open a listener: ${message}`, event: 'ListenFailed' }
+  const advice = code === 'EACCES' ? lowPorts : ''
+  return { reason: `open a listener: ${message}${advice}`, event: 'ListenFailed' }
 }
+
+const lowPorts =
+  '; low ports need CAP_NET_BIND_SERVICE, or a lower net.ipv4.ip_unprivileged_port_start'

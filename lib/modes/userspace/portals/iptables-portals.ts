@@ -162,8 +162,22 @@ export class IptablesPortals implements Portals {
     for (const placed of rules) yield placed.map((one) => this.#placed(one))
   }
 
+  /** First adds a rule that needs tracking, and leaves it: otherwise open connections would hang. */
   remove(): Promise<ReadonlySet<number>> {
-    return this.#writes.take(() => this.#remove())
+    return this.#writes.take(async () => {
+      this.#verification?.ignoreAll()
+      const tables = await readPortals(this.iptables)
+      const ports = new Set(tables.flatMap(udpPortsOf))
+      const batch = new Batch()
+      removeChains(batch, tables, chainsIn(tables, isOurs))
+      if (batch.size > 0) {
+        await this.#restore(keepTracking())
+        await this.#restore(batch)
+      }
+      this.#written.clear()
+      this.#isKnown = false
+      return ports
+    })
   }
 
   drained(): Promise<void> {
@@ -173,22 +187,6 @@ export class IptablesPortals implements Portals {
       removeChains(batch, saved, chainsIn(saved, isDrain))
       await this.#restore(batch)
     })
-  }
-
-  /** First adds a rule that needs tracking, and leaves it: otherwise open connections would hang. */
-  async #remove(): Promise<ReadonlySet<number>> {
-    this.#verification?.ignoreAll()
-    const tables = await readPortals(this.iptables)
-    const ports = new Set(tables.flatMap(udpPortsOf))
-    const batch = new Batch()
-    removeChains(batch, tables, chainsIn(tables, isOurs))
-    if (batch.size > 0) {
-      await this.#restore(keepTracking())
-      await this.#restore(batch)
-    }
-    this.#written.clear()
-    this.#isKnown = false
-    return ports
   }
 
   /** Rules that belong to no Service. */

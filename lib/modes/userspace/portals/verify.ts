@@ -104,9 +104,10 @@ export class PortalsVerification implements SavedVisitor {
       const missing = this.#settled(id, chain.missing).map(([, { text }]) => text)
       const surplus = this.#settled(id, chain.surplus).map(([, text]) => text)
       const displaced = this.#settled(id, chain.displaced).map(([, text]) => text)
-      const what = inWords(chain, { missing, surplus, displaced })
+      const seen = [missing, surplus, displaced] as const
+      const what = inWords(chain, seen)
       if (what === undefined) continue
-      const parts = [missing, surplus, displaced].map((texts) => texts.sort().join('\n'))
+      const parts = seen.map((texts) => texts.sort().join('\n'))
       const isBalanced = missing.length === surplus.length
       const mayBeWording = chain.isThere && isBalanced && displaced.length === 0
       out.push({ chain: id, what, fingerprint: parts.join('\n\n'), mayBeWording })
@@ -156,14 +157,13 @@ function read(chain: ReadChain, saved: string): void {
   service.last = index
 }
 
+type Texts = readonly string[]
+
 function inWords(
   { isThere }: ReadChain,
-  seen: Readonly<Record<'missing' | 'surplus' | 'displaced', readonly string[]>>,
+  [[missing], [surplus], [displaced]]: readonly [Texts, Texts, Texts],
 ): string | undefined {
   if (!isThere) return 'is gone'
-  const [missing] = seen.missing
-  const [surplus] = seen.surplus
-  const [displaced] = seen.displaced
   if (missing !== undefined) return `lacks ${missing}`
   if (surplus !== undefined) return `has one more: ${surplus}`
   return displaced === undefined ? undefined : `has another order: ${displaced}`

@@ -25,7 +25,7 @@ export function claimSuccession(libc: Libc, folder: string): () => void {
         `take over listeners: another process starts or takes over now (it holds ${path}), and this one ends; start it again once the other process serves`,
       )
     }
-    if (isAt(fd, path)) {
+    if (statSync(path, { throwIfNoEntry: false })?.ino === fstatSync(fd).ino) {
       return () => {
         rmSync(path, { force: true })
         closeSync(fd)
@@ -39,8 +39,4 @@ export function claimSuccession(libc: Libc, folder: string): () => void {
 /** The file that is locked. A process that is killed before it serves leaves it. */
 export function successionPath(folder: string): string {
   return takeoverPath(folder).replace(/sock$/, 'successor')
-}
-
-function isAt(fd: number, path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false })?.ino === fstatSync(fd).ino
 }
