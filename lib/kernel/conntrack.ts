@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 import { KernelError } from '../errors.js'
 import type { IpFamily } from '../state/ip.js'
-import { protocolNumbers } from './addresses.js'
+import { protocolNumbers, type ProtocolName } from './addresses.js'
 import {
   flowHeader,
   flowHeaderBytes,
@@ -33,8 +33,7 @@ interface ListedFlow extends ServiceFlow {
   readonly zone: Buffer | undefined
 }
 
-export interface FlowCleanup {
-  readonly listed: number
+interface FlowCleanup {
   readonly deleted: number
   /** Flows left for the next time, because the budget was spent. */
   readonly left: number
@@ -47,11 +46,14 @@ const filter = { originalFlags: 1, matchesProtocol: 1 << 3 }
 const deletesAtOnce = 100
 
 interface Deletion {
-  readonly protocol: number
-  /** Only flows of which no packet has come back. */
+  readonly protocol: ProtocolName
+  /** Only attempts to connect that nobody has answered: no packet has come back. */
   readonly isUnanswered?: boolean
   readonly isStale: (flow: ServiceFlow) => boolean
-  /** No limit by default: most callers do not come back for what is left. */
+  /**
+   * After this time the rest is left for the next call. No limit by default: most callers do not
+   * come back for what is left.
+   */
   readonly budgetMs?: number | undefined
 }
 
@@ -64,7 +66,8 @@ export class Conntrack {
    * come, and those of other protocols are dropped here.
    */
   #list(family: IpFamily, deletion: Deletion): Promise<readonly ListedFlow[]> {
-    const { protocol, isStale, isUnanswered = false } = deletion
+    const { isStale, isUnanswered = false } = deletion
+    const protocol = protocolNumbers[deletion.protocol]
     const message = new FlowMessage()
     const request = new MessageWriter(128).message(flowMessage.get, flags.dump, (writer) => {
       writer
@@ -90,39 +93,10 @@ export class Conntrack {
   }
 
   /**
-   * Deletes the UDP flows for which `isStale` holds. Other work runs between the batches.
-   * After `budgetMs` the rest is left for the next call. Flows gone meanwhile do not count.
+   * Deletes the flows for which `isStale` holds. Other work runs between the batches. Flows gone
+   * meanwhile do not count. The next packet of a TCP connection counts as one of a new connection.
    */
-  deleteUdp(
-    family: IpFamily,
-    isStale: (flow: ServiceFlow) => boolean,
-    budgetMs?: number,
-  ): Promise<FlowCleanup> {
-    return this.#delete(family, { protocol: protocolNumbers.UDP, isStale, budgetMs })
-  }
-
-  /**
-   * Like `deleteUdp`, for TCP. The next packet of such a connection counts as one of a new
-   * connection.
-   */
-  deleteTcp(family: IpFamily, isStale: (flow: ServiceFlow) => boolean): Promise<FlowCleanup> {
-    return this.#delete(family, { protocol: protocolNumbers.TCP, isStale })
-  }
-
-  /** Like `deleteTcp`, for attempts to connect that nobody has answered, over TCP or SCTP. */
-  deleteUnanswered(
-    family: IpFamily,
-    protocol: 'TCP' | 'SCTP',
-    isStale: (flow: ServiceFlow) => boolean,
-  ): Promise<FlowCleanup> {
-    return this.#delete(family, {
-      protocol: protocolNumbers[protocol],
-      isUnanswered: true,
-      isStale,
-    })
-  }
-
-  async #delete(family: IpFamily, deletion: Deletion): Promise<FlowCleanup> {
+  async delete(family: IpFamily, deletion: Deletion): Promise<FlowCleanup> {
     const { budgetMs = Infinity } = deletion
     const stale = await this.#list(family, deletion)
     const started = performance.now()
@@ -134,7 +108,7 @@ export class Conntrack {
       tried += batch.length
       await setImmediate()
     }
-    return { listed: stale.length, deleted, left: stale.length - tried }
+    return { deleted, left: stale.length - tried }
   }
 
   close(): void {

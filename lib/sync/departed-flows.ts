@@ -8,7 +8,7 @@ import type { IpFamily } from '../state/ip.js'
 import type { Log } from '../modes/mode.js'
 
 interface DepartedFlowsOptions {
-  readonly table: () => Pick<Conntrack, 'deleteTcp'>
+  readonly table: () => Pick<Conntrack, 'delete'>
   readonly log: Log
 }
 
@@ -64,10 +64,11 @@ export class DepartedFlows {
     const destinations = new Set(destinationsOf(service, nodeAddresses))
     const fields = { family, service: left.portName, endpoint }
     try {
-      const { deleted } = await table().deleteTcp(
-        family,
-        ({ destination, answeredBy }) => answeredBy === endpoint && destinations.has(destination),
-      )
+      const { deleted } = await table().delete(family, {
+        protocol: 'TCP',
+        isStale: ({ destination, answeredBy }) =>
+          answeredBy === endpoint && destinations.has(destination),
+      })
       if (deleted > 0)
         log.info({ ...fields, deleted }, 'ended connections to an endpoint that left')
     } catch (error) {

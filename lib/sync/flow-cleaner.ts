@@ -8,7 +8,7 @@ import type { Log, Meter } from '../modes/mode.js'
 
 interface FlowCleanerOptions {
   /** Called only when the table is needed, so a node without UDP Services never opens it. */
-  readonly table: () => Pick<Conntrack, 'deleteUdp'>
+  readonly table: () => Pick<Conntrack, 'delete'>
   readonly log: Log
   readonly meter: Meter
   /** Milliseconds, for durations. */
@@ -76,8 +76,8 @@ export class FlowCleaner {
     try {
       const frontends = this.#frontends.get(family) ?? new UdpFrontends()
       this.#frontends.set(family, frontends)
-      const test = staleFlowTest(state, this.#cleaned.get(family), frontends)
-      const { deleted, left } = await table().deleteUdp(family, test, budgetMs)
+      const isStale = staleFlowTest(state, this.#cleaned.get(family), frontends)
+      const { deleted, left } = await table().delete(family, { protocol: 'UDP', isStale, budgetMs })
       if (left === 0) this.#cleaned.set(family, state)
       else if (!this.#waiting.get(family)) this.#waiting.put(family, state)
       meter.count('conntrack_reconciler_deleted_entries_total', labels, deleted)

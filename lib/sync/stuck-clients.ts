@@ -10,7 +10,7 @@ import type { Log } from '../modes/mode.js'
 const connecting = ['TCP', 'SCTP'] as const
 
 interface StuckClientsOptions {
-  readonly table: () => Pick<Conntrack, 'deleteUnanswered'>
+  readonly table: () => Pick<Conntrack, 'delete'>
   readonly log: Log
   /** Milliseconds, for durations. */
   readonly now: () => number
@@ -84,14 +84,14 @@ export class StuckClients {
     try {
       for (const protocol of connecting) {
         if (!used.has(protocol)) continue
-        const { deleted } = await table().deleteUnanswered(
-          family,
+        const { deleted } = await table().delete(family, {
           protocol,
-          ({ destination, answeredBy }) => {
+          isUnanswered: true,
+          isStale: ({ destination, answeredBy }) => {
             const service = frontends.get(`${protocol} ${destination}`)
             return service !== undefined && !answers(service, answeredBy)
           },
-        )
+        })
         const fields = { family, protocol, deleted }
         if (deleted > 0) log.info(fields, 'freed clients that nobody would have answered')
       }

@@ -14,6 +14,7 @@ import { enterPrivateNetns } from '../support/private-netns.js'
 import { service, states } from '../support/states.js'
 
 const reason = enterPrivateNetns() ?? (programSkip('nft') || undefined)
+const udp = { protocol: 'UDP' } as const
 const needsNft = reason === undefined ? {} : { skip: reason }
 
 t.test('addresses turn into bytes and back', (t) => {
@@ -105,13 +106,13 @@ t.test('UDP flows of the kernel are listed after DNAT', needsNft, async (t) => {
 
   const cluster = states('IPv4').put(service({ ...dns, endpoints: ['10.180.0.1'] }))
   const before = cluster.take()
-  const kept = await conntrack.deleteUdp('IPv4', staleFlowTest(before))
-  t.strictSame(kept, { listed: 0, deleted: 0, left: 0 }, 'flows to a serving endpoint stay')
+  const kept = await conntrack.delete('IPv4', { ...udp, isStale: staleFlowTest(before) })
+  t.strictSame(kept, { deleted: 0, left: 0 }, 'flows to a serving endpoint stay')
 
   // CT03: no endpoint is left. CT04: the flow to 10.180.0.2:30053 goes to no node port and stays.
   const after = cluster.put(service({ ...dns, endpoints: [] })).take()
-  const cleaned = await conntrack.deleteUdp('IPv4', staleFlowTest(after, before))
-  t.strictSame(cleaned, { listed: 2, deleted: 2, left: 0 })
+  const cleaned = await conntrack.delete('IPv4', { ...udp, isStale: staleFlowTest(after, before) })
+  t.strictSame(cleaned, { deleted: 2, left: 0 })
   t.strictSame(await udpFlows('IPv4'), ['10.180.0.2:30053 <- 10.180.0.2:30053'])
   t.equal((await udpFlows('IPv6')).length, 1, 'the other family is untouched')
 })
@@ -125,7 +126,7 @@ t.test('CT01: a client that keeps its port moves to the new endpoint', needsNft,
   const mine = async () => (await udpFlows('IPv4')).filter((text) => text.startsWith('10.96.0.10:'))
   t.strictSame(await mine(), ['10.96.0.10:53 <- 10.180.0.1:8080'])
   const moved = states('IPv4').put(service({ ...dns, endpoints: ['10.180.0.2'] }))
-  await conntrack.deleteUdp('IPv4', staleFlowTest(moved.take()))
+  await conntrack.delete('IPv4', { ...udp, isStale: staleFlowTest(moved.take()) })
   await send(40010, '10.96.0.10', 53)
   t.strictSame(await mine(), ['10.96.0.10:53 <- 10.180.0.2:8080'])
 })
@@ -139,16 +140,16 @@ t.test(
     const sockets = 230
     for (let index = 0; index < sockets; index++) await send(41000 + index, '10.180.0.2', 99)
     const isMine = (flow: ServiceFlow) => flow.destination === '10.180.0.2:99'
-    const first = await conntrack.deleteUdp('IPv4', isMine, 0)
-    t.strictSame(first, { listed: sockets, deleted: 100, left: sockets - 100 })
+    const first = await conntrack.delete('IPv4', { ...udp, isStale: isMine, budgetMs: 0 })
+    t.strictSame(first, { deleted: 100, left: sockets - 100 })
     // On a slow node, to find them takes long.
     const hold = new Int32Array(new SharedArrayBuffer(4))
     const slowly = (flow: ServiceFlow) => {
       if (Atomics.add(hold, 0, 1) === 0) Atomics.wait(hold, 0, 1, 5_100)
       return isMine(flow)
     }
-    const second = await conntrack.deleteUdp('IPv4', slowly)
-    t.strictSame(second, { listed: sockets - 100, deleted: sockets - 100, left: 0 })
+    const second = await conntrack.delete('IPv4', { ...udp, isStale: slowly })
+    t.strictSame(second, { deleted: sockets - 100, left: 0 })
   },
 )
 
@@ -181,15 +182,19 @@ t.test(
       seen.push(text(flow))
       return true
     }
+    const mine = { isUnanswered: true, isStale: isMine }
     let deleted = 0
     while (seen.length === 0) {
       await delay(20)
-      deleted += (await conntrack.deleteUnanswered('IPv4', 'TCP', isMine)).deleted
+      deleted += (await conntrack.delete('IPv4', { ...mine, protocol: 'TCP' })).deleted
     }
     t.same([...new Set(seen)], ['10.96.0.99:9003 <- 10.96.0.99:9003'])
     t.equal(deleted, seen.length)
     const left: string[] = []
-    await conntrack.deleteTcp('IPv4', (flow) => left.push(text(flow)) < 0)
+    await conntrack.delete('IPv4', {
+      protocol: 'TCP',
+      isStale: (flow) => left.push(text(flow)) < 0,
+    })
     t.ok(left.includes('10.180.0.1:9001 <- 10.180.0.1:9001'), left.join(', '))
   },
 )
@@ -210,7 +215,8 @@ t.test(
     }
     const seen: string[] = []
     const isMine = (flow: ServiceFlow) => seen.push(text(flow)) > 0
-    t.equal((await conntrack.deleteUnanswered('IPv4', 'SCTP', isMine)).deleted, 1)
+    const mine = { isUnanswered: true, isStale: isMine }
+    t.equal((await conntrack.delete('IPv4', { ...mine, protocol: 'SCTP' })).deleted, 1)
     t.same(seen, ['10.96.0.99:9004 <- 10.96.0.99:9004'])
   },
 )

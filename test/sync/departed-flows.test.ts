@@ -27,11 +27,11 @@ function node(policy: string) {
   let heard: () => void = () => undefined
   const departed = new DepartedFlows({
     table: () => ({
-      deleteTcp: (_family, isStale) => {
+      delete: (_family, { isStale }) => {
         const stale = flows.filter(isStale)
         deleted.push(...stale.map((flow) => `${flow.destination} ${flow.answeredBy}`))
         heard()
-        return Promise.resolve({ listed: stale.length, deleted: stale.length, left: 0 })
+        return Promise.resolve({ deleted: stale.length, left: 0 })
       },
     }),
     log: silent,

@@ -24,13 +24,13 @@ function cleanerWith(answers: (number | Error)[] = [], retryMs = 600_000) {
   const cleanings: string[] = []
   const gates: (() => void)[] = []
   let asked = 0
-  const table: Pick<Conntrack, 'deleteUdp'> = {
-    deleteUdp: async (family) => {
+  const table: Pick<Conntrack, 'delete'> = {
+    delete: async (family) => {
       cleanings.push(family)
       await new Promise<void>((resolve) => gates.push(resolve))
       const answer = answers.shift() ?? 0
       if (answer instanceof Error) throw answer
-      return { listed: answer, deleted: 0, left: answer }
+      return { deleted: 0, left: answer }
     },
   }
   const cleaner = new FlowCleaner({

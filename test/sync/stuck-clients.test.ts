@@ -18,17 +18,17 @@ function tableWith(flows: readonly ServiceFlow[]) {
   const nothing = () => undefined
   const stuck = new StuckClients({
     table: () => ({
-      deleteUnanswered: async (_family, protocol, isWanted) => {
+      delete: async (_family, { protocol, isStale }) => {
         await delay(1)
         if (failure) throw failure
-        const gone = flows.filter(isWanted)
+        const gone = flows.filter(isStale)
         const prefix = protocol === 'TCP' ? '' : `${protocol} `
         deleted.push(
           gone.map(
             ({ destination: to, answeredBy: by }) => prefix + to + (by === to ? '' : ` by ${by}`),
           ),
         )
-        return { listed: gone.length, deleted: gone.length, left: 0 }
+        return { deleted: gone.length, left: 0 }
       },
     }),
     now: () => performance.now(),
@@ -90,10 +90,10 @@ t.test('clients are freed whose Service comes while a deletion ends', async (t) 
     const flows = [flow('10.96.0.10:80'), flow('10.96.0.11:80')]
     const stuck = new StuckClients({
       table: () => ({
-        deleteUnanswered: (_family, _protocol, isWanted) => {
-          for (const one of flows.filter(isWanted)) freed.add(one.destination)
+        delete: (_family, { isStale }) => {
+          for (const one of flows.filter(isStale)) freed.add(one.destination)
           if (freed.size === 1) void applyLater()
-          return Promise.resolve({ listed: 2, deleted: 1, left: 0 })
+          return Promise.resolve({ deleted: 1, left: 0 })
         },
       }),
       now: () => 0,

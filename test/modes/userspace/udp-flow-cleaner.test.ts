@@ -1,6 +1,6 @@
 import t from 'tap'
 import { UdpFlowCleaner } from '../../../lib/modes/userspace/portals/udp-flow-cleaner.js'
-import type { ServiceFlow } from '../../../lib/kernel/conntrack.js'
+import type { Conntrack, ServiceFlow } from '../../../lib/kernel/conntrack.js'
 
 const flow = (destination: string, answeredBy: string): ServiceFlow => ({
   family: 'IPv4',
@@ -21,9 +21,9 @@ function cleaner(flows: readonly ServiceFlow[], opened = Promise.resolve()) {
       openTable: async () => {
         await opened
         return {
-          deleteUdp: (family, isStale) => {
+          delete: (family, { isStale }) => {
             deleted.push(...flows.filter((one) => one.family === family && isStale(one)))
-            return Promise.resolve({ listed: flows.length, deleted: deleted.length, left: 0 })
+            return Promise.resolve({ deleted: deleted.length, left: 0 })
           },
         }
       },
@@ -80,13 +80,13 @@ t.test('a table that cannot be opened, and then not written, is tried again', as
     retryMs: 5,
     openTable: () => {
       if (failures.length > 1) return Promise.reject(new Error(failures.shift()))
-      const deleteUdp = (_family: string, isStale: (flow: ServiceFlow) => boolean) => {
+      const deletes: Conntrack['delete'] = (_family, { isStale }) => {
         const failure = failures.shift()
         if (failure !== undefined) return Promise.reject(new Error(failure))
         deleted = isStale(stale) ? 1 : 0
-        return Promise.resolve({ listed: 1, deleted, left: 0 })
+        return Promise.resolve({ deleted, left: 0 })
       }
-      return Promise.resolve({ deleteUdp })
+      return Promise.resolve({ delete: deletes })
     },
   })
   await cleaner.clean('IPv4', new Map([['10.96.0.10:53', new Set([1])]]))
@@ -128,10 +128,10 @@ t.test('nothing waits for ever that comes while a deletion ends', async (t) => {
       meter: { count() {}, gauge() {}, observe() {}, forget() {} },
       openTable: () =>
         Promise.resolve({
-          deleteUdp: (_family, isStale) => {
+          delete: (_family, { isStale }) => {
             for (const one of [first, second]) if (isStale(one)) deleted.add(one)
             again ??= cleanAgain()
-            return Promise.resolve({ listed: 2, deleted: 0, left: 0 })
+            return Promise.resolve({ deleted: 0, left: 0 })
           },
         }),
     })

@@ -12,7 +12,7 @@ export type Redirections = ReadonlyMap<string, ReadonlySet<number>>
 interface UdpFlowCleanerDeps {
   readonly log: Log
   readonly meter: Meter
-  readonly openTable?: () => Promise<Pick<Conntrack, 'deleteUdp'>>
+  readonly openTable?: () => Promise<Pick<Conntrack, 'delete'>>
   /** The time until a deletion that failed is tried again. */
   readonly retryMs?: number
 }
@@ -26,7 +26,7 @@ const defaultRetryMs = 10_000
  */
 export class UdpFlowCleaner {
   readonly #deps: UdpFlowCleanerDeps
-  #table: Promise<Pick<Conntrack, 'deleteUdp'>> | undefined
+  #table: Promise<Pick<Conntrack, 'delete'>> | undefined
   /** By family: all since the start, until the last `again`. */
   #sinceStart: Map<IpFamily, Redirections> | undefined = new Map()
   readonly #waiting = new Backlog<IpFamily, Redirections>((...each) => this.#work(...each))
@@ -90,7 +90,7 @@ export class UdpFlowCleaner {
   }
 
   async #work(family: IpFamily, redirections: Redirections): Promise<void> {
-    if (await this.#delete(family, (flow) => isStale(flow, redirections))) return
+    if (await this.#delete(family, (flow) => leadsElsewhere(flow, redirections))) return
     this.#failed.set(family, new Map([...(this.#failed.get(family) ?? []), ...redirections]))
     this.#retry ??= setTimeout(() => {
       this.#retry = undefined
@@ -99,7 +99,7 @@ export class UdpFlowCleaner {
   }
 
   /** After a failure the next call tries again. */
-  async #open(): Promise<Pick<Conntrack, 'deleteUdp'>> {
+  async #open(): Promise<Pick<Conntrack, 'delete'>> {
     const { openTable = openConntrack } = this.#deps
     const opening = (this.#table ??= openTable())
     opening.catch(() => (this.#table = undefined))
@@ -107,11 +107,11 @@ export class UdpFlowCleaner {
   }
 
   /** Resolves to whether it succeeded. */
-  async #delete(family: IpFamily, isWanted: (flow: ServiceFlow) => boolean): Promise<boolean> {
+  async #delete(family: IpFamily, isStale: (flow: ServiceFlow) => boolean): Promise<boolean> {
     const { log, meter } = this.#deps
     try {
       const table = await this.#open()
-      const { deleted } = await table.deleteUdp(family, isWanted)
+      const { deleted } = await table.delete(family, { protocol: 'UDP', isStale })
       meter.count('conntrack_reconciler_deleted_entries_total', { ip_family: family }, deleted)
       if (deleted > 0) log.info({ family, deleted }, 'deleted stale UDP flows')
       this.#complaints[family].settled()
@@ -131,7 +131,7 @@ async function openConntrack(): Promise<Conntrack> {
   return new (await import('../../../kernel/conntrack.js')).Conntrack()
 }
 
-function isStale(flow: ServiceFlow, redirections: Redirections): boolean {
+function leadsElsewhere(flow: ServiceFlow, redirections: Redirections): boolean {
   const ports = redirections.get(flow.destination)
   return ports !== undefined && !ports.has(portOf(flow))
 }
