@@ -1,5 +1,5 @@
 import { setTimeout } from 'node:timers/promises'
-import { Slice } from '../../async.js'
+import { Slice, Turns } from '../../async.js'
 import { KernelError } from '../../errors.js'
 import {
   failureFromAck,
@@ -76,7 +76,7 @@ export function openChannel(protocol: number, options: ChannelOptions = {}): Net
   const asidePipe = options.worksAside ? openPipe(protocol, options) : undefined
   const pace = new Pace(options.sliceMs ?? 5)
   let sequence = 1
-  let dumps: Promise<unknown> = Promise.resolve()
+  const dumps = new Turns()
 
   const transact = (writer: MessageWriter): Answer => {
     const first = sequence
@@ -107,10 +107,7 @@ export function openChannel(protocol: number, options: ChannelOptions = {}): Net
     dump(writer, dumpOptions) {
       const request = Buffer.from(writer.finish(0))
       const nextSequence = () => sequence++ >>> 0
-      const run = () => dump(dumpPipe, request, nextSequence, { pace, ...dumpOptions })
-      const result = dumps.then(run)
-      dumps = result.catch(() => undefined)
-      return result
+      return dumps.take(() => dump(dumpPipe, request, nextSequence, { pace, ...dumpOptions }))
     },
     close() {
       for (const each of [pipe, dumpPipe, asidePipe]) each?.close()

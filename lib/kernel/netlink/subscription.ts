@@ -1,4 +1,4 @@
-import { setTimeout } from 'node:timers/promises'
+import { pause } from '../../async.js'
 import { forEachMessage, type Message } from './message-reader.js'
 import { openSocket, type OpenPipe, type SocketOptions } from './socket.js'
 
@@ -65,9 +65,7 @@ export function subscribe(protocol: number, options: SubscriptionOptions): Subsc
       try {
         while (!signal.aborted) {
           look()
-          await setTimeout(options.everyMs, undefined, { signal, ref: false }).catch(
-            () => undefined,
-          )
+          await pause(options.everyMs, signal)
         }
       } finally {
         pipe.close()

@@ -1,5 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises'
-import { Backlog } from '../../../async.js'
+import { Backlog, pause } from '../../../async.js'
 import { messageOf } from '../../../errors.js'
 import type { Conntrack, ServiceFlow } from '../../../kernel/conntrack.js'
 import type { IpFamily } from '../../../state/ip.js'
@@ -48,8 +47,7 @@ export class UdpFlowCleaner {
     this.#put(family, redirections)
     this.#putFailed()
     const waited = new AbortController()
-    const patience = sleep(patienceMs, undefined, { signal: waited.signal, ref: false })
-    await Promise.race([this.idle(), patience.catch(() => undefined)])
+    await Promise.race([this.idle(), pause(patienceMs, waited.signal)])
     waited.abort()
   }
 
