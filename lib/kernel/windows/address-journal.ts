@@ -1,6 +1,6 @@
 import { readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
-import { KernelError, messageOf } from '../../errors.js'
+import { ifPossible, KernelError, messageOf } from '../../errors.js'
 import { parseIp } from '../../state/ip.js'
 import { makeOwnFolder } from '../own-folder.js'
 
@@ -23,12 +23,8 @@ export class AddressJournal {
 
   /** Empty without a file. Anything that is not an entry is left out. */
   read(): readonly JournalEntry[] {
-    try {
-      const entries: unknown = JSON.parse(readFileSync(this.#file, 'utf8'))
-      return Array.isArray(entries) ? entries.flatMap((entry) => entryOf(entry) ?? []) : []
-    } catch {
-      return []
-    }
+    const entries = ifPossible((): unknown => JSON.parse(readFileSync(this.#file, 'utf8')))
+    return Array.isArray(entries) ? entries.flatMap((entry) => entryOf(entry) ?? []) : []
   }
 
   /**

@@ -166,11 +166,8 @@ export function pinnedElsewhere(bpffs: string): readonly string[] {
 export function dropPins(bpffs: string, folders: readonly string[]): void {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true })
   for (const folder of [networkFolder(bpffs), join(bpffs, pinFolders.own)]) {
-    try {
-      rmdirSync(folder)
-    } catch {
-      // Other network namespaces have pins below it, or another process has removed it.
-    }
+    // Other network namespaces may have pins below it, or another process has removed it.
+    ifPossible(() => rmdirSync(folder))
   }
 }
 

@@ -1,5 +1,5 @@
 import { pause } from '../../../async.js'
-import { messageOf } from '../../../errors.js'
+import { ifPossible, messageOf } from '../../../errors.js'
 import { loadLibc } from '../../../kernel/sockets/libc.js'
 import { Sockets } from '../../../kernel/sockets/sockets.js'
 import {
@@ -177,12 +177,11 @@ export class DataPath {
     const { drained, aborted } = this.#parts
     if (!aborted) return
     for (const listener of [...this.#open.values(), ...this.#stopping]) {
-      try {
+      // The mistake may be in this listener. The others close all the same.
+      ifPossible(() => {
         listener.stop()
         listener.cut()
-      } catch {
-        // The mistake may be in this listener. The others close all the same.
-      }
+      })
     }
     drained?.()
     aborted()
