@@ -8,7 +8,7 @@ import { changeInBatches } from './netlink/in-batches.js'
 import { kernelErrorOf } from './netlink/failure.js'
 import { attributesOf, readI32, readU32 } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
-import { flags, protocols } from './netlink/protocol.js'
+import { flags, hostBytes, protocols } from './netlink/protocol.js'
 import { kindOf, linkAttribute, routeTo } from './routes.js'
 
 const verb = {
@@ -194,6 +194,6 @@ function addressHeader(family: IpFamily, index: number, prefix: number): Uint8Ar
   header[0] = addressFamilies[family]
   header[1] = prefix
   header[2] = family === 'IPv6' ? noDuplicateDetection : 0
-  new Uint32Array(header.buffer, header.byteOffset + 4, 1)[0] = index
+  header.set(hostBytes(index), 4)
   return header
 }

@@ -4,7 +4,7 @@ import { addressBytes, addressFamilies } from './addresses.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { attributesOf, readI32, readString } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
-import { flags, protocols } from './netlink/protocol.js'
+import { flags, hostBytes, protocols } from './netlink/protocol.js'
 
 const verb = {
   getLink: 18,
@@ -80,8 +80,8 @@ export class Routes {
 
   /** The name of a device, and its kind, such as `bridge`; undefined when it is gone. */
   device(index: number): { readonly name: string; readonly kind: string } | undefined {
-    const header = Buffer.alloc(linkHeaderBytes)
-    new Uint32Array(header.buffer, header.byteOffset + 4, 1)[0] = index
+    const header = new Uint8Array(linkHeaderBytes)
+    header.set(hostBytes(index), 4)
     const request = new MessageWriter(64).message(verb.getLink, flags.ack, (writer) =>
       writer.fixed(header),
     )

@@ -7,7 +7,7 @@ import {
   protocolNumbers,
   type ProtocolName,
 } from '../addresses.js'
-import { genericHeader, genericHeaderBytes } from '../netlink/protocol.js'
+import { genericHeader, genericHeaderBytes, hostBytes } from '../netlink/protocol.js'
 import { attributesOf, readString, readU16, readU32, readU64 } from '../netlink/message-reader.js'
 import type { MessageWriter } from '../netlink/message-writer.js'
 
@@ -130,13 +130,10 @@ export function writeServerAddress(writer: MessageWriter, server: ServerAddress)
 export function writeServer(writer: MessageWriter, server: VirtualServer): void {
   writeServerAddress(writer, server)
   const persistent = server.persistenceSeconds > 0 ? persistentFlag : 0
-  const flags = Buffer.alloc(8)
-  const view = new Uint32Array(flags.buffer, flags.byteOffset, 2)
-  view[0] = persistent | server.schedulerFlags
-  view[1] = flagsMask
+  const flags = [persistent | server.schedulerFlags, flagsMask]
   writer
     .string(serviceAttribute.scheduler, server.scheduler)
-    .bytes(serviceAttribute.flags, flags)
+    .bytes(serviceAttribute.flags, Buffer.concat(flags.map(hostBytes)))
     .u32(serviceAttribute.timeout, server.persistenceSeconds)
     // Affinity goes by single clients: all bits of the address count.
     .u32(serviceAttribute.netmask, wholeAddress[server.family])
