@@ -18,8 +18,9 @@ const sample = [
 ]
 
 export function sampleOfCases(): readonly Case[] {
+  const cases = readCases(casesFolder)
   return sample.map((start) => {
-    const found = readCases(casesFolder).filter(({ name }) => name.startsWith(start))
+    const found = cases.filter(({ name }) => name.startsWith(start))
     const [only] = found
     if (!only || found.length > 1) throw new Error(`${found.length} cases begin with: ${start}`)
     return only

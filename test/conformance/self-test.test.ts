@@ -88,6 +88,17 @@ await t.test('a case with an unknown key is an error', (t) => {
   t.end()
 })
 
+await t.test('a mapping of a case may begin with another one', (t) => {
+  const services =
+    "{ web: { annotations: &some { a: '1' } }, db: { annotations: { <<: *some, b: '2' } } }"
+  const [one] = parseCases(
+    'sample',
+    `[{ case: 'S01: x', services: ${services}, flows: [{ from: node, gets: refused }] }]`,
+  )
+  t.same(one?.steps[0]?.services.db, { annotations: { a: '1', b: '2' } })
+  t.end()
+})
+
 await t.test('the cases cover every kind of client, address and protocol', (t) => {
   const cases = readCases(casesFolder)
   t.ok(cases.length >= 120, `${cases.length} cases`)
