@@ -34,15 +34,24 @@ export function setUpNode(): void {
   }
 }
 
-/** A server that answers everything with its port. */
+/**
+ * A server that answers everything with its port. It ends its connections with the test: where the
+ * rules are gone, the end of a client does not arrive, and the connection would keep this process.
+ */
 async function backend(t: Test, port: number): Promise<void> {
+  const sockets = new Set<Socket>()
   const server = createServer((socket) => {
+    sockets.add(socket)
+    socket.on('close', () => sockets.delete(socket))
     socket.on('error', () => undefined)
     socket.on('data', () => socket.write(`${port}`))
   })
   server.listen(port, '0.0.0.0')
   await once(server, 'listening')
-  t.teardown(() => server.close())
+  t.teardown(() => {
+    server.close()
+    for (const socket of sockets) socket.destroy()
+  })
 }
 
 /** No answer in this time is silence, where none may come. */
