@@ -12,15 +12,28 @@ import type { BuildTestBed, TestBed } from './test-bed.js'
 import type { Server } from 'node:net'
 import type { Place } from '../world/topology.js'
 
-/** A small cluster of network namespaces. Needs root, of a user namespace at least. */
-export const buildInNamespaces: BuildTestBed = (name, folder) => build({ name }, folder)
+export interface NamespaceOptions extends Pick<WorldOptions, 'withCgroup'> {
+  /** What starts the daemon; absent: this program. */
+  readonly daemon?: readonly string[]
+}
+
+/** Small clusters of network namespaces. Need root, of a user namespace at least. */
+export const inNamespaces =
+  (options: NamespaceOptions): BuildTestBed =>
+  (name, folder) =>
+    build(name, folder, options)
+
+export const buildInNamespaces = inNamespaces({})
 
 /** The same, where sockets of the node's pods have a cgroup, which ebpf mode needs. */
-export const buildWithCgroup: BuildTestBed = (name, folder) =>
-  build({ name, withCgroup: true }, folder)
+export const buildWithCgroup = inNamespaces({ withCgroup: true })
 
-async function build(options: WorldOptions, folder: string): Promise<TestBed> {
-  const world = await createWorld(options)
+async function build(
+  name: string,
+  folder: string,
+  { daemon = proxyCommand([]), ...options }: NamespaceOptions,
+): Promise<TestBed> {
+  const world = await createWorld({ name, ...options })
   const gauge = new NodeGauge(
     { metrics: 'http://127.0.0.1:10249', health: 'http://127.0.0.1:10256' },
     world.namespaces.node,
@@ -48,13 +61,7 @@ async function build(options: WorldOptions, folder: string): Promise<TestBed> {
       })
       return `http://127.0.0.1:${apiPortOnNode}`
     },
-    startProxy: (args, onLine) =>
-      runProxy(
-        world,
-        ['--userspace-source-address', 'hide', ...socketFlags(world), ...args],
-        onLine,
-        [...(world.cgroup === undefined ? [] : withoutPins), ...proxyCommand([])],
-      ),
+    startProxy: proxyStarter(world, daemon),
     close: async () => {
       await Promise.all([bridge?.close(), gauge.close()])
       door?.close()
@@ -70,6 +77,12 @@ async function build(options: WorldOptions, folder: string): Promise<TestBed> {
     await testBed.close()
     throw error
   }
+}
+
+function proxyStarter(world: World, daemon: readonly string[]): TestBed['startProxy'] {
+  const command = [...(world.cgroup === undefined ? [] : withoutPins), ...daemon]
+  const flags = ['--userspace-source-address', 'hide', ...socketFlags(world)]
+  return (args, onLine) => runProxy(world, [...flags, ...args], onLine, command)
 }
 
 /** Nothing is pinned: a playground that is killed leaves no program behind. */

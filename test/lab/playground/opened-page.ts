@@ -5,6 +5,7 @@ import t from 'tap'
 import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core'
 import { messageOf } from '../../../lib/errors.js'
 import { runLivePage } from '../../../lib/lab/cli/playground-here.js'
+import { nodeTestBed } from './node-test-bed.js'
 import { patienceMs, until } from '../../support/until.js'
 import type { ModeName } from '../../../lib/config/config.js'
 
@@ -59,7 +60,10 @@ export async function withOpenedPage(
   let announce: (found: { url: string; kubeconfig: string }) => void = () => undefined
   const opened = new Promise<{ url: string; kubeconfig: string }>((resolve) => (announce = resolve))
   const running = runLivePage(
-    { modes, missing, where: 'in network namespaces, as root', port: 0, opened: announce },
+    {
+      ...{ modes, missing, where: 'in network namespaces, as root', port: 0, opened: announce },
+      buildTestBed: nodeTestBed(modes),
+    },
     stop.signal,
   )
   const nowhere = { url: '', kubeconfig: '' }

@@ -2,11 +2,11 @@ import { LivePlayground } from '../../../lib/lab/playground/live-playground.js'
 import { chooseMode } from '../../../lib/modes/choose.js'
 import { contextOf } from '../../support/mode-context.js'
 import { Cluster } from '../../../lib/lab/playground/cluster.js'
-import { buildWithCgroup } from '../../../lib/lab/playground/namespace-test-bed.js'
 import type { ModeName } from '../../../lib/config/config.js'
 import type { PageCommand } from '../../../lib/page/page-command.js'
 import type { LogEntry } from '../../../lib/page/view.js'
 import type { PageView } from '../../../lib/page/readers.js'
+import { nodeTestBed } from './node-test-bed.js'
 import { until } from '../../support/until.js'
 
 /** Ebpf mode, or nothing if it cannot run here. */
@@ -34,8 +34,7 @@ export async function withPlayer(
   modes: readonly [ModeName, ...ModeName[]],
   play: (player: Player) => Promise<void>,
 ): Promise<void> {
-  const build = modes.includes('ebpf') ? buildWithCgroup : undefined
-  const cluster = await Cluster.create(name, build)
+  const cluster = await Cluster.create(name, nodeTestBed(modes))
   const stop = new AbortController()
   const playground = new LivePlayground(cluster, { modes, where: 'in a test' })
   const running = playground.run(stop.signal)
