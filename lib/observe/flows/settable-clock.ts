@@ -41,12 +41,17 @@ export class SettableClock {
     const [least, most] = [at - steady(), at - before]
     const forward = least - this.#most
     const back = this.#least - most
-    if (forward > toleranceMs) this.#doubtedUntil = at
+    if (forward > toleranceMs) this.#doubt(at)
     // What began shortly before has a time that comes once more.
-    if (back > toleranceMs) this.#doubtedUntil = at + back + toleranceMs
+    if (back > toleranceMs) this.#doubt(at + back + toleranceMs)
     this.#least = least
     this.#most = most
     this.#lookedAt = at
+  }
+
+  /** The clock may be set again before the last doubt has ended. */
+  #doubt(until: number): void {
+    this.#doubtedUntil = Math.max(this.#doubtedUntil, until)
   }
 
   /** Undefined if the clock may have been set since then. */

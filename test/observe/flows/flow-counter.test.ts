@@ -398,6 +398,12 @@ t.test('how long a connection lasted is not told if the clock was set meanwhile'
   t.equal(clock.msSince(now - 500), undefined, 'it may have begun a minute before')
   go(61_000)
   t.equal(clock.msSince(now - 500), 500)
+  const began = now
+  go(0, -60_000)
+  for (const setByMs of [-1000, 1000]) {
+    go(1000, setByMs)
+    t.equal(clock.msSince(began), undefined, 'set once more, by less')
+  }
   t.end()
 })
 
