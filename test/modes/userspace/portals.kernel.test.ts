@@ -11,6 +11,7 @@ import {
   IptablesPortals,
   readPortals,
 } from '../../../lib/modes/userspace/portals/iptables-portals.js'
+import { openIptables } from '../../../lib/modes/userspace/portals/open-portals.js'
 import { fixedRules, placeRules } from '../../../lib/modes/userspace/render.js'
 import { contextOf } from '../../support/mode-context.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
@@ -295,6 +296,20 @@ t.test(
     await portals.remove()
   },
 )
+
+t.test('userspace mode needs DNAT, and no REDIRECT', { skip }, async (t) => {
+  const without =
+    (target: string): Run =>
+    (...command) =>
+      command[2]?.stdin?.includes(`-j ${target}`) === true
+        ? Promise.resolve({ code: 2, stdout: '', stderr: `Couldn't load target \`${target}'` })
+        : runProgram(...command)
+  for (const family of ['IPv4', 'IPv6'] as const) {
+    await openIptables(family, without('REDIRECT'))
+    const message = /couldn't load target `DNAT'/
+    await t.rejects(openIptables(family, without('DNAT')), { message }, family)
+  }
+})
 
 t.test('rules in another order are found', { skip }, async (t) => {
   const iptables = await Iptables.open({ family: 'IPv4', backend: 'nft' })

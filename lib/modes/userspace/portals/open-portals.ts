@@ -177,9 +177,9 @@ export async function openForeignCommits({ hasRules }: PortalMeans): Promise<For
   return new ForeignCommits(hasRules ? await openGeneration() : undefined)
 }
 
-/** Rules with the extensions that this mode needs. */
+/** Rules with the extensions that this mode needs. Few nodes need REDIRECT, too. */
 const needed = [
-  ['nat', rule({ protocol: 'tcp', jump: 'REDIRECT' })],
+  ['nat', rule({ protocol: 'tcp', jump: 'DNAT', jumpArgs: ['--to-destination', ':1'] })],
   ['filter', rule({ matches: [connectionState('DNAT')] })],
 ] as const
 
