@@ -28,7 +28,8 @@ t.test(
     const fromPod = await explain('web', '--mode', 'nftables')
     t.match(fromPod.stdout, /element service-ips \{ 10\.96\.0\.10 \. tcp \. 80 : goto service-/)
     t.match(fromPod.stdout, /sent to 10\.244\.1\.11:8080, which sees the sender/)
-    const listener = /DNAT --to-destination \S+:PROXY-PORT/
+    const listener =
+      /DNAT --to-destination \S+:PROXY-PORT\n +=> .*: handed to a listener of this node, port PROXY-PORT\n/
     t.match((await explain('web', '--mode', 'userspace')).stdout, listener)
   },
 )

@@ -1,4 +1,5 @@
 import { commentOf, type RuleSpec } from '../../kernel/iptables.js'
+import { isPortalChain } from '../../modes/userspace/names.js'
 import { chainIn, placeId, type Place } from '../../kernel/place.js'
 import { isLocal, walkedRule, type PlannedRule, type WalkedRule } from './iptables-rule.js'
 import { finish, start, through, throughChain, withHop, type Branch, type Passed } from './ways.js'
@@ -72,7 +73,7 @@ export class IptablesWalker {
     const { jump: target = '', jumpArgs: targetArgs = [] } = spec
     const { packet } = branch
     const place = path.at(-1) ?? chainIn('', '')
-    const hop = { path, item: { place, text }, rule: text, why: whyOf(shown, probability) }
+    const hop = { path, item: { place, text }, rule: text, why: whyOf(shown, probability, place) }
     const done = (change: Partial<Branch>, isDecided: boolean): Passed[] => [
       { branch: withHop(branch, hop, change), isDecided },
     ]
@@ -141,17 +142,20 @@ const targetWords: Readonly<Record<string, string>> = {
   NFLOG: 'the proxy is told, which counts it',
   MARK: 'marked for a later rule',
   MASQUERADE: 'the source becomes an address of this node, so that answers come back through it',
-  DNAT: 'the destination becomes',
-  REDIRECT: 'handed to a listener of this node, port',
 }
 
-function whyOf(spec: RuleSpec, probability: number): string {
-  const { jump: target = '', jumpArgs: targetArgs = [] } = spec
+function whyOf(spec: RuleSpec, probability: number, place: Place): string {
   const comment = commentOf(spec)
-  const isUnmarking = target === 'MARK' && targetArgs[0] === '--xor-mark'
-  const words = isUnmarking ? 'the mark is removed' : targetWords[target]
-  const value = target === 'DNAT' || target === 'REDIRECT' ? ` ${targetArgs[1] ?? ''}` : ''
-  const action = words === undefined ? `on to chain ${target}` : `${words}${value}`
   const share = probability < 1 ? `, for ${(probability * 100).toFixed(1)} % of connections` : ''
-  return `${comment === '' ? '' : `${comment}: `}${action}${share}`
+  return `${comment === '' ? '' : `${comment}: `}${actionOf(spec, place)}${share}`
+}
+
+function actionOf({ jump: target = '', jumpArgs = [] }: RuleSpec, { name }: Place): string {
+  const [option, to = ''] = jumpArgs
+  if (target === 'REDIRECT' || (target === 'DNAT' && isPortalChain(name))) {
+    return `handed to a listener of this node, port ${to.slice(to.lastIndexOf(':') + 1)}`
+  }
+  if (target === 'DNAT') return `the destination becomes ${to}`
+  if (target === 'MARK' && option === '--xor-mark') return 'the mark is removed'
+  return targetWords[target] ?? `on to chain ${target}`
 }

@@ -3,6 +3,7 @@ import { printable } from '../../state/names.js'
 import type { TracedPacket, TraceEvent } from './events.js'
 import { iptablesReader } from '../../modes/iptables/render.js'
 import { nftablesReader } from '../../modes/nftables/render.js'
+import { isPortalChain } from '../../modes/userspace/names.js'
 import { ownerText } from '../../modes/difference.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Config, ModeName } from '../../config/config.js'
@@ -112,8 +113,6 @@ function targetOf(verdict: string): string | undefined {
 const rewrites = /\bdnat (?:ip6? )?to\b|(?:-j |target ")DNAT\b/
 
 const redirects = /(?:\bredirect to :|-j REDIRECT --to-ports )(\d+)/
-/** Rules of userspace mode lead to a listener, whichever target they have. */
-const isPortal = /^KUBE-(?:PORTALS|NODEPORT)-/
 const newPort =
   /(?:\b(?:redirect|dnat(?: ip6?)?) to |--to-(?:ports|destination) )(?:\S*:)?(\d+)(?!\S)/
 
@@ -126,7 +125,7 @@ function whyOf(rule: string, verdict: string, chain: string): string {
   }
   if (/\breject\b/i.test(rule)) return 'refused, and the sender is told'
   if (verdict === 'drop') return 'dropped, and the sender gets no answer'
-  const listener = (isPortal.test(chain) ? newPort : redirects).exec(rule)?.[1]
+  const listener = (isPortalChain(chain) ? newPort : redirects).exec(rule)?.[1]
   if (listener !== undefined) return `handed to a listener of this node, port ${listener}`
   if (verdict === 'return') return 'back to the chain before'
   if (rewrites.test(rule)) return 'the destination becomes that of an endpoint'

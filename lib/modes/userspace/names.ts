@@ -8,6 +8,11 @@ export const natChains = {
   nodePortHost: 'KUBE-NODEPORT-HOST',
 } as const
 
+/** Whether rules of the chain lead to listeners. A long chain has sub-chains, named after it. */
+export function isPortalChain(chain: string): boolean {
+  return Object.values(natChains).some((name) => chain.startsWith(name))
+}
+
 export const filterChains = {
   /** Accepts packets that were redirected to the listener of a node port (US11). */
   nonLocal: 'KUBE-NODEPORT-NON-LOCAL',
