@@ -375,7 +375,15 @@ t.test('US76: where koffi does not load, userspace mode serves', { skip }, async
   t.match(proxy.output(), /this node cannot run nftables mode/)
   t.match(proxy.output(), /"dataPath":"net"/)
   t.match(ruleset(), /ip daddr 10\.96\.0\.10 .*redirect/i)
+  execFileSync('nft', [
+    'add rule ip nat PREROUTING iifname wan0 tcp dport 2222 dnat to 192.0.2.9:22',
+  ])
+  const diff = startWithoutKoffi(t, 'diff', '--proxy-mode=userspace', '--manifests', examples)
+  t.equal(await diff.exited, 2, 'what cannot be read is no difference')
+  t.match(diff.output(), /iptables-save leaves out table nat/)
   t.equal(await proxy.stop(), 0)
+  t.notMatch(ruleset(), /KUBE-PORTALS-(CONTAINER|HOST)/)
+  execFileSync('nft', ['delete table ip nat'])
 })
 
 const heldProgram = `#!/bin/sh

@@ -10,7 +10,7 @@ import {
 } from './sub-chains.js'
 import { messageOf } from '../../../errors.js'
 import { ForeignCommits } from '../../foreign-commits.js'
-import { chainsIn, removeChains, removeJumps } from '../../remove-chains.js'
+import { chainsIn, removeChains, removeJumps, type ChainPlaces } from '../../remove-chains.js'
 import { Reported } from '../../reported-differences.js'
 import { writeAll, writeDifference } from '../render.js'
 import { isDrain, isOurs, keepTracking, ourChains, udpPortsOf } from './removal.js'
@@ -70,7 +70,7 @@ export class IptablesPortals implements Portals {
     this.#hasSubChains ||= countOf(rules.values()) >= subChainsFrom
     const batch = new Batch()
     for (const [table, chain] of this.#chains()) batch.chain(table, chain)
-    const saved = await readPortals(this.iptables)
+    const saved = await this.#saved()
     removeJumps(batch, saved, ourChains)
     const placed = [...rules.values()].flat().map((one) => this.#placed(one))
     writeAll(batch, [...this.#standing(), ...placed])
@@ -166,10 +166,10 @@ export class IptablesPortals implements Portals {
   remove(): Promise<ReadonlySet<number>> {
     return this.#writes.take(async () => {
       this.#verification?.ignoreAll()
-      const tables = await readPortals(this.iptables)
+      const tables = await this.#saved()
       const ports = new Set(tables.flatMap(udpPortsOf))
       const batch = new Batch()
-      removeChains(batch, tables, chainsIn(tables, isOurs))
+      removeChains(batch, tables, this.#ownIn(tables))
       if (batch.size > 0) {
         await this.#restore(keepTracking())
         await this.#restore(batch)
@@ -183,10 +183,23 @@ export class IptablesPortals implements Portals {
   drained(): Promise<void> {
     return this.#writes.take(async () => {
       const batch = new Batch()
-      const saved = await readPortals(this.iptables)
+      const saved = await this.#saved()
       removeChains(batch, saved, chainsIn(saved, isDrain))
       await this.#restore(batch)
     })
+  }
+
+  /** What a write has to know. Where not all of a table can be read, the jumps have to do. */
+  #saved(): Promise<readonly SavedTable[]> {
+    return readPortals(this.iptables, () => true)
+  }
+
+  /** Chains that are there, of earlier runs too. Those that this one wrote need not be read. */
+  #ownIn(tables: readonly SavedTable[]): ChainPlaces {
+    const there = chainsIn(tables, isOurs)
+    const seen = new Set(there.map((place) => place.join(' ')))
+    const written = this.#isKnown ? this.#chains() : []
+    return [...there, ...written.filter((place) => !seen.has(place.join(' ')))]
   }
 
   /** Rules that belong to no Service. */
@@ -221,11 +234,13 @@ export class IptablesPortals implements Portals {
 }
 
 /** The tables that hold our rules, as a whole. */
-export async function readPortals(iptables: Iptables): Promise<readonly SavedTable[]> {
+export async function readPortals(
+  iptables: Iptables,
+  wants?: (chain: string) => boolean,
+): Promise<readonly SavedTable[]> {
   try {
     const tables: readonly Table[] = ['nat', 'filter']
-    // Where not all of a table can be read, the jumps have to do.
-    const saved = await iptables.save(undefined, () => true)
+    const saved = await iptables.save(undefined, wants)
     return saved.filter(({ table }) => tables.includes(table))
   } catch (error) {
     throw kernelError(error, `read the rules of userspace mode`)
