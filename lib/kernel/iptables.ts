@@ -6,16 +6,14 @@ import { Batch } from './iptables/batch.js'
 import { runProgram, timeoutAfter } from './iptables/command.js'
 import { classifyFailure, isIptablesError } from './iptables/error.js'
 import { findPrograms, isAtLeast } from './iptables/flavour.js'
-import { isLeftOut, visitChains } from './iptables/left-out.js'
+import { isLeftOut, listChain, visitChains } from './iptables/left-out.js'
 import { parseCounters, SavedReader, SavedTables } from './iptables/saved.js'
 import { Memory } from './iptables/memory.js'
-import { splitArguments } from './iptables/arguments.js'
-import { checkChain } from './iptables/rule.js'
 import { lockHolder, runLocked } from './iptables/lock.js'
 import type { Table } from './iptables/batch.js'
 import type { CommandOutput, Run, RunOptions } from './iptables/command.js'
 import type { Installed, Programs, Family } from './iptables/flavour.js'
-import type { Capabilities, OpenOptions, PlacedRule, RestoreOptions } from './iptables/options.js'
+import type { Capabilities, OpenOptions, RestoreOptions } from './iptables/options.js'
 import type { Rule } from './iptables/rule.js'
 import type { CountedRule, SavedTable, SavedVisitor } from './iptables/saved.js'
 
@@ -36,7 +34,13 @@ export type { CommandOutput, Run, RunOptions } from './iptables/command.js'
 export type { ChainWish, RuleDifference, WantedRule } from './iptables/compare.js'
 export type { IptablesErrorKind } from './iptables/error.js'
 export type { Backend, Family, Version } from './iptables/flavour.js'
-export type { Capabilities, Locked, OpenOptions, RestoreOptions } from './iptables/options.js'
+export type {
+  Capabilities,
+  Locked,
+  OpenOptions,
+  PlacedRule,
+  RestoreOptions,
+} from './iptables/options.js'
 export type { Match, Not, RuleSpec } from './iptables/rule.js'
 export type { CountedRule, SavedChain, SavedTable, SavedVisitor } from './iptables/saved.js'
 
@@ -129,19 +133,7 @@ export class Iptables {
       ...{ table, wants, all: await this.#chainNames?.(this.family) },
       sought: this.#sought?.filter((one) => one.table === table),
       list: (chain) => this.listChain(table, chain),
-      has: (one) => this.#has(one),
     })
-  }
-
-  async #has({ table, chain, rule }: PlacedRule): Promise<boolean> {
-    const args = [...this.#wait.command, '-t', table, '-C', chain, ...splitArguments(rule.text)]
-    try {
-      await this.#expect(`look for a rule in ${table} ${chain}`, this.#programs.command, args)
-      return true
-    } catch (error) {
-      if (isIptablesError(error, 'not-found')) return false
-      throw error
-    }
   }
 
   /** The rules of a table with the packets they have matched so far. */
@@ -161,14 +153,19 @@ export class Iptables {
     await this.#expect('restore', this.#programs.restore, args, { stdin: input })
   }
 
-  /** The rules of one chain as `iptables -S` prints them, or undefined when there is no such chain. */
-  async listChain(table: Table, chain: string): Promise<readonly string[] | undefined> {
-    const args = [...this.#wait.command, '-t', table, '-S', checkChain(chain)]
+  /**
+   * The rules of one chain as `iptables -S` prints them, or undefined when there is no such chain.
+   * In a chain with a rule that iptables cannot read, only the rules of `sought` are found. Such a
+   * chain without any of them is undefined, too.
+   */
+  listChain(table: Table, chain: string): Promise<readonly string[] | undefined> {
+    return listChain((...question) => this.#ask(...question), [table, chain], this.#sought)
+  }
+
+  async #ask(action: string, args: readonly string[]): Promise<string | undefined> {
     try {
-      const { stdout } = await this.#expect(`list ${table} ${chain}`, this.#programs.command, args)
-      const prefix = `-A ${chain} `
-      const lines = stdout.split('\n').filter((line) => line.startsWith(prefix))
-      return lines.map((line) => line.slice(prefix.length))
+      const all = [...this.#wait.command, ...args]
+      return (await this.#expect(action, this.#programs.command, all)).stdout
     } catch (error) {
       if (isIptablesError(error, 'not-found')) return undefined
       throw error

@@ -8,7 +8,7 @@ import { chainNames, hasChains, mayHaveRules } from '../chain-names.js'
 import type { Log, ModeDefinition } from '../mode.js'
 import { userspaceDifferences } from './differences.js'
 import { portalsOf, userspacePlanner } from './plan.js'
-import { userspaceReader, fixedRules, jumps } from './render.js'
+import { userspaceReader, fixedRules } from './render.js'
 import { addressDifferences } from './portals/address-differences.js'
 import { readPortals } from './portals/iptables-portals.js'
 import {
@@ -17,6 +17,7 @@ import {
   removeAddressesOf,
   removeRules,
   settledPortals,
+  sought,
   withLink,
   type PortalMeans,
 } from './portals/open-portals.js'
@@ -70,7 +71,7 @@ export const definition: ModeDefinition = {
       // The node may use another backend now. A node without any iptables is seen by nft.
       for (const backend of ['nft', 'legacy'] as const) {
         if (backend === 'legacy' && !(await mayHaveRules(family, backend))) continue
-        const opening = Iptables.open({ family, backend, chainNames, sought: jumps })
+        const opening = Iptables.open({ family, backend, chainNames, sought })
         await removeRules(family, flows, opening)
         const routing = new SourceRouting(family, () => opening)
         await removeSourceRouting(family, { routing, log: context.log })

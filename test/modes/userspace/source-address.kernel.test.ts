@@ -156,6 +156,22 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
     t.equal(await leftBehind(), clean)
   })
 
+  await t.test('its rules are there once beside a rule of nft that hides the chain', async (t) => {
+    const chain = ['ip', 'mangle', 'PREROUTING']
+    await run('iptables', '-t', 'mangle', '-P', 'PREROUTING', 'ACCEPT')
+    await run('nft', 'add', 'rule', ...chain, 'iifname', 'wan0', 'meta mark set ct mark')
+    t.match(await run('iptables-save', '-t', 'mangle'), /incompatible/)
+    const jumps = async () => (await run('nft', 'list', 'chain', ...chain)).match(/jump KUBE-/g)
+    const routing = new SourceRouting('IPv4', () => openIptables('IPv4'))
+    for (let count = 0; count < 3; count++) await routing.ensure()
+    t.equal((await jumps())?.length, 1)
+    await routing.remove()
+    t.equal(await jumps(), null)
+    routing.close()
+    await run('nft', 'flush', 'chain', ...chain)
+    t.equal(await leftBehind(), clean)
+  })
+
   await t.test('a Service may choose otherwise', async (t) => {
     write('hide')
     const keeping = await start('auto')

@@ -21,6 +21,7 @@ import { warnOfOtherBackend } from '../../other-backend.js'
 import { canLog, withoutLog } from '../../refusal-log.js'
 import { waitForLock } from '../../xtables-lock.js'
 import { fixedRules, jumps } from '../render.js'
+import { sourceJumps } from './source-routing.js'
 import type { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import type { Portals } from './portals.js'
 
@@ -177,6 +178,9 @@ export async function openForeignCommits({ hasRules }: PortalMeans): Promise<For
   return new ForeignCommits(hasRules ? await openGeneration() : undefined)
 }
 
+/** All rules of this mode in chains of others. */
+export const sought = [...jumps, ...sourceJumps]
+
 /** Rules with the extensions that this mode needs. Few nodes need REDIRECT, too. */
 const needed = [
   ['nat', rule({ protocol: 'tcp', jump: 'DNAT', jumpArgs: ['--to-destination', ':1'] })],
@@ -190,7 +194,7 @@ export async function openIptables(
   onLocked: NonNullable<OpenOptions['onLocked']> = () => false,
 ): Promise<Iptables> {
   try {
-    const options = { family, onLocked, sought: jumps }
+    const options = { family, onLocked, sought }
     const iptables = await Iptables.open({ ...options, ...(run ? { run } : { chainNames }) })
     // The programs exist even where this process has no right to use them.
     await iptables.ready()

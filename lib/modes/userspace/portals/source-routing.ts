@@ -4,6 +4,7 @@ import {
   rule,
   targetOf,
   type Iptables,
+  type PlacedRule,
   type RestoreOptions,
 } from '../../../kernel/iptables.js'
 import { addressText } from '../../../kernel/addresses.js'
@@ -55,6 +56,11 @@ const hooks = [
     ],
   },
 ] as const
+
+/** The rules of this file in chains of others. */
+export const sourceJumps: readonly PlacedRule[] = hooks.map(({ from, chain }) => ({
+  ...{ table: 'mangle', chain: from, rule: rule({ comment: sourceComment, jump: chain }) },
+}))
 
 /**
  * What the kernel needs for sockets with the address of a client. An endpoint answers to that
@@ -164,9 +170,9 @@ function rulesOver(present: Chains): Batch {
     for (const text of present.get(from) ?? []) {
       if (targetOf(text) === chain) batch.deleteSaved('mangle', from, text)
     }
-    batch.prepend('mangle', from, rule({ comment: sourceComment, jump: chain }))
     for (const one of rules) batch.append('mangle', chain, one)
   }
+  for (const { table, chain, rule } of sourceJumps) batch.prepend(table, chain, rule)
   return batch
 }
 
