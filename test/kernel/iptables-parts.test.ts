@@ -25,7 +25,8 @@ import {
   targetOf,
 } from '../../lib/kernel/iptables.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
-import { parseCounters, parseSaved } from '../../lib/kernel/iptables/saved.js'
+import { visitChains } from '../../lib/kernel/iptables/left-out.js'
+import { parseCounters, parseSaved, SavedTables } from '../../lib/kernel/iptables/saved.js'
 import { anyText, examplesOf, nearText, textsOf } from '../support/corpus.js'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import type { Backend, Match, Run, RuleSpec } from '../../lib/kernel/iptables.js'
@@ -206,3 +207,37 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     t.same(await write(saved.map(parseRule)), saved, 'its parts make the same rules again')
   })
 }
+
+t.test(
+  'of a hidden table with more than 1,000 chains only those are read that are needed',
+  async (t) => {
+    const names = ['PREROUTING', ...Array.from({ length: 1000 }, (_, index) => `KUBE-SEP-${index}`)]
+    const listed: string[] = []
+    const all = new Set([...names.map((name) => `nat ${name}`), 'filter INPUT', 'nat not/ours'])
+    const hidden = {
+      table: 'nat',
+      all,
+      sought: undefined,
+      has: () => Promise.resolve(false),
+    } as const
+    const list = (chain: string) => {
+      listed.push(chain)
+      return Promise.resolve(['-j X'])
+    }
+    const visit = (wants?: (chain: string) => boolean, sought?: []) => {
+      const saved = new SavedTables(wants)
+      return visitChains(saved, { ...hidden, wants, list, sought }).then(() => saved.all[0])
+    }
+    await t.rejects(visit(), { message: /leaves out table nat/ }, 'each takes a program')
+    t.equal(await visit(undefined, []), undefined, 'who has no jumps there needs nothing')
+    t.strictSame(listed, [])
+    const saved = await visit((chain) => !chain.startsWith('KUBE-SEP-'))
+    t.strictSame(listed, ['PREROUTING'])
+    t.strictSame([...(saved?.chains.keys() ?? [])], names, 'the others are known by name')
+    t.strictSame(saved?.chains.get('PREROUTING'), {
+      name: 'PREROUTING',
+      policy: 'ACCEPT',
+      rules: ['-j X'],
+    })
+  },
+)
