@@ -54,6 +54,27 @@ for (const [name, load] of Object.entries(dataPathLoaders)) {
       await t.rejects(dial(), 'there is no room in time')
     })
 
+    t.test('max-connections: who came first goes first', async (t) => {
+      const { dial, end } = await open(t, create, ['a'], { maxConnections: 1 })
+      const order: string[] = []
+      const client = async (name: string) => {
+        const connection = await dial()
+        order.push(name)
+        return connection
+      }
+      const names = ['early', 'late']
+      let holder = await dial()
+      for (let round = 0; round < 4; round++) {
+        const early = client('early')
+        end(holder)
+        await once(holder.socket, 'close')
+        const late = client('late')
+        end(await early)
+        holder = await late
+        t.same(order.splice(0), names)
+      }
+    })
+
     t.test('max-connections: without it an endpoint takes any number', async (t) => {
       const { dial } = await open(t, create, ['a'], {})
       t.same(

@@ -1,6 +1,7 @@
 import { AffinityTable } from './affinity.js'
 import { PassiveHealth } from './passive-health.js'
 import { strategyOf, type Strategy } from './strategies.js'
+import { WaitingRoom, type Waiting } from './waiting-room.js'
 import type {
   DataPathDeps,
   EndpointChoice,
@@ -34,6 +35,7 @@ export class Balancer {
   /** How many connections each endpoint has now. */
   readonly #open = new Map<string, number>()
   #most: number | undefined
+  readonly #room: WaitingRoom
   readonly #byKey = new Map<string, Target>()
   #affinity: AffinityTable | undefined
 
@@ -45,6 +47,7 @@ export class Balancer {
     this.#deps = deps
     this.#protocol = protocol
     this.#service = service
+    this.#room = new WaitingRoom(deps.now)
     this.#health = deps.passiveHealth ? new PassiveHealth() : undefined
     this.#strategy = this.#create(this.#word)
     this.update({ ...choice, removed: [], added: endpoints })
@@ -56,17 +59,15 @@ export class Balancer {
   }
 
   /**
-   * A client may wait for room: endpoints have as many connections as they may have, and it has
-   * tried all others in vain.
+   * A client waits for room if endpoints have as many connections as they may have, and it has tried
+   * all others in vain. False if it need not wait, or has waited enough.
    */
-  isFull(tried: readonly Target[]): boolean {
-    if (this.#most === undefined) return false
-    let isAnyFull = false
-    for (const target of this.#byKey.values()) {
-      if (this.#isFull(target)) isAnyFull = true
-      else if (!tried.includes(target)) return false
-    }
-    return isAnyFull
+  waitForRoom(client: Waiting): boolean {
+    return this.#isOutOfRoom(client.tried) && this.#room.enter(client)
+  }
+
+  stopWaiting(client: Waiting): void {
+    this.#room.leave(client)
   }
 
   has(endpoint: string): boolean {
@@ -97,6 +98,7 @@ export class Balancer {
       this.#strategy.update(new Set(), [...this.#byKey.values()])
     }
     this.#updateAffinity(affinityMs)
+    this.#admit()
   }
 
   #create(word: Balance): Strategy {
@@ -155,6 +157,21 @@ export class Balancer {
     const open = this.#open.get(key) ?? 0
     if (open > 1) this.#open.set(key, open - 1)
     else this.#open.delete(key)
+    this.#admit()
+  }
+
+  #admit(): void {
+    this.#room.admit((tried) => this.#isOutOfRoom(tried))
+  }
+
+  #isOutOfRoom(tried: readonly Target[]): boolean {
+    if (this.#most === undefined) return false
+    let isAnyFull = false
+    for (const target of this.#byKey.values()) {
+      if (this.#isFull(target)) isAnyFull = true
+      else if (!tried.includes(target)) return false
+    }
+    return isAnyFull
   }
 
   /**

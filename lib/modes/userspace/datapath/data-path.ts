@@ -107,9 +107,8 @@ export interface AccessEntry extends CarriedConnection {
 /** How long the first, second, third and fourth attempt to reach an endpoint may take (US40). */
 export const dialTimeoutsMs: readonly number[] = [250, 500, 1000, 2000]
 
-/** How long a client waits for an endpoint to have fewer connections, and how often it asks. */
+/** How long a client waits for an endpoint to have fewer connections. */
 export const roomPatienceMs = 1_000
-export const roomPauseMs = 50
 
 /** A silent peer is asked after this time if its Service sets none. The original never asked. */
 export const keepAliveDelayMs = 60_000

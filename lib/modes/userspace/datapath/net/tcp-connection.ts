@@ -6,9 +6,10 @@ import { descriptorOf, errorBehind, readBeforeDestroy } from './node-sockets.js'
 import { keepAliveDelayMs, type Target, limitSilence } from '../data-path.js'
 import type { EndpointTraffic } from '../traffic.js'
 import type { EndpointWatch } from '../endpoint-watch.js'
+import type { Waiting } from '../waiting-room.js'
 
 /** A client, and the endpoint it talks to once one has answered. */
-export class TcpConnection {
+export class TcpConnection implements Waiting {
   readonly client: Socket
   readonly peer: SocketAddress | undefined
   readonly startedAt: number
@@ -17,8 +18,9 @@ export class TcpConnection {
   /** Undefined until the endpoint has accepted. */
   watch: EndpointWatch | undefined
   attempts = 0
-  /** How long the client has waited for room at an endpoint. */
-  waitedMs = 0
+  readonly tried: Target[] = []
+  patientUntil: number | undefined
+  goOn: () => void = () => undefined
   end = 'ok'
   /** The length of the PROXY header. Its bytes do not count as the client's. */
   #headerBytes = 0

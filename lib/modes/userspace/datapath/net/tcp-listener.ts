@@ -6,8 +6,6 @@ import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import {
   dialTimeoutsMs,
   listenBacklog,
-  roomPatienceMs,
-  roomPauseMs,
   type DataPathDeps,
   type ListenerSpec,
   type Target,
@@ -112,11 +110,10 @@ export class TcpListener extends TcpListenerBase<TcpConnection> {
 
   /** Finds an endpoint that answers, then connects both sides. */
   async #serve(connection: TcpConnection): Promise<void> {
-    const { client } = connection
+    const { client, tried } = connection
     const address = this.balancer.usesClient ? (client.remoteAddress ?? '') : ''
-    const tried: Target[] = []
     for (const timeoutMs of dialTimeoutsMs) {
-      const target = await this.#pick(connection, address, tried)
+      const target = await this.#pick(connection, address)
       if (!target) break
       const dialedAt = this.deps.now()
       connection.attempts++
@@ -128,15 +125,16 @@ export class TcpListener extends TcpListenerBase<TcpConnection> {
         return
       }
       connection.end = outcome
-      this.balancer.ended(target)
       tried.push(target)
       if (outcome === outOfPorts) {
         // The endpoint is not to blame.
+        this.balancer.ended(target)
         this.deps.warn(portAdvice(this.service))
         await sleep(portPausesMs[connection.attempts - 1] ?? 0)
         continue
       }
       this.balancer.dialFailed(target)
+      this.balancer.ended(target)
       this.traffic.of(target.key).dialErrors++
     }
     if (connection.attempts === 0) connection.fail('no endpoint')
@@ -145,13 +143,15 @@ export class TcpListener extends TcpListenerBase<TcpConnection> {
   }
 
   /** Waits for a short time when only endpoints are left that have all connections they may. */
-  async #pick(connection: TcpConnection, address: string, tried: readonly Target[]) {
-    while (connection.waitedMs < roomPatienceMs && this.balancer.isFull(tried)) {
-      if (connection.client.destroyed) return undefined
-      connection.waitedMs += roomPauseMs
-      await sleep(roomPauseMs)
-    }
-    return connection.client.destroyed ? undefined : this.balancer.pick(address, tried)
+  async #pick(connection: TcpConnection, address: string): Promise<Target | undefined> {
+    const { client, tried } = connection
+    const pick = () => (client.destroyed ? undefined : this.balancer.pick(address, tried))
+    return new Promise((resolve) => {
+      connection.goOn = () => {
+        resolve(pick())
+      }
+      if (!this.balancer.waitForRoom(connection)) connection.goOn()
+    })
   }
 
   #join(connection: TcpConnection, backend: NonNullable<TcpConnection['backend']>, target: Target) {

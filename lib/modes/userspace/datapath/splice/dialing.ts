@@ -1,7 +1,7 @@
 import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
 import { interest } from '../../../../kernel/sockets/epoll.js'
 import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
-import { roomPatienceMs, roomPauseMs, type Target } from '../data-path.js'
+import type { Target } from '../data-path.js'
 import {
   localShortages,
   outOfPorts,
@@ -11,6 +11,7 @@ import {
 } from '../descriptors.js'
 import type { Listener } from '../listener.js'
 import type { EndpointTraffic } from '../traffic.js'
+import type { Waiting } from '../waiting-room.js'
 import type { SpliceContext, TimedConnection } from './context.js'
 import { SocketEnd, type EndOwner } from './socket-end.js'
 
@@ -30,7 +31,7 @@ const nothingTried: readonly Target[] = []
  * The first part of a connection: tries one endpoint after the other until one has answered. A base
  * class, because an object of its own would be one more allocation for every connection.
  */
-export abstract class Dialing implements EndOwner, TimedConnection {
+export abstract class Dialing implements EndOwner, TimedConnection, Waiting {
   protected readonly context: SpliceContext
   protected readonly owner: ConnectionOwner
   protected readonly client: SocketEnd
@@ -41,10 +42,10 @@ export abstract class Dialing implements EndOwner, TimedConnection {
   target: Target | undefined
   attempts = 0
   end = 'ok'
-  #tried = nothingTried
+  tried = nothingTried
+  patientUntil: number | undefined
   #dialedAt = 0
   #pause: NodeJS.Timeout | undefined
-  #waitedMs = 0
 
   /** `client` is the accepted socket. */
   constructor(
@@ -72,8 +73,8 @@ export abstract class Dialing implements EndOwner, TimedConnection {
   dial(): void {
     const { balancer, traffic } = this.owner
     while (this.attempts < this.context.dialing.length) {
-      if (this.#waitForRoom()) return
-      const target = balancer.pick(this.peer?.ip ?? '', this.#tried)
+      if (balancer.waitForRoom(this)) return
+      const target = balancer.pick(this.peer?.ip ?? '', this.tried)
       if (!target) break
       this.target = target
       this.attempts++
@@ -94,6 +95,10 @@ export abstract class Dialing implements EndOwner, TimedConnection {
     this.close(true)
   }
 
+  goOn(): void {
+    this.dial()
+  }
+
   dialTimedOut(): void {
     this.#dialAgain(-errno.ETIMEDOUT)
   }
@@ -108,16 +113,8 @@ export abstract class Dialing implements EndOwner, TimedConnection {
 
   protected stopDialing(): void {
     clearTimeout(this.#pause)
+    this.owner.balancer.stopWaiting(this)
     this.context.dialing[this.attempts - 1]?.delete(this)
-  }
-
-  /** Tries the dial again soon if only full endpoints are left; false if the client has waited enough. */
-  #waitForRoom(): boolean {
-    if (this.#waitedMs >= roomPatienceMs) return false
-    if (!this.owner.balancer.isFull(this.#tried)) return false
-    this.#waitedMs += roomPauseMs
-    this.#pause = setTimeout(() => this.dial(), roomPauseMs)
-    return true
   }
 
   /** Tries the dial again later, when there may be a descriptor for it. */
@@ -133,7 +130,7 @@ export abstract class Dialing implements EndOwner, TimedConnection {
   #waitForPort(target: Target): boolean {
     this.context.deps.warn(portAdvice(this.owner.service))
     this.#leave(target)
-    this.#tried = [...this.#tried, target]
+    this.tried = [...this.tried, target]
     const pauseMs = portPausesMs[this.attempts - 1] ?? 0
     if (pauseMs > 0) this.#pause = setTimeout(() => this.dial(), pauseMs)
     return pauseMs > 0
@@ -171,7 +168,7 @@ export abstract class Dialing implements EndOwner, TimedConnection {
     this.owner.balancer.dialFailed(target)
     this.#leave(target)
     this.owner.traffic.of(target.key).dialErrors++
-    this.#tried = [...this.#tried, target]
+    this.tried = [...this.tried, target]
   }
 
   /** The endpoint did not get this connection. */
@@ -188,7 +185,7 @@ export abstract class Dialing implements EndOwner, TimedConnection {
     const traffic = this.owner.traffic.of(target.key)
     traffic.dialed(this.context.deps.now() - this.#dialedAt)
     this.end = 'ok'
-    this.#tried = nothingTried
+    this.tried = nothingTried
     this.connected(backend, traffic, target)
   }
 }
