@@ -118,6 +118,16 @@ t.test('connections that are cut when the proxy stops are in the access log', as
   t.match(logged, [{ service: spec.service, bytesToClient: 4 }])
 })
 
+t.test('a sample of the connections has all of a burst', async (t) => {
+  const spec = { ...specOf('a', 'TCP'), endpoints: [await answering(t, 'here', true)] }
+  const { listeners, logged } = createListeners(t, { accessLog: 'sample' })
+  await listeners.ensure([spec])
+  const port = listeners.portOf(spec.key) ?? 0
+  await Promise.all(Array.from({ length: 60 }, () => ask(port)))
+  await listeners.drain(0)
+  t.equal(logged.length, 60)
+})
+
 t.test('a process that has koffi only in its workers survives their end', async (t) => {
   const script = `
     const { createListeners } = await import(process.argv[1])
@@ -247,11 +257,12 @@ interface CreateOptions {
   readonly range?: { readonly from: number; readonly to: number }
   readonly descriptors?: number
   readonly dataPath?: 'net' | 'splice'
+  readonly accessLog?: 'all' | 'sample'
 }
 
 function createListeners(
   t: Test,
-  { range, descriptors = 1000, dataPath = 'net' }: CreateOptions = {},
+  { range, descriptors = 1000, dataPath = 'net', accessLog = 'all' }: CreateOptions = {},
 ) {
   const closed: string[] = []
   const lost: string[] = []
@@ -262,7 +273,7 @@ function createListeners(
       workers: 2,
       dataPath,
       passiveHealth: false,
-      accessLog: 'all',
+      accessLog,
       descriptors: DescriptorBudget.allocate(descriptors),
       range,
       meter,

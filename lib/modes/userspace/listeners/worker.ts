@@ -20,8 +20,8 @@ setUpEngine()
 
 const countsEveryMs = 1000
 const accessLogEveryMs = 100
-/** A worker that reports a sample reports so many connections in that time. */
-const accessSample = 20
+/** A worker that reports a sample reports so many connections a second. */
+const samplePerSecond = 200
 const warnEveryMs = 5000
 
 // `workerData` has no type; worker-thread.ts gives it this value.
@@ -51,17 +51,26 @@ function createWarner(): (message: string) => void {
 }
 
 /** Collects entries, so that a busy service port does not send a message for each connection. */
-function createAccessLog(limit: number) {
+function createAccessLog(perSecond: number) {
   let entries: AccessEntry[] = []
   let leftOut = 0
+  let second = -1
+  let passed = 0
+  let timer: NodeJS.Timeout | undefined
   const flush = () => {
-    if (entries.length > 0) post({ kind: 'access', entries, leftOut })
+    clearTimeout(timer)
+    timer = undefined
+    if (entries.length + leftOut > 0) post({ kind: 'access', entries, leftOut })
     entries = []
     leftOut = 0
   }
   const add = (entry: AccessEntry) => {
-    if (entries.length >= limit) leftOut++
-    else if (entries.push(entry) === 1) setTimeout(flush, accessLogEveryMs)
+    const now = Math.floor(performance.now() / 1000)
+    if (now !== second) passed = 0
+    second = now
+    if (passed++ < perSecond) entries.push(entry)
+    else leftOut++
+    timer ??= setTimeout(flush, accessLogEveryMs)
   }
   return { add, flush }
 }
@@ -132,7 +141,7 @@ const warn = createWarner()
 // By default Node prints its warnings as plain text, among the lines of the log.
 process.removeAllListeners('warning')
 process.on('warning', ({ name, message }) => warn(`${name}: ${message}`))
-const accessLimit = settings.accessLog === 'all' ? Infinity : accessSample
+const accessLimit = settings.accessLog === 'all' ? Infinity : samplePerSecond
 const accessLog = settings.accessLog === 'none' ? undefined : createAccessLog(accessLimit)
 const ownFrontends = new OwnFrontends()
 const keeper = await openKeeper()
