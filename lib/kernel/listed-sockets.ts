@@ -14,6 +14,8 @@ const everyState = 0xffffffff
  * kernel keeps them for a minute.
  */
 export const endedStates = (1 << 6) | (1 << 5)
+/** Bits of the states ESTABLISHED, FIN-WAIT-1, FIN-WAIT-2 and CLOSE-WAIT: bytes may still come or go. */
+export const connectedStates = (1 << 1) | (1 << 4) | (1 << 5) | (1 << 8)
 /** `struct inet_diag_sockid`: ports, addresses, interface, cookie. */
 const idBytes = 48
 const idAt = 4

@@ -104,7 +104,7 @@ export async function cleanLeftovers(
     try {
       // If this fails once, as without file descriptors, Node.js repeats the failure forever.
       const definition = await load()
-      await definition.cleanup(context, config)
+      await definition.cleanup(context, config, { sparesUsed: true })
     } catch (error) {
       if (await isEnding(signal)) return false
       isClean = false

@@ -44,9 +44,14 @@ export interface ModeDefinition {
   differences(state: DesiredState, config: Config): Promise<readonly Difference[]>
   /**
    * Removes everything this mode ever installs, from any earlier run; `not found` is fine. What
-   * `config` says to leave alone stays.
+   * `config` says to leave alone stays. With `sparesUsed` so does what a process of this mode that
+   * drains needs for its open connections; it removes that itself.
    */
-  cleanup(context: ModeContext, config?: Config): Promise<void>
+  cleanup(
+    context: ModeContext,
+    config?: Config,
+    options?: { readonly sparesUsed?: boolean },
+  ): Promise<void>
 }
 
 export interface SyncPeriods {

@@ -64,7 +64,7 @@ export const definition: ModeDefinition = {
     return userspaceDifferences(plan, fixedRules({ ...settings, logsRefused }), listing)
   },
 
-  async cleanup(context, config) {
+  async cleanup(context, config, { sparesUsed = false } = {}) {
     const flows = new UdpFlowCleaner(context)
     const unseen: IpFamily[] = []
     for (const family of ipFamilies) {
@@ -74,7 +74,7 @@ export const definition: ModeDefinition = {
         const opening = Iptables.open({ family, backend, chainNames, sought })
         await removeRules(family, flows, opening)
         const routing = new SourceRouting(family, () => opening)
-        await removeSourceRouting(family, { routing, log: context.log })
+        await removeSourceRouting(family, { routing, log: context.log }, { sparesUsed })
         if (backend === 'nft') await opening.catch(() => unseen.push(family))
       }
     }

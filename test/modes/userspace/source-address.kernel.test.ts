@@ -17,7 +17,7 @@ import {
 import { SourceRouting } from '../../../lib/modes/userspace/portals/source-routing.js'
 import type { FlowRequest } from '../../../lib/lab/world/agent-protocol.js'
 import { kubeProxy, startDaemon } from '../../support/live-daemon.js'
-import { patienceMs } from '../../support/until.js'
+import { patienceMs, until } from '../../support/until.js'
 
 const skip = process.getuid?.() === 0 ? false : 'needs root for network namespaces'
 const clusterIps = { IPv4: '10.96.0.10', IPv6: 'fd00:10:96::10' } as const
@@ -38,7 +38,7 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
   const write = (annotation?: string, portOfPod1 = port) =>
     writeFileSync(join(folder, 'web.json'), JSON.stringify(manifests(annotation, portOfPod1)))
   write()
-  const start = (sourceAddress?: string) =>
+  const start = (sourceAddress?: string, ...more: string[]) =>
     startDaemon(
       t,
       'userspace',
@@ -48,6 +48,7 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
       'node',
       ...(sourceAddress === undefined ? [] : [`--userspace-source-address=${sourceAddress}`]),
       '--userspace-workers=1',
+      ...more,
     )
   const flow = async (request: Pick<FlowRequest, 'protocol' | 'host'> & Partial<FlowRequest>) =>
     (await world.agent('client-pod').flow({ port, timeoutMs: patienceMs, ...request }))[0]
@@ -116,6 +117,31 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
     t.same(await sources(), ['hidden'])
     t.equal(await leftBehind(), clean)
     await daemon.end('SIGTERM')
+  })
+
+  await t.test('another mode leaves what connections of a draining process need', async (t) => {
+    const draining = await start('keep', `--drain-timeout=${patienceMs}ms`)
+    const kept = await flow({ protocol: 'TCP', host: clusterIps.IPv4, keepAs: 'kept' })
+    t.equal(kept?.source, addressOf('client-pod', 'IPv4'))
+    const ended = draining.end('SIGTERM')
+    const savedIPv6 = () => run('ip6tables-save')
+    await until(
+      () => 'the process to drain',
+      async () => (await savedIPv6()).includes(':KUBE-PORTALS-DRAIN'),
+    )
+    const next = await startDaemon(t, 'nftables', '--manifests', folder)
+    // IPv4 is cleaned before.
+    await until(
+      () => 'nftables mode to remove the chains of userspace mode',
+      async () => !(await savedIPv6()).includes(':KUBE-PORTALS-DRAIN'),
+    )
+    const answer = await world.agent('client-pod').send('kept', patienceMs)
+    t.match(answer, { outcome: 'reply', backend: kept?.backend })
+    await draining.end('SIGKILL')
+    await ended
+    await next.end('SIGTERM')
+    await kubeProxy('cleanup')
+    t.equal(await leftBehind(), clean)
   })
 
   await t.test('it is repaired while it runs, and removed at the end', async (t) => {

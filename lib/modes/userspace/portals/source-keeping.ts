@@ -67,7 +67,7 @@ export class SourceKeeping {
   async remove(): Promise<void> {
     this.#options.switch.set(this.#family, false)
     this.#state = 'unused'
-    await removeSourceRouting(this.#family, this.#options)
+    await removeSourceRouting(this.#family, this.#options, { sparesUsed: true })
   }
 
   #warn(error: unknown, text: string): void {
@@ -79,9 +79,10 @@ export class SourceKeeping {
 export async function removeSourceRouting(
   family: IpFamily,
   { routing, log }: Pick<SourceKeepingOptions, 'routing' | 'log'>,
+  spared: { readonly sparesUsed: boolean },
 ): Promise<void> {
   try {
-    await routing.remove()
+    await routing.remove(spared)
   } catch (error) {
     log.debug(
       { family, reason: messageOf(error) },

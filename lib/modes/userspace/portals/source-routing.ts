@@ -111,9 +111,13 @@ export class SourceRouting {
     await write(await this.#open(), rulesOver(new Map()), { test: true })
   }
 
-  /** Removes what this or an earlier process has written. */
-  async remove(): Promise<void> {
+  /**
+   * Removes what this or an earlier process has written. With `sparesUsed` it stays while another
+   * process has connections from addresses of clients: that process drains, and removes it.
+   */
+  async remove({ sparesUsed = false } = {}): Promise<void> {
     this.#routes ??= await openRoutes()
+    if (sparesUsed && (await isInUse(this.#family, this.#routes))) return
     this.#routes.undivert(this.#family, sourceDiversion)
     this.#iptables ??= await this.#open()
     this.#right = undefined
@@ -199,18 +203,36 @@ function isWritten(present: Chains): boolean {
 async function forgetEndedSockets(family: IpFamily, routes: Pick<Routes, 'to'>): Promise<void> {
   const { ListedSockets, endedStates } = await import('../../../kernel/listed-sockets.js')
   const sockets = new ListedSockets('TCP')
-  const foreign = new Map<string, boolean>()
-  const isForeign = ({ own }: ListedSocket) => {
-    const ip = addressText(family, own)
-    const known = foreign.get(ip) ?? routes.to(ip)?.isLocal === false
-    foreign.set(ip, known)
-    return known
-  }
+  const isForeign = foreignTo(family, routes)
   try {
     for (const socket of await sockets.list(family, endedStates)) {
       if (!socket.isOpen && isForeign(socket)) sockets.destroy(socket)
     }
   } finally {
     sockets.close()
+  }
+}
+
+/** Whether a process has connections from addresses that are not this node's. */
+async function isInUse(family: IpFamily, routes: Pick<Routes, 'to'>): Promise<boolean> {
+  const { ListedSockets, connectedStates } = await import('../../../kernel/listed-sockets.js')
+  const sockets = new ListedSockets('TCP')
+  const isForeign = foreignTo(family, routes)
+  try {
+    const all = await sockets.list(family, connectedStates)
+    return all.some((socket) => socket.isOpen && isForeign(socket))
+  } finally {
+    sockets.close()
+  }
+}
+
+/** Whether a socket has an address that is not this node's. Asks for the route to each address once. */
+function foreignTo(family: IpFamily, routes: Pick<Routes, 'to'>) {
+  const foreign = new Map<string, boolean>()
+  return ({ own }: ListedSocket): boolean => {
+    const ip = addressText(family, own)
+    const known = foreign.get(ip) ?? routes.to(ip)?.isLocal === false
+    foreign.set(ip, known)
+    return known
   }
 }
