@@ -1,7 +1,7 @@
 import { AffinityTable } from './affinity.js'
 import { PassiveHealth } from './passive-health.js'
 import { strategyOf, type Strategy } from './strategies.js'
-import { WaitingRoom, type Waiting } from './waiting-room.js'
+import { WaitingClients, type WaitingClient } from './waiting-clients.js'
 import type {
   DataPathDeps,
   EndpointChoice,
@@ -35,7 +35,7 @@ export class Balancer {
   /** How many connections each endpoint has now. */
   readonly #open = new Map<string, number>()
   #most: number | undefined
-  readonly #room: WaitingRoom
+  readonly #waiting: WaitingClients
   readonly #byKey = new Map<string, Target>()
   #affinity: AffinityTable | undefined
 
@@ -47,7 +47,7 @@ export class Balancer {
     this.#deps = deps
     this.#protocol = protocol
     this.#service = service
-    this.#room = new WaitingRoom(deps.now)
+    this.#waiting = new WaitingClients(deps.now)
     this.#health = deps.passiveHealth ? new PassiveHealth() : undefined
     this.#strategy = this.#create(this.#word)
     this.update({ ...choice, removed: [], added: endpoints })
@@ -62,12 +62,12 @@ export class Balancer {
    * A client waits for room if endpoints have as many connections as they may have, and it has tried
    * all others in vain. False if it need not wait, or has waited enough.
    */
-  waitForRoom(client: Waiting): boolean {
-    return this.#isOutOfRoom(client.tried) && this.#room.enter(client)
+  waitForRoom(client: WaitingClient): boolean {
+    return this.#isOutOfRoom(client.tried) && this.#waiting.enter(client)
   }
 
-  stopWaiting(client: Waiting): void {
-    this.#room.leave(client)
+  stopWaiting(client: WaitingClient): void {
+    this.#waiting.leave(client)
   }
 
   has(endpoint: string): boolean {
@@ -161,7 +161,7 @@ export class Balancer {
   }
 
   #admit(): void {
-    this.#room.admit((tried) => this.#isOutOfRoom(tried))
+    this.#waiting.admit((tried) => this.#isOutOfRoom(tried))
   }
 
   #isOutOfRoom(tried: readonly Target[]): boolean {

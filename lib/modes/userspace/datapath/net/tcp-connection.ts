@@ -6,10 +6,10 @@ import { descriptorOf, errorBehind, readBeforeDestroy } from './node-sockets.js'
 import { keepAliveDelayMs, type Target, limitSilence } from '../data-path.js'
 import type { EndpointTraffic } from '../traffic.js'
 import type { EndpointWatch } from '../endpoint-watch.js'
-import type { Waiting } from '../waiting-room.js'
+import type { WaitingClient } from '../waiting-clients.js'
 
 /** A client, and the endpoint it talks to once one has answered. */
-export class TcpConnection implements Waiting {
+export class TcpConnection implements WaitingClient {
   readonly client: Socket
   readonly peer: SocketAddress | undefined
   readonly startedAt: number

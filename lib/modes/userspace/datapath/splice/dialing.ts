@@ -11,7 +11,7 @@ import {
 } from '../descriptors.js'
 import type { Listener } from '../listener.js'
 import type { EndpointTraffic } from '../traffic.js'
-import type { Waiting } from '../waiting-room.js'
+import type { WaitingClient } from '../waiting-clients.js'
 import type { SpliceContext, TimedConnection } from './context.js'
 import { SocketEnd, type EndOwner } from './socket-end.js'
 
@@ -31,7 +31,7 @@ const nothingTried: readonly Target[] = []
  * The first part of a connection: tries one endpoint after the other until one has answered. A base
  * class, because an object of its own would be one more allocation for every connection.
  */
-export abstract class Dialing implements EndOwner, TimedConnection, Waiting {
+export abstract class Dialing implements EndOwner, TimedConnection, WaitingClient {
   protected readonly context: SpliceContext
   protected readonly owner: ConnectionOwner
   protected readonly client: SocketEnd

@@ -1,7 +1,7 @@
 import { roomPatienceMs, type Target } from './data-path.js'
 
 /** A client of a Service whose endpoints have all connections that they may have. */
-export interface Waiting {
+export interface WaitingClient {
   /** The endpoints that it has tried in vain. */
   readonly tried: readonly Target[]
   /** When it has waited enough; undefined before it waits. */
@@ -14,16 +14,16 @@ export interface Waiting {
  * Clients that wait until an endpoint has fewer connections. Who came first goes first: if new
  * clients went before them, some would wait in vain while all others get their turn at once.
  */
-export class WaitingRoom {
+export class WaitingClients {
   readonly #now: () => number
-  readonly #timers = new Map<Waiting, NodeJS.Timeout>()
+  readonly #timers = new Map<WaitingClient, NodeJS.Timeout>()
 
   constructor(now: () => number) {
     this.#now = now
   }
 
   /** False if the client has waited enough. */
-  enter(client: Waiting): boolean {
+  enter(client: WaitingClient): boolean {
     const now = this.#now()
     client.patientUntil ??= now + roomPatienceMs
     if (now >= client.patientUntil) return false
@@ -34,7 +34,7 @@ export class WaitingRoom {
     return true
   }
 
-  leave(client: Waiting): void {
+  leave(client: WaitingClient): void {
     clearTimeout(this.#timers.get(client))
     this.#timers.delete(client)
   }
@@ -47,7 +47,7 @@ export class WaitingRoom {
     }
   }
 
-  #call(client: Waiting): void {
+  #call(client: WaitingClient): void {
     this.leave(client)
     client.goOn()
   }
