@@ -99,7 +99,7 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
     (inner) => mode.run(inner),
     (inner) => loop.run(sync, inner, async () => mode.whenQuiet?.()),
     (inner) => objects.source.run(watchedSink(sink, watchers), inner),
-    (inner) => followAddresses(tracker, sink, requests, inner),
+    (inner) => followAddresses(setup, reload, inner),
     (inner) => followConfig(setup, reload, inner),
     (inner) => freeStartMemory(allApplied.signal, inner),
     ...unlessDry(setup, [

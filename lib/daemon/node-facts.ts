@@ -3,6 +3,7 @@ import { hostname } from 'node:os'
 import { ConfigError } from '../errors.js'
 import { isLinux } from '../platform.js'
 import { nodeAddresses } from '../sources/node-addresses.js'
+import type { Log } from '../modes/mode.js'
 import type { IpFamily } from '../state/ip.js'
 
 /** L02: the override, or else the name of the host; trimmed, in lower case. */
@@ -25,6 +26,26 @@ export function ipFamilies(root = isLinux() ? '/proc' : undefined): readonly IpF
     return disabled === '1' ? ['IPv4'] : ['IPv4', 'IPv6']
   } catch {
     return ['IPv4', 'IPv6']
+  }
+}
+
+/**
+ * Returns what is to be called when addresses of this node have changed. It warns when the node has
+ * a family that it lacked at the start: the proxy, like kube-proxy, settles the families then.
+ */
+export function familyWatch(
+  families: readonly IpFamily[],
+  log: Pick<Log, 'warn'>,
+  present = ipFamilies,
+): () => void {
+  let told: readonly IpFamily[] = families
+  return () => {
+    const now = present()
+    for (const family of now.filter((each) => !told.includes(each))) {
+      const message = `${family} was off when this proxy started, and is on now: no Service is served over ${family} until the proxy is restarted`
+      log.warn({ family }, message)
+    }
+    told = [...families, ...now]
   }
 }
 

@@ -1,4 +1,5 @@
 import type { Conntrack } from '../kernel/conntrack.js'
+import { familyWatch } from './node-facts.js'
 import { StuckClients } from '../sync/stuck-clients.js'
 import { FlowCleaner } from '../sync/flow-cleaner.js'
 import { DepartedFlows } from '../sync/departed-flows.js'
@@ -215,15 +216,20 @@ export async function limitWaits(
   }
 }
 
+interface AddressParts extends Pick<SinkParts, 'tracker' | 'requests'> {
+  readonly sink: TrackerSink
+}
+
 /** Keeps the addresses of this node in the tracker. */
 export function followAddresses(
-  tracker: Tracker,
-  sink: TrackerSink,
-  requests: DaemonRequests,
+  { families, deps }: Setup,
+  { tracker, sink, requests }: AddressParts,
   signal: AbortSignal,
 ): Promise<void> {
+  const warnOfNewFamily = familyWatch(families, deps.log)
   return followNodeAddresses((addresses) => {
     tracker.setLocalAddresses(addresses)
+    warnOfNewFamily()
     if (sink.isComplete) requests.sync()
   }, signal)
 }

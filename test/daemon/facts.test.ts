@@ -1,6 +1,7 @@
 import t from 'tap'
 import { mkdirSync, writeFileSync } from 'node:fs'
-import { ipFamilies, nodeNameOf } from '../../lib/daemon/node-facts.js'
+import { familyWatch, ipFamilies, nodeNameOf } from '../../lib/daemon/node-facts.js'
+import type { IpFamily } from '../../lib/state/ip.js'
 import { setOomScore } from '../../lib/daemon/node-settings.js'
 
 t.test(
@@ -21,6 +22,23 @@ t.test('L10: IPv6 is used if the kernel has it and it is not disabled', async (t
   t.same(ipFamilies(root), ['IPv4'])
   writeFileSync(`${root}/sys/net/ipv6/conf/all/disable_ipv6`, '0\n')
   t.same(ipFamilies(root), ['IPv4', 'IPv6'])
+})
+
+t.test('L10: a family that comes later is told of, again after it was gone', async (t) => {
+  const warned: object[] = []
+  let present: readonly IpFamily[] = ['IPv4']
+  const changed = familyWatch(['IPv4'], { warn: (fields) => warned.push(fields) }, () => present)
+  changed()
+  t.same(warned, [])
+  present = ['IPv4', 'IPv6']
+  changed()
+  changed()
+  t.same(warned, [{ family: 'IPv6' }])
+  present = ['IPv4']
+  changed()
+  present = ['IPv4', 'IPv6']
+  changed()
+  t.equal(warned.length, 2)
 })
 
 t.test('L13: the OOM score is written, and a failure is reported', async (t) => {

@@ -44,6 +44,24 @@ for (const family of ['IPv4', 'IPv6'] as const) {
   }
 }
 
+t.test('IPv6 that is switched on after the start is told of', { skip }, async (t) => {
+  const host = setUp(t, 'IPv4')
+  await backend(t, host)
+  const ipv6 = '/proc/sys/net/ipv6/conf/all/disable_ipv6'
+  writeFileSync(ipv6, '1')
+  t.teardown(() => writeFileSync(ipv6, '0'))
+  const manifests = t.testdir({ 'services.yaml': objects() })
+  const proxy = await startProxy(t, [
+    ...['--proxy-mode', 'nftables', '--manifests', manifests, '--hostname-override', 'node-1'],
+    ...['--metrics-bind-address', ''],
+  ])
+  await untilSeen('the ClusterIP', () => answerOf(nodes.IPv4.clusterIp, 80), /^answer$/)
+  t.notMatch(proxy.output(), /until the proxy is restarted/)
+  writeFileSync(ipv6, '0')
+  ip(`-6 addr add ${nodes.IPv6.address} dev v0 nodad`)
+  await untilSeen('the warning', async () => proxy.output(), /IPv6 was off .* is restarted/)
+})
+
 /** Gives the node its only address, and returns it. */
 function setUp(t: Test, family: IpFamily): string {
   const { address, gateway } = nodes[family]
