@@ -266,16 +266,14 @@ export class Iptables {
       const tried = performance.now()
       const result = await this.#runOnce(file, args, options)
       if (result.code === 0) return result
-      const error = classifyFailure({
-        action: `${file}: ${action}`,
-        code: result.code,
-        stderr: result.stderr,
-        ...(options.stdin === undefined ? {} : { input: options.stdin }),
-      })
+      const failed = { action: `${file}: ${action}`, ...result, input: options.stdin }
+      const error = classifyFailure(failed)
       if (error.kind !== 'locked') throw error
       const waitedMs = performance.now() - began
       const holder = await lockHolder()
-      if (!(await this.#onLocked({ action, waitedMs, holder }))) throw error
+      if (!(await this.#onLocked({ action, waitedMs, holder }))) {
+        throw classifyFailure({ ...failed, holder })
+      }
       // A program that does not wait itself must not be started again at once.
       const waitMs = Math.max(0, tried + leastWaitMs - performance.now())
       await new Promise((resolve) => setTimeout(resolve, waitMs))

@@ -455,7 +455,9 @@ t.test('IT47: the xtables lock is respected', { skip: lockSkip }, async (t) => {
         .catch((error: unknown) => error)
       t.match(impatient, {
         kind: 'locked',
-        message: /another program holds the xtables lock: wait until it is done/,
+        message: new RegExp(
+          `; flock \\(pid ${holder.pid}\\) holds the xtables lock: wait until it is done`,
+        ),
       })
 
       const patient = await open((locked) => {

@@ -70,7 +70,6 @@ const reasons: readonly (readonly [RegExp, IptablesErrorKind])[] = [
 
 const hints: Partial<Record<IptablesErrorKind, string>> = {
   denied: 'run as root or with CAP_NET_ADMIN in the network namespace of the node',
-  locked: 'another program holds the xtables lock: wait until it is done, or end it',
   unsupported: 'load the kernel module or install the iptables extension',
 }
 
@@ -86,7 +85,9 @@ interface FailedRun {
   readonly code: number
   readonly stderr: string
   /** The text a restore was given; the failing line is quoted from it. */
-  readonly input?: string
+  readonly input?: string | undefined
+  /** Who holds the xtables lock, such as `iptables (pid 4711)`. */
+  readonly holder?: string | undefined
 }
 
 /** Turns the exit code and the complaint of an iptables program into an error. */
@@ -96,9 +97,15 @@ export function classifyFailure(run: FailedRun): IptablesError {
   const line = failingLineOf(stderr)
   const lineText = line === undefined || input === undefined ? undefined : nthLine(input, line)
   const where = line === undefined ? '' : ` at line ${line}${lineText ? ` (${lineText})` : ''}`
-  const hint = kind === 'denied' && listsOfTables.test(stderr) ? rootAlone : hints[kind]
+  const hint = hintFor(kind, run)
   const message = `${action}: ${reasonOf(stderr) || `exit code ${run.code}`}${where}${hint ? `; ${hint}` : ''}`
   return new IptablesError(kind, message, { line, lineText, detail: stderr })
+}
+
+function hintFor(kind: IptablesErrorKind, { stderr, holder }: FailedRun): string | undefined {
+  if (kind === 'denied' && listsOfTables.test(stderr)) return rootAlone
+  if (kind !== 'locked') return hints[kind]
+  return `${holder ?? 'another program'} holds the xtables lock: wait until it is done, or end it`
 }
 
 function failingLineOf(stderr: string): number | undefined {
