@@ -47,10 +47,11 @@ export async function setUp(config: Config, deps: DaemonDeps): Promise<Setup> {
   const { log } = deps
   const startedAt = Date.now()
   const nodeName = nodeNameOf(config.hostnameOverride)
-  const families = ipFamilies()
   const objects = await openObjects(config, nodeName, log)
   const chosen = await chooseMode({ mode: config.mode, fallback: config.modeFallback, config }, log)
   const { mode } = chosen
+  // Only now: where IPv6 is a module, the tries of a mode have loaded it.
+  const families = ipFamilies()
   logChoice(chosen, config.mode, log)
   for (const warning of startWarnings(config, mode, families)) log.warn({}, warning)
   if (!config.dryRun) applyNodeSettings(config, log)
