@@ -11,7 +11,7 @@ import {
   syncLoop,
   trackerSink,
 } from './syncing.js'
-import { clientLimit } from '../kernel/this-process.js'
+import { clientLimit, openFilesLimit } from '../kernel/this-process.js'
 import { clientsMax } from '../observe/client-connections.js'
 import { freeStartMemory, memoryWatch } from './memory.js'
 import { ownServerWatch } from './own-server.js'
@@ -63,6 +63,7 @@ async function start(config: Config, deps: DaemonDeps) {
   const mode = config.dryRun
     ? dryMode(chosen.definition, config, deps.print)
     : await chosen.definition.create(config, families, requests.modeContext)
+  if (mode.descriptors) observation.share(mode.descriptors)
   const parts = { setup, metrics, counting, portFreed, tracker, observer, observation }
   return { ...parts, loop, requests, mode }
 }
@@ -189,6 +190,7 @@ async function observe(
     syncPeriodMs: chosen.definition.syncPeriods(config).syncMs,
     expectsNode: client !== undefined,
     connectionsMax: clientLimit(clientsMax),
+    healthPortsMax: Math.floor(openFilesLimit() / 2),
     serviceManager: await serviceManager(),
     events:
       client === undefined || config.dryRun

@@ -93,6 +93,13 @@ export interface PlanLine {
   readonly commands?: readonly Command[]
 }
 
+/** The descriptors for sockets that listen. */
+export interface ListenerDescriptors {
+  /** Takes one; false when none is left. */
+  tryListen(): boolean
+  stopListening(): void
+}
+
 export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan> {
   /**
    * The mode deletes stale UDP flows itself, because they lead to sockets that only it knows. `idle`
@@ -100,6 +107,8 @@ export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan
    * are gone.
    */
   readonly staleFlows?: { idle(): Promise<void>; again(isLast: boolean): void }
+  /** A mode that may open as many files as the process shares them with other listeners. */
+  readonly descriptors?: ListenerDescriptors
   /** Clients reach sockets of the mode without a rule in the kernel. */
   readonly hasNoRules?: boolean
   /**

@@ -5,7 +5,7 @@ import type { ObjectKind } from '../sources/source.js'
 import type { SyncReport } from '../sync/syncer.js'
 import type { ServiceWarning } from '../state/service-warnings.js'
 import type { StateUpdate } from '../state/tracker.js'
-import type { ServiceFailure } from '../modes/mode.js'
+import type { ListenerDescriptors, ServiceFailure } from '../modes/mode.js'
 import { featureGates, isEnabled } from '../config/feature-gates.js'
 import { unsetModeWarnings } from '../config/start-check.js'
 import { EndpointHealth } from './endpoint-health.js'
@@ -28,6 +28,8 @@ interface ObservationOptions extends Omit<
   readonly expectsNode: boolean
   /** How many connections all its servers hold together. */
   readonly connectionsMax?: number
+  /** How many health-check node ports it opens, counted by address. */
+  readonly healthPortsMax?: number
   /** systemd, if it has started this process and wants to be notified. */
   readonly serviceManager?: ServiceManager | undefined
 }
@@ -78,6 +80,7 @@ export class Observation {
     }
     this.#services = new ServiceHealth({
       clients: this.#clients,
+      portsMax: options.healthPortsMax ?? Infinity,
       isHealthy: () => this.#health.isHealthy,
       retryMs,
       sleep: pause,
@@ -92,6 +95,11 @@ export class Observation {
       recovered: ({ namespace, name, port }) =>
         options.log.info({ namespace, service: name, port }, 'health-check node port is open now'),
     })
+  }
+
+  /** Health-check node ports take these from now on. Called before `run`. */
+  share(descriptors: ListenerDescriptors): void {
+    this.#services.share(descriptors)
   }
 
   /** A sync was asked for. */

@@ -4,6 +4,7 @@ import type { Server } from 'node:http'
 import type { HealthCheck } from '../state/health-check-ports.js'
 import { familyOf, type IpFamily } from '../state/ip.js'
 import { messageOf } from '../errors.js'
+import type { ListenerDescriptors } from '../modes/mode.js'
 import type { ClientConnections } from './client-connections.js'
 import { close, json, listen, type HttpHandler, type HttpReply } from './http.js'
 
@@ -15,6 +16,8 @@ interface ServiceHealthOptions {
   /** A port that could not be opened is open now. */
   readonly recovered?: (target: HealthCheck) => void
   readonly clients?: ClientConnections
+  /** More ports are not opened: the rest of this process needs descriptors, too. */
+  readonly portsMax?: number
   readonly retryMs: number
   /** Resolves after `ms`, or at once at the signal or when the bell rings; never rejects. */
   readonly sleep: (ms: number, signal: AbortSignal, bell: Bell) => Promise<void>
@@ -30,6 +33,9 @@ interface Wanted {
 /** A port takes a millisecond to open, so other work runs after so many. */
 const portsAtOnce = 10
 
+const noneLeft =
+  'other ports have all file descriptors that this process may use to listen; raise its limit of open files (LimitNOFILE= of the unit, ulimit -n)'
+
 /** The health-check node ports of Services (H11-H14). Exactly the ports given to `set` are open. */
 export class ServiceHealth {
   readonly #options: ServiceHealthOptions
@@ -40,9 +46,12 @@ export class ServiceHealth {
   /** By the same key: the last reason why a port could not be opened. */
   readonly #failures = new Map<string, string>()
   readonly #changed = new Bell()
+  #portsMax: number
+  #descriptors: ListenerDescriptors = { tryListen: () => true, stopListening: () => undefined }
 
   constructor(options: ServiceHealthOptions) {
     this.#options = options
+    this.#portsMax = options.portsMax ?? Infinity
   }
 
   /**
@@ -55,6 +64,12 @@ export class ServiceHealth {
     this.#addresses = addresses
     // Each sync tells them, and most have changed nothing here.
     if (!isSame) this.#changed.ring()
+  }
+
+  /** From now on each port takes one of these. Most stay for the Services themselves. */
+  share(descriptors: ListenerDescriptors): void {
+    this.#descriptors = descriptors
+    this.#portsMax /= 2
   }
 
   /** Opens and closes ports as wanted until the signal, then closes all (L18). */
@@ -88,6 +103,7 @@ export class ServiceHealth {
       if (wanted.has(key)) continue
       this.#open.delete(key)
       await close(server)
+      this.#descriptors.stopListening()
     }
     for (const key of this.#failures.keys()) if (!wanted.has(key)) this.#failures.delete(key)
     let isComplete = true
@@ -103,7 +119,10 @@ export class ServiceHealth {
   }
 
   async #listen(key: string, { id, address, family, port }: Wanted): Promise<boolean> {
+    let isCounted = false
     try {
+      isCounted = this.#open.size < this.#portsMax && this.#descriptors.tryListen()
+      if (!isCounted) throw new Error(noneLeft)
       const server = await listen({
         host: address,
         port,
@@ -119,6 +138,7 @@ export class ServiceHealth {
       if (this.#failures.delete(key) && target) this.#options.recovered?.(target)
       return true
     } catch (error) {
+      if (isCounted) this.#descriptors.stopListening()
       const message = messageOf(error)
       const target = this.#targets.get(id)
       if (target && this.#failures.get(key) !== message) this.#options.failed(target, message)

@@ -8,7 +8,7 @@ import { type IpFamily } from '../../state/ip.js'
 import { Complaints } from '../complaints.js'
 import { LookPauses, type ForeignCommits } from '../foreign-commits.js'
 import { forgetAll, knownByFamily } from '../known.js'
-import type { Applied, Mode, ModeContext } from '../mode.js'
+import type { Applied, ListenerDescriptors, Mode, ModeContext } from '../mode.js'
 import { FamilyApplier } from './apply.js'
 import { createListeners } from './listeners/create-listeners.js'
 import type { Listeners } from './listeners/listeners.js'
@@ -57,6 +57,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   readonly hasNoRules: boolean
   plan: Mode<UserspacePlan>['plan']
   readonly #direct: ReadonlySet<IpFamily>
+  readonly descriptors: ListenerDescriptors
   #settings: UserspaceSettings
   readonly #context: ModeContext
   readonly #parts: Parts
@@ -93,6 +94,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     const sourceSwitch = new SourceSwitch()
     const listeners = createListeners(settings, context, sourceSwitch.shared)
     this.#listeners = listeners
+    this.descriptors = listeners.descriptors
     const flows = new UdpFlowCleaner(context)
     this.staleFlows = flows
     this.hasNoRules = this.#direct.size === portals.size
