@@ -1,10 +1,11 @@
 import { modeNames } from '../../lib/modes/registry.js'
 import t, { type Test } from 'tap'
-import { execFileSync, spawn, spawnSync } from 'node:child_process'
+import { execFileSync, spawn, spawnSync, type ChildProcessByStdio } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { join } from 'node:path'
+import type { Readable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { apiVersion, kind } from '../../lib/config/file.js'
@@ -25,10 +26,13 @@ function start(t: Test, ...args: readonly string[]) {
 }
 
 function startIn(t: Test, env: NodeJS.ProcessEnv, ...args: readonly string[]) {
-  const child = spawn(process.execPath, [args[0] === 'apiserver' ? whole : program, ...args], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env,
-  })
+  const command = [args[0] === 'apiserver' ? whole : program, ...args]
+  return watched(t, spawn(process.execPath, command, { stdio, env }))
+}
+
+const stdio: ['ignore', 'pipe', 'pipe'] = ['ignore', 'pipe', 'pipe']
+
+function watched(t: Test, child: ChildProcessByStdio<null, Readable, Readable>) {
   let output = ''
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding('utf8').on('data', (text: string) => (output += text))
@@ -192,6 +196,38 @@ for (const mode of ['userspace', 'iptables'] as const) {
       t.notMatch(proxy.output(), /giving up/, 'which ends after a minute')
     },
   )
+}
+
+for (const mode of ['nftables', 'userspace'] as const) {
+  t.test(`H13: ${mode} mode with more health-check ports than files`, { skip }, async (t) => {
+    const manifests = t.testdir({ 'services.yaml': manyHealthPorts(120) })
+    const limited = ['--nofile=128:128', process.execPath, program]
+    const flags = [
+      `--proxy-mode=${mode}`,
+      `--manifests=${manifests}`,
+      '--nodeport-addresses=0.0.0.0/0',
+    ]
+    const proxy = watched(t, spawn('prlimit', [...limited, ...flags], { stdio }))
+    await untilSeen('a refused port', proxy.output, /health-check node port cannot be opened/)
+    await untilSeen('the rules', proxy.output, /"IPv6".*SyncProxyRules complete/)
+    t.equal(await code(`${healthz}/healthz`), '200')
+    t.equal(await code('http://127.0.0.1:31000'), '503', 'a port answers')
+    t.equal(await proxy.stop(), 0)
+  })
+}
+
+/** Services without endpoints, each with a health-check node port. */
+function manyHealthPorts(count: number): string {
+  const services = Array.from({ length: count }, (_, index) => ({
+    ...{ apiVersion: 'v1', kind: 'Service' },
+    metadata: { name: `web-${index}`, namespace: 'default' },
+    spec: {
+      ...{ type: 'LoadBalancer', externalTrafficPolicy: 'Local' },
+      ...{ clusterIP: `10.96.7.${index + 1}`, healthCheckNodePort: 31_000 + index },
+      ports: [{ port: 80, nodePort: 30_000 + index }],
+    },
+  }))
+  return services.map((each) => JSON.stringify(each)).join('\n---\n')
 }
 
 /** A kubeconfig for a server that nobody asks, because the credentials of the user never come. */
