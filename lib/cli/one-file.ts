@@ -3,6 +3,7 @@ import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { Script } from 'node:vm'
+import { ifPossible } from '../errors.js'
 import type { runCommandLine } from './program.js'
 
 /**
@@ -33,18 +34,12 @@ interface Program {
 }
 
 export function loadProgram(folder: string): Program {
-  const script = compileProgram(folder, readIfThere(join(folder, compiledFile)))
+  // Without the second file the start only takes longer.
+  const compiled = ifPossible(() => readFileSync(join(folder, compiledFile)))
+  const script = compileProgram(folder, compiled)
   const filename = join(folder, programFile)
   const module = { exports: {} as Program }
   const load = script.runInThisContext() as Load
   load(module.exports, createRequire(pathToFileURL(filename)), module, filename)
   return module.exports
-}
-
-function readIfThere(file: string): Buffer | undefined {
-  try {
-    return readFileSync(file)
-  } catch {
-    return undefined
-  }
 }

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { addressFamilies } from '../../kernel/addresses.js'
-import { KernelError, messageOf } from '../../errors.js'
+import { ifPossible, KernelError, messageOf } from '../../errors.js'
 import { LegacyRules } from './legacy-rules.js'
 import { mark, type LegacyMarks } from './legacy-marks.js'
 import { openPacketLog, type PacketLog } from '../../kernel/packet-log.js'
@@ -77,13 +77,7 @@ function isTaken(wanted: number): boolean {
   return listeners.split('\n').some((line) => Number.parseInt(line, 10) === wanted)
 }
 
-function readText(file: string): string | undefined {
-  try {
-    return readFileSync(file, 'utf8')
-  } catch {
-    return undefined
-  }
-}
+const readText = (file: string) => ifPossible(() => readFileSync(file, 'utf8'))
 
 function loggerOf(file: string): string {
   const before = readText(file)

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { messageOf } from '../../errors.js'
+import { ifPossible, messageOf } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
 import { printable } from '../../state/names.js'
 import { proxyCommand } from './proxy-process.js'
@@ -33,11 +33,8 @@ export async function rightsOf(): Promise<Rights> {
 }
 
 export function isInUserNamespace(): boolean {
-  try {
-    return !/^\s*0\s+0\s+4294967295\s*$/.test(readFileSync('/proc/self/uid_map', 'utf8'))
-  } catch {
-    return false
-  }
+  const map = ifPossible(() => readFileSync('/proc/self/uid_map', 'utf8'))
+  return map !== undefined && !/^\s*0\s+0\s+4294967295\s*$/.test(map)
 }
 
 /**

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, openSync, readFileSync, readdirSync } from 'node:fs'
-import { KernelError, messageOf } from '../../errors.js'
+import { ifPossible, KernelError, messageOf } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
 import { enterNamespace } from '../../kernel/network-namespaces.js'
 import type { NamespaceNames } from './links.js'
@@ -108,23 +108,13 @@ export function isOrphan(name: string): boolean {
   return pid !== undefined && startTimeOf(Number(pid)) !== Number(started)
 }
 
-function listNamespaces(): readonly string[] {
-  try {
-    return readdirSync('/run/netns')
-  } catch {
-    return []
-  }
-}
+const listNamespaces = () => ifPossible(() => readdirSync('/run/netns')) ?? []
 
 /** When a process started, in clock ticks since boot: field 22 of its stat line. */
 function startTimeOf(pid: number): number | undefined {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    const afterName = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-    return Number(afterName[19])
-  } catch {
-    return undefined
-  }
+  const stat = ifPossible(() => readFileSync(`/proc/${pid}/stat`, 'utf8'))
+  const afterName = stat?.slice(stat.lastIndexOf(')') + 2).split(' ')
+  return afterName && Number(afterName[19])
 }
 
 /**

@@ -1,5 +1,5 @@
 import koffi from 'koffi'
-import { KernelError } from '../../errors.js'
+import { ifPossible, KernelError } from '../../errors.js'
 import { nonBlockingCloexec } from '../../kernel/sockets/libc.js'
 import { encodeAddress } from '../../kernel/sockets/socket-address.js'
 import { parseIp, type IpFamily } from '../../state/ip.js'
@@ -115,12 +115,9 @@ export function openSctpServerSocket(host: string, port: number): number {
 
 /** Whether the kernel has SCTP (S28). */
 export function hasSctp(): boolean {
-  try {
-    openSctpSocket('127.0.0.1').close()
-    return true
-  } catch {
-    return false
-  }
+  const socket = ifPossible(() => openSctpSocket('127.0.0.1'))
+  socket?.close()
+  return socket !== undefined
 }
 
 /** The Internet checksum of some bytes. An odd last byte is padded with 0. */

@@ -1,7 +1,7 @@
 import { closeSync, openSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { KernelError } from '../../errors.js'
+import { ifPossible, KernelError } from '../../errors.js'
 import { loadLibc } from '../../kernel/sockets/libc.js'
 import { makeOwnFolder } from '../../kernel/own-folder.js'
 import { Turns } from '../../async.js'
@@ -74,12 +74,8 @@ export class SharedCounts {
 
 /** Every save makes a new file. One that nobody lets us see counts as none; to save says why. */
 function stampOf(file: string): string {
-  try {
-    const stat = statSync(file, { bigint: true })
-    return `${stat.ino} ${stat.mtimeNs}`
-  } catch {
-    return ''
-  }
+  const stat = ifPossible(() => statSync(file, { bigint: true }))
+  return stat ? `${stat.ino} ${stat.mtimeNs}` : ''
 }
 
 const exclusiveNonBlocking = 2 | 4
