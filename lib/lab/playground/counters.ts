@@ -3,6 +3,8 @@ import { commentOf, parseCounters, parseRule } from '../../kernel/iptables.js'
 import { counterOf } from '../../page/path-view.js'
 import { connectionsIn } from '../../inspect/top/daemon-numbers.js'
 import type { CountersView, PathView } from '../../page/view.js'
+import { hostPort } from '../../state/ip.js'
+import type { TrackedFlow } from '../../kernel/flow-message.js'
 import type { GaugeAnswer } from './node-gauge.js'
 
 /** The Service that is counted, and what its numbers are found by. */
@@ -78,7 +80,7 @@ export function countersOf(
   const packets = hidden.without(packetsByRule(raw.iptables ?? ''))
   const byProxy = metricCounts(service, raw.metrics ?? '')
   const byServer = serverCounts(addresses, raw.ipvs ?? '')
-  const tracked = trackedCounts(counted, raw.conntrack ?? '')
+  const tracked = trackedCounts(counted, raw.tracked ?? [])
   return {
     rules: ruleCounts(path, packets),
     endpoints:
@@ -173,18 +175,14 @@ function serverCounts(addresses: readonly string[], listing: string): Record<str
 /** Entries of the connection table whose first packet went to the Service, by endpoint. */
 function trackedCounts(
   { addresses, node }: Pick<Counted, 'addresses' | 'node'>,
-  table: string,
+  flows: readonly TrackedFlow[],
 ): Record<string, number> {
   const counts: Record<string, number> = {}
-  for (const line of table.split('\n')) {
-    const fields = [...line.matchAll(/\b(src|dst|sport|dport)=(\S+)/g)].map(([, , value]) => value)
-    // src dst sport dport of the request, then of the reply.
-    const [, destination, sport, port, answering, , answeringPort] = fields
-    const isHidden = Number(sport) >= hiddenPorts.first && Number(sport) <= hiddenPorts.last
-    if (isHidden) continue
-    if (destination === undefined || !addresses.includes(`${destination}:${port}`)) continue
-    if (answering === undefined || node.includes(answering)) continue
-    const endpoint = `${answering}:${answeringPort}`
+  for (const { source, destination, answeredBy } of flows) {
+    if (source.port >= hiddenPorts.first && source.port <= hiddenPorts.last) continue
+    if (!addresses.includes(hostPort(destination.ip, destination.port))) continue
+    if (node.includes(answeredBy.ip)) continue
+    const endpoint = hostPort(answeredBy.ip, answeredBy.port)
     counts[endpoint] = (counts[endpoint] ?? 0) + 1
   }
   return counts

@@ -1,8 +1,8 @@
 /** The part of a gauge that lives in a worker thread inside the node's namespace. */
-import { readFileSync } from 'node:fs'
 import { parentPort, workerData } from 'node:worker_threads'
 import { joinNetworkNamespace } from '../world/namespaces.js'
 import { failingEndpoints, textAt } from '../../cli/seen-node.js'
+import { listTrackedFlows } from '../../kernel/conntrack.js'
 import { runCommand } from '../../kernel/command.js'
 import type { GaugeAnswer, GaugePlace, GaugeQuestion, GaugeWorkerMessage } from './node-gauge.js'
 
@@ -16,7 +16,7 @@ async function answer(question: GaugeQuestion, place: GaugePlace): Promise<Gauge
     await text(`${urls.health}/readyz`)
     return { isReady: true }
   }
-  if (question.ask === 'tracked') return { conntrack: trackedConnections() }
+  if (question.ask === 'tracked') return tracked()
   if (question.ask === 'failing') {
     return { failing: failingEndpoints(await text(`${urls.metrics}/failing-endpoints`)) }
   }
@@ -31,14 +31,13 @@ async function answer(question: GaugeQuestion, place: GaugePlace): Promise<Gauge
     case 'ipvs':
       return { ipvs: (await runCommand('ipvsadm', ['-Ln', '--stats'])).stdout }
     case 'ebpf':
-      return { conntrack: trackedConnections(), metrics: await text(`${urls.metrics}/metrics`) }
+      return { ...(await tracked()), metrics: await text(`${urls.metrics}/metrics`) }
     default:
-      return { conntrack: trackedConnections() }
+      return tracked()
   }
 }
 
-/** /proc/net is that of the first thread; this thread may be in another namespace. */
-const trackedConnections = () => readFileSync('/proc/thread-self/net/nf_conntrack', 'utf8')
+const tracked = async () => ({ tracked: await listTrackedFlows('IPv4') })
 
 async function savedRules(): Promise<string> {
   for (const program of saver === undefined ? savers : [saver]) {

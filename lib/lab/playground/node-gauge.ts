@@ -1,5 +1,6 @@
 import type { Worker } from 'node:worker_threads'
 import { startThread } from '../../engine.js'
+import type { TrackedFlow } from '../../kernel/flow-message.js'
 import type { EndpointFailure } from '../../state/endpoint-health.js'
 import type { CountersView } from '../../page/view.js'
 
@@ -15,8 +16,8 @@ export interface GaugeAnswer {
   readonly isReady?: boolean
   /** `iptables-save -c` */
   readonly iptables?: string
-  /** `/proc/net/nf_conntrack` */
-  readonly conntrack?: string
+  /** The connections that the kernel tracks. */
+  readonly tracked?: readonly TrackedFlow[]
   /** `ipvsadm -Ln --stats` */
   readonly ipvs?: string
   /** The endpoints that fail their health check, as the daemon says. */

@@ -1,4 +1,5 @@
 import { hostPort } from '../../state/ip.js'
+import type { TrackedFlow } from '../../kernel/flow-message.js'
 import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import type { Gauge } from './node-gauge.js'
 import type { ClusterLayout } from './cluster-layout.js'
@@ -22,37 +23,33 @@ export async function sentTo(
 ): Promise<readonly (readonly string[] | null)[]> {
   const isOpen = ({ outcome, tried }: FlowResult) => outcome !== 'reply' && tried === undefined
   const canTell = asked.mode !== 'userspace' && results.some(isOpen)
-  const table = canTell ? (await gauge.ask({ ask: 'tracked' })).conntrack : undefined
+  const flows = canTell ? (await gauge.ask({ ask: 'tracked' })).tracked : undefined
   return results.map(({ tried, clientPort }) => {
     if (tried) return tried
     const port = clientPort ?? asked.request.fromPort
-    if (table === undefined || port === undefined) return null
-    return endpointsIn(table, asked, port, layout.addresses.node)
+    if (flows === undefined || port === undefined) return null
+    return endpointsIn(flows, asked, port, layout.addresses.node)
   })
 }
 
 function endpointsIn(
-  table: string,
+  flows: readonly TrackedFlow[],
   { mode, addresses, request }: Asked,
   clientPort: number,
   ofNode: readonly string[],
 ): readonly string[] | null {
-  const own = table.split('\n').flatMap((line) => {
-    const fields = [...line.matchAll(/\b(src|dst|sport|dport)=(\S+)/g)].map(([, , value]) => value)
-    // src dst sport dport of the request, then of the reply.
-    const [source = '', destination = '', sport, port, ip = '', , answeringPort] = fields
-    const isOwn =
-      line.includes(` ${request.protocol.toLowerCase()} `) &&
-      addresses.includes(source) &&
-      Number(sport) === clientPort
-    if (!isOwn) return []
-    const isAsked = destination === request.host && Number(port) === request.port
-    return [{ isAsked, ip, endpoint: hostPort(ip, Number(answeringPort)) }]
-  })
+  const { protocol, host, port } = request
+  const own = flows.filter(
+    (flow) =>
+      flow.protocol === protocol &&
+      addresses.includes(flow.source.ip) &&
+      flow.source.port === clientPort,
+  )
+  const toService = own.filter(({ destination: to }) => to.ip === host && to.port === port)
   // A socket that ebpf mode translates asks the endpoint itself.
-  const fitting = own.some(({ isAsked }) => isAsked) ? own.filter(({ isAsked }) => isAsked) : own
-  const found = fitting.filter(({ ip }) => ip !== request.host && !ofNode.includes(ip))
-  const endpoints = [...new Set(found.map(({ endpoint }) => endpoint))]
+  const fitting = toService.length > 0 ? toService : own
+  const found = fitting.filter(({ answeredBy: { ip } }) => ip !== host && !ofNode.includes(ip))
+  const endpoints = [...new Set(found.map(({ answeredBy: by }) => hostPort(by.ip, by.port)))]
   if (endpoints.length === 1) return endpoints
   // What a rule drops or rejects is never tracked. IPVS and sockets may send without a trace.
   const isTraced = mode === 'iptables' || mode === 'nftables'

@@ -6,6 +6,7 @@ import { countersOf } from '../../../lib/lab/playground/counters.js'
 import { namespaceLayout } from '../../../lib/lab/playground/cluster-layout.js'
 import { sentTo } from '../../../lib/lab/playground/sent-to.js'
 import { parsePageCommand } from '../../../lib/page/commands.js'
+import type { Gauge } from '../../../lib/lab/playground/node-gauge.js'
 import type { PathView } from '../../../lib/page/view.js'
 
 const hop = (chain: string, rule: string) => ({
@@ -35,6 +36,15 @@ const path: PathView = {
       ],
     },
   ],
+}
+/** A tracked connection from a port of the client to a place, which port 8080 of an address answers. */
+function flow(port: number, to: string, by: string, client = '10.244.1.10') {
+  const [ip = '', toPort] = to.split(':')
+  const source = { ip: client, port }
+  return {
+    ...({ protocol: 'TCP', source, destination: { ip, port: Number(toPort) } } as const),
+    ...{ answeredBy: { ip: by, port: 8080 }, answeredTo: source, bytes: undefined },
+  }
 }
 const counted = { service: 'default/web', path, addresses: ['10.96.0.10:80'], node: ['10.244.1.1'] }
 
@@ -78,16 +88,16 @@ t.test('a mode that begins with connections of the page’s own shows none of th
 })
 
 t.test('nftables: the page counts connections of the connection table, and says so', async (t) => {
-  const line = (destination: string, pod: string) =>
-    `ipv4 2 tcp 6 117 TIME_WAIT src=10.244.1.10 dst=${destination} sport=41000 dport=80 src=${pod} dst=10.244.1.10 sport=8080 dport=41000 [ASSURED] mark=0 use=1`
-  const conntrack = [
-    line('10.96.0.10', '10.244.1.21'),
-    line('10.96.0.10', '10.244.1.21'),
-    line('10.96.0.99', '10.244.1.22'),
+  const tracked = [
+    flow(41000, '10.96.0.10:80', '10.244.1.21'),
+    flow(41001, '10.96.0.10:80', '10.244.1.21'),
+    flow(41002, '10.96.0.99:80', '10.244.1.22'),
     // Of userspace mode, which ran before: kube-proxy took it.
-    line('10.96.0.10', '10.244.1.1'),
-  ].join('\n')
-  const { rules, endpoints, note } = countersOf({ ...counted, mode: 'nftables' }, { conntrack })
+    flow(41003, '10.96.0.10:80', '10.244.1.1'),
+    // The page's own.
+    flow(39000, '10.96.0.10:80', '10.244.1.21'),
+  ]
+  const { rules, endpoints, note } = countersOf({ ...counted, mode: 'nftables' }, { tracked })
   t.same(rules, {})
   t.same(endpoints, { '10.244.1.21:8080': 2 })
   t.match(note, /have no counters/)
@@ -96,9 +106,8 @@ t.test('nftables: the page counts connections of the connection table, and says 
 t.test('ebpf mode adds what sockets translated to what the kernel tracks', async (t) => {
   const metrics =
     'kubeproxy_service_connections_total{service="default/web:http",protocol="TCP",endpoint="10.244.1.21:8080"} 12'
-  const conntrack =
-    'ipv4 2 tcp 6 9 TIME_WAIT src=10.244.2.9 dst=10.96.0.10 sport=4000 dport=80 src=10.244.1.21 dst=10.244.2.9 sport=8080 dport=4000'
-  const { endpoints } = countersOf({ ...counted, mode: 'ebpf' }, { metrics, conntrack })
+  const tracked = [flow(4000, '10.96.0.10:80', '10.244.1.21', '10.244.2.9')]
+  const { endpoints } = countersOf({ ...counted, mode: 'ebpf' }, { metrics, tracked })
   t.same(endpoints, { '10.244.1.21:8080': 13 })
 })
 
@@ -106,17 +115,14 @@ t.test(
   'where a request was sent that nobody answered is in the table of connections',
   async (t) => {
     const pod = '10.244.1.10'
-    const line = (from: number, to: string, by: string, source = pod) =>
-      `ipv4 2 tcp 6 117 SYN_SENT src=${source} dst=${to} sport=${from} dport=80 [UNREPLIED] src=${by} dst=${source} sport=8080 dport=${from} mark=0 use=2`
-    const direct = `ipv4 2 tcp 6 117 SYN_SENT src=${pod} dst=10.244.1.22 sport=41003 dport=8080 [UNREPLIED] src=10.244.1.22 dst=${pod} sport=8080 dport=41003 use=2`
-    const conntrack = [
-      line(41000, '10.96.0.10', '10.244.1.21'),
-      line(41001, '10.96.0.10', '10.244.1.22'),
-      line(41001, '10.96.0.10', '10.244.1.23', '10.244.1.11'),
-      line(41002, '10.96.0.10', '10.244.1.1'),
-      direct,
-    ].join('\n')
-    const gauge = { ask: () => Promise.resolve({ conntrack }) }
+    const tracked = [
+      flow(41000, '10.96.0.10:80', '10.244.1.21'),
+      flow(41001, '10.96.0.10:80', '10.244.1.22'),
+      flow(41001, '10.96.0.10:80', '10.244.1.23', '10.244.1.11'),
+      flow(41002, '10.96.0.10:80', '10.244.1.1'),
+      flow(41003, '10.244.1.22:8080', '10.244.1.22'),
+    ]
+    const gauge: Gauge = { ask: () => Promise.resolve({ tracked }) }
     const request = { protocol: 'TCP', host: '10.96.0.10', port: 80 } as const
     const ask = (mode: string, answer = gauge) =>
       sentTo(
@@ -133,7 +139,7 @@ t.test(
     t.same(socket, ['10.244.1.22:8080'], 'translated at a socket')
     t.same(none, [], 'a rule dropped it')
     t.equal((await ask('ipvs'))[4], null, 'IPVS has a table of its own')
-    const unreadable = { ask: () => Promise.resolve({ conntrack: undefined as unknown as string }) }
+    const unreadable = { ask: () => Promise.resolve({}) }
     t.same(await ask('iptables', unreadable), [null, null, null, null, null])
     t.same(await ask('userspace'), [null, null, null, null, null], 'only kube-proxy knows')
   },
