@@ -1,7 +1,7 @@
 import { Slice } from '../async.js'
 import { KernelError, type KernelErrorKind } from '../errors.js'
 import { parseCidr, parseIp } from '../state/ip.js'
-import { runCommand, type RunCommand } from './command.js'
+import { runCommand, type Run } from './command.js'
 
 /** A set as `ipset create` takes it. */
 export interface IpSet {
@@ -61,9 +61,9 @@ export class IpSetBatch {
 
 /** The kernel's IP sets, over the ipset program: one process per call for any number of sets. */
 export class IpSets {
-  readonly #run: RunCommand
+  readonly #run: Run
 
-  constructor(run: RunCommand = runCommand) {
+  constructor(run: Run = runCommand) {
     this.#run = run
   }
 

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { families, type Place } from '../../lib/lab/world/topology.js'
 import { createWorld, type World } from '../../lib/lab/world/world.js'
-import type { CommandResult } from '../../lib/kernel/command.js'
+import type { CommandOutput } from '../../lib/kernel/command.js'
 import { runCommand } from '../support/run-command.js'
 import { Api } from './api.js'
 import {
@@ -157,14 +157,14 @@ export class Stage {
   }
 
   /** Runs a command of the program beside the daemon. */
-  kubeProxy(...args: readonly string[]): Promise<CommandResult> {
+  kubeProxy(...args: readonly string[]): Promise<CommandOutput> {
     return this.world.exec('node', [process.execPath, program, ...args])
   }
 
   /**
    * Runs `kube-proxy cleanup` where it cannot see the pinned programs of others on this machine.
    */
-  cleanup(): Promise<CommandResult> {
+  cleanup(): Promise<CommandOutput> {
     const command = [process.execPath, program, 'cleanup']
     return this.world.exec('node', [...seeingOnly(bpffsOf(this.folder)), ...command])
   }

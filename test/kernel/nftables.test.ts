@@ -1,6 +1,6 @@
 import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
-import type { RunCommand } from '../../lib/kernel/command.js'
+import type { Run } from '../../lib/kernel/command.js'
 import { checkedName, safeComment } from '../../lib/kernel/nftables/identifiers.js'
 import { disjoint, type Command, type NftSet, type Table } from '../../lib/kernel/nftables/model.js'
 import { Nft } from '../../lib/kernel/nftables/nft.js'
@@ -109,7 +109,7 @@ void t.test('NF23: kernel 5.13 or newer is required, unless the check is off', a
 
 void t.test('error messages of nft are classified, and their text is kept', async (t) => {
   const nft = (stderr: string) => {
-    const run: RunCommand = () => Promise.resolve({ code: 1, stdout: '', stderr })
+    const run: Run = () => Promise.resolve({ code: 1, stdout: '', stderr })
     return new Nft(run)
   }
   const transaction = { table, commands: [{ do: 'add-table' }] } as const
@@ -137,7 +137,7 @@ void t.test('error messages of nft are classified, and their text is kept', asyn
 
 void t.test('a program that was ended has twice the time at the next call', async (t) => {
   const times: (number | undefined)[] = []
-  const run: RunCommand = (_file, _args, options) => {
+  const run: Run = (_file, _args, options) => {
     times.push(options?.timeoutMs)
     if (times.length !== 2) return Promise.resolve({ code: 0, stdout: '', stderr: '' })
     return Promise.reject(new KernelError('timed-out', 'run nft: no end'))
@@ -179,7 +179,7 @@ void t.test('NF15: the whole table is listed if nft lists sets without elements'
     nftables: [{ set: { name: 'a', elem: [{ elem: { val: '192.0.2.1', expires: 7 } }] } }],
   }
   const asked: string[] = []
-  const run: RunCommand = (_file, args) => {
+  const run: Run = (_file, args) => {
     asked.push(args.join(' '))
     const isTable = args[2] === 'table'
     const stdout = JSON.stringify(isTable ? full : { nftables: [{ set: { name: 'a' } }] })

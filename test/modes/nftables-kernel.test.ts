@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import t from 'tap'
 import { KernelError, type KernelErrorKind } from '../../lib/errors.js'
-import { runCommand, type RunCommand } from '../../lib/kernel/command.js'
+import { runCommand, type Run } from '../../lib/kernel/command.js'
 import { dropTable, Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
 import { watchCommits } from '../../lib/kernel/nftables-netlink/commit-watch.js'
 import { NftMonitor } from '../../lib/kernel/nftables/monitor.js'
@@ -24,7 +24,7 @@ const skip = netnsSkip || programSkip('nft')
 const modeFile = new URL('../../lib/modes/nftables/index.js', import.meta.url).href
 
 const inNetns =
-  (netns: NetworkNamespace): RunCommand =>
+  (netns: NetworkNamespace): Run =>
   (file, args, options) =>
     insideNamespace(netns.name, () => runCommand(file, args, options))
 
@@ -426,7 +426,7 @@ void t.test(
     const netns = createNetns('nftables-e')
     t.teardown(() => netns.remove())
     const deps = { kernelRelease: () => '6.1.0', env: {} }
-    const weak: RunCommand = (file, args, options) =>
+    const weak: Run = (file, args, options) =>
       runCommand('setpriv', ['--reuid=65534', '--clear-groups', file, ...args], options)
     const refuse = (kind: KernelErrorKind) => () => {
       throw new KernelError(kind, `open netlink: ${kind}`)
@@ -440,7 +440,7 @@ void t.test(
       return { writer: writer.name, missing: findings.filter((one) => one.required && !one.ok) }
     }
     const open = () => insideNamespace(netns.name, () => openNfTables())
-    const gone: RunCommand = () => Promise.reject(new KernelError('not-found', 'run nft: ENOENT'))
+    const gone: Run = () => Promise.reject(new KernelError('not-found', 'run nft: ENOENT'))
     t.same(await missing(new Nft(gone), open), { writer: 'netlink', missing: [] })
     t.same(await missing(new Nft(inNetns(netns)), refuse('unsupported')), {
       writer: 'nft',
@@ -466,7 +466,7 @@ void t.test(
     t.match(await missing(new Nft(gone), refuse('unsupported')), {
       missing: [{ what: /nft 1\.0\.3/, fix: 'install package nftables' }],
     })
-    const bad: RunCommand = (file, args, options) =>
+    const bad: Run = (file, args, options) =>
       args[0] === '--version'
         ? Promise.resolve({ code: 0, stdout: 'nftables v1.0.6.1 (x)\n', stderr: '' })
         : inNetns(netns)(file, args, options)
@@ -483,7 +483,7 @@ void t.test(
       return { writer: opened.writer.name, hash: opened.hasHash, missing: missingIn(findings) }
     }
     let trials = 0
-    const counted: RunCommand = (file, args, options) => {
+    const counted: Run = (file, args, options) => {
       if (args.includes('-c')) trials++
       return inNetns(netns)(file, args, options)
     }

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { configWith } from '../../lib/config/load.js'
 import { nftablesSettings } from '../../lib/modes/nftables/settings.js'
-import { runCommand, type RunCommand } from '../../lib/kernel/command.js'
+import { runCommand, type Run } from '../../lib/kernel/command.js'
 import { Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
 import { openNfTables } from '../../lib/kernel/nftables-netlink/nf-tables.js'
 import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
@@ -22,12 +22,12 @@ const library = nftLibrary()
 const stepsOfProgram = 5
 
 /** A namespace with a writer for it. */
-function place(name: string, writerOf: (run: RunCommand) => RulesetWriter) {
+function place(name: string, writerOf: (run: Run) => RulesetWriter) {
   const netns = createNetns(name)
   t.teardown(() => netns.remove())
   let nft = runCommand
   // This thread enters the namespace and starts the program: that is faster than `ip netns exec`.
-  const run: RunCommand = (file, args, options) =>
+  const run: Run = (file, args, options) =>
     insideNamespace(netns.name, () => nft(file, args, options))
   const writer = insideNamespace(netns.name, () => writerOf(run))
   const list = async () => withElementsSorted((await run('nft', ['list', 'ruleset'])).stdout)
@@ -40,7 +40,7 @@ function place(name: string, writerOf: (run: RunCommand) => RulesetWriter) {
         context: contextOf().context,
       }),
     list,
-    use: (other: RunCommand) => void (nft = other),
+    use: (other: Run) => void (nft = other),
   }
 }
 

@@ -1,7 +1,7 @@
 import { SHARE_ENV, Worker } from 'node:worker_threads'
-import type { CommandResult } from '../../lib/kernel/command.js'
+import type { CommandOutput } from '../../lib/kernel/command.js'
 
-export interface CommandAnswer extends CommandResult {
+export interface CommandAnswer extends CommandOutput {
   readonly id: number
 }
 
@@ -11,7 +11,7 @@ export interface CommandAnswer extends CommandResult {
  * signals, logs and the end of its streams, start the program. The thread begins with the first
  * command, in the network namespace of that time.
  */
-export function commandThread(): (...argv: readonly string[]) => Promise<CommandResult> {
+export function commandThread(): (...argv: readonly string[]) => Promise<CommandOutput> {
   let worker: Worker | undefined
   let id = 0
   const waiting = new Map<number, (answer: CommandAnswer | Error) => void>()

@@ -1,5 +1,5 @@
 import type { NetworkInterfaceInfo } from 'node:os'
-import type { RunCommand } from '../../lib/kernel/command.js'
+import type { Run } from '../../lib/kernel/command.js'
 import { rowBytes, type IpHelper } from '../../lib/kernel/windows/ip-helper.js'
 
 const luids: Readonly<Record<string, bigint>> = { hns: 0x6000001000000n, other: 0x6000002000000n }
@@ -60,7 +60,7 @@ export class FakeWindows {
     }
   }
 
-  netsh: RunCommand = (file, args) => {
+  netsh: Run = (file, args) => {
     this.calls.push([file, ...args].join(' '))
     const ended = (code: number, stdout = '') => Promise.resolve({ code, stdout, stderr: '' })
     if (this.fault === 'denied') return ended(1, 'The requested operation requires elevation.')

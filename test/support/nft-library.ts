@@ -1,12 +1,12 @@
 import koffi from 'koffi'
-import type { RunCommand } from '../../lib/kernel/command.js'
+import type { Run } from '../../lib/kernel/command.js'
 
 /**
  * Does in this process what the program `nft` does with `-f -` or with a command: the program hands
  * both to this library. A start of the program costs a hundred times as much. Undefined without the
  * library.
  */
-export function nftLibrary(): RunCommand | undefined {
+export function nftLibrary(): Run | undefined {
   const library = loaded('libnftables.so.1')
   if (library === undefined) return undefined
   const create = library.func('void *nft_ctx_new(uint32_t flags)')

@@ -1,5 +1,5 @@
-import { runCommand as run, type RunCommand } from '../../lib/kernel/command.js'
+import { runCommand as run, type Run } from '../../lib/kernel/command.js'
 
 /** Runs a program as the proxy does, but gives whole programs the time that a busy machine needs. */
-export const runCommand: RunCommand = (file, args, options) =>
+export const runCommand: Run = (file, args, options) =>
   run(file, args, { timeoutMs: 600_000, ...options })

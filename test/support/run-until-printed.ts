@@ -1,12 +1,12 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import type { CommandResult } from '../../lib/kernel/command.js'
+import type { CommandOutput } from '../../lib/kernel/command.js'
 
 /** Runs a command. One that is endless is stopped by Ctrl-C, once it has printed something. */
 export async function runUntilPrinted(
   [command = '', ...argv]: readonly string[],
   isEndless: boolean,
-): Promise<CommandResult> {
+): Promise<CommandOutput> {
   const child = spawn(command, argv, { stdio: ['ignore', 'pipe', 'pipe'] })
   let [stdout, stderr] = ['', '']
   child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))

@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import type { Command } from 'commander'
 import { longestTimerMs } from '../../async.js'
 import { ConfigError, KernelError, messageOf, SourceError } from '../../errors.js'
-import { runCommand, type RunCommand } from '../../kernel/command.js'
+import { runCommand, type Run } from '../../kernel/command.js'
 
 /** The flags of kubectl that choose the cluster and the user. They are passed on unchanged. */
 export interface ClusterFlags {
@@ -41,10 +41,10 @@ export function addClusterOptions(command: Command): Command {
  */
 export class Kubectl {
   readonly #flags: readonly string[]
-  readonly #run: RunCommand
+  readonly #run: Run
 
   /** Tests pass a fake of `run`. */
-  constructor(flags: ClusterFlags, run: RunCommand = runCommand) {
+  constructor(flags: ClusterFlags, run: Run = runCommand) {
     this.#run = run
     this.#flags = [
       ...flagOf('kubeconfig', flags.kubeconfig),

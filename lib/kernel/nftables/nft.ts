@@ -1,6 +1,6 @@
 import { KernelError, type KernelErrorKind } from '../../errors.js'
 import { timeoutAfter } from '../iptables/command.js'
-import { runCommand, type CommandResult, type RunCommand } from '../command.js'
+import { runCommand, type CommandOutput, type Run } from '../command.js'
 import type { NftSet, TableRef, Transaction } from './model.js'
 import type { ClientReader, Remembered } from './reader.js'
 import { rememberedIn } from './remembered-json.js'
@@ -19,10 +19,10 @@ export interface RulesetWriter {
 /** The `nft` program. One call is one process and one atomic transaction (NF21). */
 export class Nft implements RulesetWriter, ClientReader {
   readonly name = 'nft'
-  readonly #run: RunCommand
+  readonly #run: Run
   #timeoutMs = 120_000
 
-  constructor(run: RunCommand = runCommand) {
+  constructor(run: Run = runCommand) {
     this.#run = run
   }
 
@@ -61,7 +61,7 @@ export class Nft implements RulesetWriter, ClientReader {
     }
   }
 
-  async #checked(args: readonly string[], action: string, stdin?: string): Promise<CommandResult> {
+  async #checked(args: readonly string[], action: string, stdin?: string): Promise<CommandOutput> {
     const timeoutMs = this.#timeoutMs
     const options = { timeoutMs, ...(stdin === undefined ? {} : { stdin }) }
     const result = await this.#run('nft', args, options).catch((error: unknown) => {

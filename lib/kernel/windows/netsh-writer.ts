@@ -1,11 +1,11 @@
 import type { NetworkInterfaceInfo } from 'node:os'
 import { KernelError } from '../../errors.js'
 import { bitsOf, parseIp, type IpFamily } from '../../state/ip.js'
-import type { RunCommand } from '../command.js'
+import type { Run } from '../command.js'
 import type { AddressWriter, SeenAddress } from './windows-addresses.js'
 
 interface NetshDeps {
-  readonly run: RunCommand
+  readonly run: Run
   /** The path of netsh.exe. */
   readonly program: string
   /**

@@ -1,7 +1,7 @@
 import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { runCommand, type CommandOptions, type CommandResult } from '../../kernel/command.js'
+import { runCommand, type RunOptions, type CommandOutput } from '../../kernel/command.js'
 import { insideNamespace, mayEnterNamespaces } from '../../kernel/network-namespaces.js'
 import { startProgramsQuickly } from '../../kernel/posix-spawn.js'
 import { startAgents, type Agent } from './agent.js'
@@ -132,11 +132,7 @@ export class World {
   }
 
   /** Runs a program inside a place and waits for it, on a busy machine for minutes. */
-  async exec(
-    place: Place,
-    argv: readonly string[],
-    options?: CommandOptions,
-  ): Promise<CommandResult> {
+  async exec(place: Place, argv: readonly string[], options?: RunOptions): Promise<CommandOutput> {
     const start = (program: string, args: readonly string[]) =>
       runCommand(program, args, { timeoutMs: 600_000, ...options })
     const [program = '', ...args] = argv

@@ -1,5 +1,5 @@
 import { KernelError, messageOf } from '../../errors.js'
-import { runCommand, type RunCommand } from '../../kernel/command.js'
+import { runCommand, type Run } from '../../kernel/command.js'
 import { Iptables } from '../../kernel/iptables.js'
 import { IpSets } from '../../kernel/ipset.js'
 import { Ipvs, type VirtualServer } from '../../kernel/ipvs.js'
@@ -11,7 +11,7 @@ import { waitToProbe } from '../xtables-lock.js'
 import { deviceName } from './names.js'
 
 interface ProbeDeps {
-  readonly run: RunCommand
+  readonly run: Run
   readonly openIpvs: () => Ipvs
   readonly openLinks: () => Links
   readonly sets: Pick<IpSets, 'version' | 'list'>

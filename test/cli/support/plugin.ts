@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import type { Test } from 'tap'
-import type { CommandResult } from '../../../lib/kernel/command.js'
+import type { CommandOutput } from '../../../lib/kernel/command.js'
 import { runCommand } from '../../support/run-command.js'
 import type { ApiServer } from '../../../lib/lab/apiserver/server.js'
 
@@ -23,7 +23,7 @@ export function installPlugin(t: Test, kubeconfig: string) {
   }
   process.env.PATH = `${folder}:${process.env.PATH ?? ''}`
   process.env.KUBECONFIG = kubeconfig
-  return (...args: readonly string[]): Promise<CommandResult> =>
+  return (...args: readonly string[]): Promise<CommandOutput> =>
     runCommand(join(folder, 'kubectl-svcproxy'), args)
 }
 

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { CommandResult } from '../../../../lib/kernel/command.js'
+import type { CommandOutput } from '../../../../lib/kernel/command.js'
 import { runCommand } from '../../../support/run-command.js'
 import type { ApiServerOptions } from '../../../../lib/lab/apiserver/server.js'
 import { createFaultyApi, type FaultyApi } from '../../../support/faulty-api.js'
@@ -23,7 +23,7 @@ export interface TestServer {
   readonly url: string
   readonly kubeconfig: string
   /** Runs kubectl with the server. It resolves with any exit code. */
-  kubectl(args: string, stdin?: string): Promise<CommandResult>
+  kubectl(args: string, stdin?: string): Promise<CommandOutput>
   /** Runs kubectl and returns its output. A failure is an error of the test. */
   ok(args: string, stdin?: string): Promise<string>
   stop(): Promise<void>
