@@ -9,7 +9,6 @@ import type { Config, ModeName } from '../config/config.js'
 import type { EndpointFailure } from '../state/endpoint-health.js'
 import type { IpFamily } from '../state/ip.js'
 
-/** The node whose states are read. */
 interface NodeStatesRequest {
   readonly mode: ModeName
   readonly families: readonly IpFamily[]

@@ -14,7 +14,6 @@ import {
 } from './process.js'
 import { untilWritten } from './output.js'
 
-/** The subcommands on a node. */
 const nodeCommands: Subcommands = {
   render: async () => (await import('./render.js')).addRenderCommand,
   explain: async () => (await import('./explain.js')).addExplainCommand,

@@ -4,7 +4,6 @@ import type { Difference } from '../modes/difference.js'
 import type { IpFamily } from '../state/ip.js'
 import type { ModeName } from '../config/config.js'
 
-/** The differences of one IP family. */
 export interface FamilyDifferences {
   readonly family: IpFamily
   /** Service ports that were compared. */

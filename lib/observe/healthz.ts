@@ -50,7 +50,6 @@ export class Health {
     for (const state of this.#families.values()) state.pendingSince ??= now
   }
 
-  /** A sync of this family succeeded. */
   synced(family: IpFamily): void {
     this.#families.set(family, { updatedAt: this.#options.date(), pendingSince: undefined })
   }

@@ -28,7 +28,6 @@ export const counter = metricOf('counter')
 export const gauge = metricOf('gauge')
 export const histogram = metricOf('histogram')
 
-/** The name on /metrics. */
 export function fullName(spec: MetricSpec): string {
   return spec.bare === true ? spec.name : `kubeproxy_${spec.name}`
 }

@@ -11,7 +11,6 @@ export interface StatusLine {
 
 interface ModeStatusOptions {
   readonly families: readonly IpFamily[]
-  /** The mode that runs. */
   readonly mode: string
   /** Why the requested mode does not run; empty when it does. */
   readonly fallback: string

@@ -22,7 +22,6 @@ import { healthPages, metricsPages, Slis } from './pages.js'
 
 export interface ServersOptions {
   readonly running: RunningConfig
-  /** The mode that runs. */
   readonly mode: string
   readonly nodeName: string
   readonly families: readonly IpFamily[]

@@ -50,7 +50,6 @@ export class SyncObserver {
     }
   }
 
-  /** A sync of this update starts. */
   started(update: StateUpdate): void {
     const { log, meter, startedAt } = this.#options
     log.debug({}, 'sync begins')

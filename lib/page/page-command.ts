@@ -3,7 +3,6 @@ import type { FlowChoice, IpFamily, Policy, Sender, ServiceType, TargetView } fr
 export const podActions = ['terminate', 'kill', 'revive', 'unready', 'ready'] as const
 export type PodAction = (typeof podActions)[number]
 
-/** The commands of the page. */
 export type PageCommand =
   | { readonly do: 'mode'; readonly mode: string }
   | { readonly do: 'scheduler'; readonly scheduler: string }

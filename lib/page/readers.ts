@@ -10,7 +10,6 @@ export type PageView = Omit<View, 'services' | 'flows'> & {
 /** For a source without a stream. */
 export const noFlows = PersistentMap.empty<FlowView>()
 
-/** Where the views come from. */
 export interface ViewSource {
   view(): PageView
   /** Calls back after every change until the returned function is called. */

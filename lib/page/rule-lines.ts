@@ -17,13 +17,11 @@ export function ownLines(
   return lines.filter(({ text }) => text !== '' && !without.has(text))
 }
 
-/** All lines of a plan. */
 export function linesOf(reader: PlanReader, plan: FamilyPlan): readonly PlanLine[] {
   const plain = () => reader.render(plan).split('\n')
   return reader.lines?.(plan) ?? plain().map((text) => ({ text }))
 }
 
-/** The rules to show. */
 interface RulesToShow {
   readonly mode: ModeName
   /** Identifies what the rules are for. Only rules with the same value are compared. */

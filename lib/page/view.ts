@@ -15,7 +15,6 @@ export interface View {
   readonly where: string
   /** What cannot be shown where this runs, and why; a sentence each. */
   readonly limits: readonly string[]
-  /** The mode that runs. */
   readonly mode: string
   /** Modes that can run here. */
   readonly modes: readonly string[]
@@ -34,7 +33,6 @@ export interface View {
   readonly services: readonly ServiceLine[]
   /** The Service that all fields below are about. */
   readonly service: ServiceView
-  /** The pods of the Service. */
   readonly pods: readonly PodView[]
   /** What was done to pods by hand, as the command `marks` does it again to other pods. */
   readonly marks: readonly string[]
@@ -44,7 +42,6 @@ export interface View {
   /** The most replicas that have room. */
   readonly mostReplicas: number
   readonly sender: Sender
-  /** The places that can send. */
   readonly senders: readonly Sender[]
   readonly target: TargetView
   readonly targets: readonly TargetView[]

@@ -71,7 +71,6 @@ export class Kubectl {
     }
   }
 
-  /** The namespace of the context. */
   async namespace(): Promise<string> {
     const path = 'jsonpath={.contexts[0].context.namespace}'
     const arguments_ = ['config', 'view', '--minify', '-o', path]

@@ -65,7 +65,6 @@ function say(text: string): void {
   process.stderr.write(`error: ${text.split('\n').map(printable).join('\n')}\n`)
 }
 
-/** Advice about an error of commander. */
 async function hintAbout(
   { message }: CommanderError,
   [name = '']: readonly string[],

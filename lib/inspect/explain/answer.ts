@@ -7,7 +7,6 @@ import type { EndpointSliceObject } from '../../state/objects.js'
 import { isProxyMode, type Config, type ModeName } from '../../config/config.js'
 import type { Question } from './question.js'
 
-/** The node on which a question is asked. */
 interface AskedNode {
   readonly mode: ModeName
   readonly config: Config

@@ -2,7 +2,6 @@ import { bitsOf, cidrContains, cidrOf, parseCidr, parseIp } from '../../state/ip
 import { conditionsOf, parseRule, runBytecode, type RuleSpec } from '../../kernel/iptables.js'
 import type { IpSetContent, NodeSurroundings, Packet } from './packet.js'
 
-/** A rule of a plan. */
 export interface PlannedRule {
   readonly text: string
   /** The text with a number where the plan only names a port. */

@@ -227,7 +227,6 @@ class Walker {
 
 type Sending = Extract<Statement, { readonly kind: 'dnat' | 'dnat-by-map' | 'dnat-by-source' }>
 
-/** The rule that a packet is at. */
 interface RuleAt {
   readonly path: readonly Place[]
   readonly item: Item

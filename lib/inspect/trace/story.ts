@@ -41,7 +41,6 @@ interface StoryContext {
   readonly ownerOfTarget: string
 }
 
-/** Makes a story from the events of one packet. */
 export function storyOf(
   events: readonly TraceEvent[],
   { target: asked, ownerOf, ownerOfTarget }: StoryContext,

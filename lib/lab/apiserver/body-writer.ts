@@ -1,6 +1,5 @@
 import type { ServerResponse } from 'node:http'
 
-/** Writes the body of an answer. */
 export interface BodyWriter {
   write(text: string): void
   end(): void

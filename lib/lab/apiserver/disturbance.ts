@@ -20,7 +20,6 @@ export interface Disturbance {
   readonly writerOf?: WriterOf
 }
 
-/** The disturbance of a request, if there is one. */
 export type Disturb = (verb: Verb, resource: string) => Disturbance | undefined
 
 /** A running watch, with the ways to disturb it. */

@@ -43,7 +43,6 @@ export function createApiServer(options: Partial<ApiServerOptions> = {}): ApiSer
 
 /** A Kubernetes API server in memory: over HTTP for clients, by method calls for this process. */
 export class ApiServer extends ApiObjects {
-  /** The watches that run. */
   readonly watches = new Set<OpenWatch>()
   readonly #options: ApiServerOptions
   readonly #waiting: ((url: string) => void)[] = []

@@ -91,7 +91,6 @@ interface LivePageOptions {
   readonly buildTestBed?: BuildTestBed
   /** 0 lets the system choose; if it is taken, the next free one is used. */
   readonly port: number
-  /** Called once the page can be opened. */
   readonly opened: (page: { readonly url: string; readonly kubeconfig: string }) => void
 }
 

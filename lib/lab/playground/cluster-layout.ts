@@ -21,7 +21,6 @@ export interface ClusterLayout {
   readonly clusterCidr: string
   readonly podCidrs: Readonly<Record<'node' | 'node-2', readonly string[]>>
   readonly serviceCidrs: readonly string[]
-  /** The range of node ports. */
   readonly nodePorts: { readonly from: number; readonly to: number }
   /** Addresses of load balancers, without the last number. */
   readonly loadBalancers: string

@@ -3,7 +3,6 @@ import { type ClusterLayout, addressIn } from './cluster-layout.js'
 import { formatIp, parseCidr } from '../../state/ip.js'
 import type { JsonObject } from '../apiserver/json.js'
 
-/** The Node objects of a cluster that begins now. */
 export function nodesOf(layout: ClusterLayout, now = new Date()): readonly NewObject[] {
   const time = now.toISOString().replace(/\.\d+Z$/, 'Z')
   const times = { lastHeartbeatTime: time, lastTransitionTime: time }

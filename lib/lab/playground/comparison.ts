@@ -8,11 +8,9 @@ import type { ModeName } from '../../config/config.js'
 import { allModes } from './mode-switch.js'
 
 interface Compared {
-  /** The mode that runs. */
   readonly running: ModeName
   /** The state that the kernel has in the mode that runs, or would have in another mode. */
   readonly stateIn: (mode: ModeName) => DesiredState | undefined
-  /** The Service that is asked. */
   readonly service: string
   readonly connection: Connection
 }

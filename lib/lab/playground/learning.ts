@@ -13,7 +13,6 @@ interface LearningDeps extends ExerciseDeps {
   readonly app: WebApp
   readonly traffic: () => Traffic
   readonly perform: (command: PageCommand) => Promise<void>
-  /** The mode that runs. */
   readonly mode: () => string
   readonly pods: () => readonly PodView[]
   /** Whether the kernel has all that it should. */

@@ -9,7 +9,6 @@ import { keyOf, type VersionedStore } from '../apiserver/store.js'
 import { listAt, numberAt, textAt } from '../apiserver/json.js'
 import type { PodRoom } from './cluster-layout.js'
 
-/** What pods need of a test bed. */
 type PodPlaces = Pick<TestBed, 'layout' | 'serve' | 'stopServing' | 'goDark'>
 
 /** Runs the pods of the API server in the rooms of a cluster, as backends that tell their name. */

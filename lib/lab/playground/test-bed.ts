@@ -7,7 +7,6 @@ import type { RunningProxy } from './proxy-process.js'
 import type { ApiObjects } from '../apiserver/objects.js'
 import type { ModeName } from '../../config/config.js'
 
-/** What runs in a pod. */
 export interface PodServer {
   /** The name that its answers have. */
   readonly name: string
@@ -19,7 +18,6 @@ export interface TestBed {
   readonly layout: ClusterLayout
   /** Reads numbers on the node. */
   readonly gauge: Gauge
-  /** Sends requests from a place. */
   flow(place: Place, request: FlowRequest): Promise<readonly FlowResult[]>
   /** Starts servers at the addresses of the room. They answer with the name and report requests. */
   serve(room: PodRoom, server: PodServer, answered: AnsweredListener): Promise<void>

@@ -43,7 +43,6 @@ interface Running {
   listedAt: number | undefined
   /** When the daemon received changes since then. */
   readonly heard: number[]
-  /** The syncs of the daemon since then. */
   readonly syncs: DaemonLine[]
   landedAt: number | undefined
 }

@@ -211,7 +211,6 @@ export class WebApp {
     }))
   }
 
-  /** Whether the selected Service selects this pod. */
   isSelected(pod: KubeObject): boolean {
     const service = this.#find(this.#selected)
     return service !== undefined && selects(service, pod)
@@ -250,7 +249,6 @@ function isInDefault({ metadata }: KubeObject): boolean {
   return metadata.namespace === 'default'
 }
 
-/** The name of an object as `kubectl` takes it. */
 function onCommandLine({ namespace, name }: Pick<KubeObject['metadata'], 'namespace' | 'name'>) {
   return namespace === undefined || namespace === 'default' ? name : `${name} -n ${namespace}`
 }

@@ -4,7 +4,6 @@ import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { ModeName } from '../../config/config.js'
 import { endOf, type Packet, type Way } from '../../inspect/explain/packet.js'
 
-/** The inputs of a simulation. */
 export interface SimulationDeps {
   readonly now: () => number
   /** From 0 to 1. */

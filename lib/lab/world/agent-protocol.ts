@@ -73,7 +73,6 @@ export interface BackendReply {
   readonly pad?: string
 }
 
-/** The first word of a probe. */
 export const probeWord = 'probe'
 
 /** A request that a backend has answered. */
@@ -101,7 +100,6 @@ export interface AgentNews {
 /** A network namespace; undefined: that of this process. */
 export type Namespace = string | undefined
 
-/** What to do in a namespace. */
 export type AgentCommand = { readonly namespace: Namespace } & (
   | { readonly op: 'write'; readonly values: Readonly<Record<string, string>> }
   | { readonly op: 'serve'; readonly request: ServeRequest; readonly listener: number | undefined }

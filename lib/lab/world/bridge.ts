@@ -9,9 +9,7 @@ export type BridgeEnd =
 
 export interface BridgeRequest {
   readonly namespace: string
-  /** Where the bridge listens. */
   readonly from: BridgeEnd
-  /** Where it connects to. */
   readonly to: BridgeEnd
 }
 

@@ -38,7 +38,6 @@ export async function openConversation(
   return there(() => streamConversation(request))
 }
 
-/** A result without its latency. */
 type Answer = Omit<FlowResult, 'latencyMs'>
 
 /** A question asked and not yet answered. */

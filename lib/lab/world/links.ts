@@ -12,7 +12,6 @@ import {
 } from './topology.js'
 import { bitsOf, type IpFamily } from '../../state/ip.js'
 
-/** Names of the namespaces by place. */
 export type NamespaceNames = Readonly<Record<Place, string>>
 
 /**

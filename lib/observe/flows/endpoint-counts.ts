@@ -75,7 +75,6 @@ export class EndpointCounts {
   }
 }
 
-/** What one service port has got. */
 export interface CountedService extends CountedPort {
   /** How many families serve it. */
   families: number

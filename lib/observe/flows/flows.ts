@@ -54,7 +54,6 @@ export class Flows {
     this.#thread = new FlowThread(settings, (report) => this.#reported(report))
   }
 
-  /** A sync of these states starts. */
   started({ states }: { readonly states: readonly DesiredState[] }): void {
     if (!this.#thread) return
     const changes = this.#ports.changes(states)

@@ -116,7 +116,6 @@ export function showControls(view: View): void {
 /** Shown at a pod that came or left, while the kernel still has the old rules. */
 const pendingWords = 'on its way to the kernel'
 
-/** The actions for a pod in each state. */
 const actions: Readonly<Record<PodView['state'], readonly (readonly [PodAction, string])[]>> = {
   ready: [
     ['unready', 'not ready'],

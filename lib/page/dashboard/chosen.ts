@@ -38,7 +38,6 @@ export interface Shown {
   /** The families in which it has addresses. */
   readonly families: readonly IpFamily[]
   readonly selection: Selection
-  /** Names of its pods, by address. */
   readonly podNames: ReadonlyMap<string, string>
 }
 

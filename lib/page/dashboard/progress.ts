@@ -26,7 +26,6 @@ export function decided(before: FamilyProgress | undefined, wanted: DesiredState
   return { family: wanted.family, wanted, applied, error }
 }
 
-/** Notes the end of a sync. */
 export function ended(before: FamilyProgress, report: SyncReport): FamilyProgress {
   if (report.outcome === 'failed') return { ...before, error: report.error ?? 'unknown' }
   const { plan, failed } = report

@@ -31,7 +31,6 @@ interface Condition {
   readonly second: string
   /** `not `, or empty. */
   readonly not: string
-  /** All conditions of the rule. */
   readonly all: readonly RuleOption[]
 }
 

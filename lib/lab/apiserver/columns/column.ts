@@ -10,7 +10,6 @@ export interface Column {
   readonly cell: (object: KubeObject, now: number) => string | number
 }
 
-/** The columns of each kind. */
 export type KindColumns = Readonly<Record<string, readonly Column[]>>
 
 type Cell = Column['cell']

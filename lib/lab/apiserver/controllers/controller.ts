@@ -68,7 +68,6 @@ export async function watch(
   clearTimeout(scheduled)
 }
 
-/** The key of the object that changed. */
 export function ownKey({ object }: StoreEvent): readonly string[] {
   return [keyOf(object)]
 }

@@ -18,7 +18,6 @@ export interface PodEvent {
 export interface PodLife {
   /** Reports the state of the pod whenever it changes. */
   readonly report: (state: PodState) => void
-  /** Writes an Event about the pod. */
   readonly tell: (event: PodEvent) => void
   /** Aborted when the pod is terminated: drain, then resolve. */
   readonly terminating: AbortSignal

@@ -29,7 +29,6 @@ export function replicaSetController(deps: ControllerDeps): Controller {
   })
 }
 
-/** The keys of an object's owners of this kind. */
 export function ownerKeys({ metadata }: KubeObject, kind: string): readonly string[] {
   const { namespace, ownerReferences = [] } = metadata
   return ownerReferences
