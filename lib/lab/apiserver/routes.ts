@@ -111,25 +111,18 @@ function verbOf(
   target: Target | undefined,
   query: URLSearchParams,
 ): Verb | undefined {
-  const isNamed = target?.name !== undefined
-  switch (method) {
-    case 'GET': {
-      const watch = query.get('watch')
-      if (watch === 'true' || watch === '1') return 'watch'
-      return isNamed ? 'get' : 'list'
-    }
-    case 'POST':
-      return isNamed ? undefined : 'create'
-    case 'PUT':
-      return isNamed ? 'update' : undefined
-    case 'PATCH':
-      return isNamed ? 'patch' : undefined
-    case 'DELETE':
-      return isNamed ? 'delete' : 'deletecollection'
-    default:
-      return undefined
-  }
+  if (method === 'GET' && ['true', '1'].includes(query.get('watch') ?? '')) return 'watch'
+  return verbs.get(method)?.[target?.name === undefined ? 'ofAll' : 'ofOne']
 }
+
+/** The verb of each method for a collection, and for one object. */
+const verbs: ReadonlyMap<string, { readonly ofAll?: Verb; readonly ofOne?: Verb }> = new Map([
+  ['GET', { ofAll: 'list', ofOne: 'get' }],
+  ['POST', { ofAll: 'create' }],
+  ['PUT', { ofOne: 'update' }],
+  ['PATCH', { ofOne: 'patch' }],
+  ['DELETE', { ofAll: 'deletecollection', ofOne: 'delete' }],
+])
 
 const answers: Readonly<Record<Exclude<Verb, 'watch'>, (asked: Asked) => unknown>> = {
   get: sendOne,

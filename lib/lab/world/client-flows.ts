@@ -1,6 +1,5 @@
 import { createSocket, type Socket as UdpSocket } from 'node:dgram'
 import { isIP, Socket } from 'node:net'
-import { setTimeout as delay } from 'node:timers/promises'
 import { getSystemErrorName } from 'node:util'
 import { messageOf } from '../../errors.js'
 import { isLinux } from '../../platform.js'
@@ -251,7 +250,6 @@ function pingConversation({ host }: FlowRequest, there: OpenThere): Conversation
 
 const echoRequest = { IPv4: 8, IPv6: 128 } as const
 const echoReply = { IPv4: 0, IPv6: 129 } as const
-const pollMs = 2
 
 /** Sends one ICMP echo request; true once its answer comes, false when the time is over. */
 async function ping(host: string, timeoutMs: number, there: OpenThere): Promise<boolean> {
@@ -264,15 +262,10 @@ async function ping(host: string, timeoutMs: number, there: OpenThere): Promise<
     // The kernel fills in the checksum for IPv6, which depends on the addresses.
     if (socket.family === 'IPv4') request.writeUInt16BE(checksum(request), 2)
     socket.send(request, host)
-    for (const end = performance.now() + timeoutMs; performance.now() < end;) {
-      // All ICMP of the namespace arrives at a raw socket, own requests to itself included.
-      for (let got = socket.receive(); got !== undefined; got = socket.receive()) {
-        const isAnswer = got.length >= 8 && got.readUInt8(0) === echoReply[socket.family]
-        if (isAnswer && got.readUInt16BE(4) === id) return true
-      }
-      await delay(pollMs)
-    }
-    return false
+    // All ICMP of the namespace arrives at a raw socket, own requests to itself included.
+    const isAnswer = (got: Buffer) =>
+      got.length >= 8 && got.readUInt8(0) === echoReply[socket.family] && got.readUInt16BE(4) === id
+    return (await socket.first(timeoutMs, (got) => isAnswer(got) || undefined)) === true
   } finally {
     socket.close()
   }

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import koffi from 'koffi'
 import { ifPossible, KernelError } from '../../errors.js'
 import { nonBlockingCloexec } from '../../kernel/sockets/libc.js'
@@ -37,6 +38,7 @@ let bound: ReturnType<typeof bindFunctions> | undefined
 /** Bound when the first socket opens: other systems have other functions. */
 const functions = () => (bound ??= bindFunctions())
 
+const pollMs = 2
 const pendingError = { level: 1, name: 4 }
 
 /** A socket that Node cannot make. It never blocks. Raw sockets send and receive whole messages. */
@@ -84,6 +86,18 @@ export class NativeSocket {
     // A raw IPv4 socket hands over the header, a raw IPv6 socket does not.
     const start = this.family === 'IPv4' ? (buffer.readUInt8(0) & 15) * 4 : 0
     return buffer.subarray(start, count)
+  }
+
+  /** What `read` makes of the first message that it takes; undefined if none comes in this time. */
+  async first<T>(timeoutMs: number, read: (message: Buffer) => T | undefined) {
+    for (const end = performance.now() + timeoutMs; performance.now() < end;) {
+      for (let got = this.receive(); got !== undefined; got = this.receive()) {
+        const found = read(got)
+        if (found !== undefined) return found
+      }
+      await delay(pollMs)
+    }
+    return undefined
   }
 
   /** The number of the pending error, or 0. Reading clears it. */

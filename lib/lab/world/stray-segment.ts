@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import { encodeAddress } from '../../kernel/sockets/socket-address.js'
 import { NativeSocket, checksum } from './native-socket.js'
 
@@ -11,7 +10,6 @@ export interface StrayRequest {
 }
 
 const ack = 0x10
-const pollMs = 2
 
 /**
  * Waits for the next segment of a TCP connection and answers it with one that lies far beyond the
@@ -23,15 +21,11 @@ export async function sendStraySegment(request: StrayRequest): Promise<void> {
   const { own, peer, peerPort, timeoutMs } = request
   const socket = new NativeSocket(own, 'raw', 'tcp')
   try {
-    for (const end = performance.now() + timeoutMs; performance.now() < end;) {
-      for (let got = socket.receive(); got !== undefined; got = socket.receive()) {
-        if (got.length < 20 || got.readUInt16BE(0) !== peerPort) continue
-        socket.send(strayAnswer(got, own, peer), peer)
-        return
-      }
-      await sleep(pollMs)
-    }
-    throw new Error(`no segment from ${peer} port ${peerPort} within ${timeoutMs} ms`)
+    const segment = await socket.first(timeoutMs, (got) =>
+      got.length >= 20 && got.readUInt16BE(0) === peerPort ? got : undefined,
+    )
+    if (!segment) throw new Error(`no segment from ${peer} port ${peerPort} within ${timeoutMs} ms`)
+    socket.send(strayAnswer(segment, own, peer), peer)
   } finally {
     socket.close()
   }

@@ -1,5 +1,5 @@
 import { messageOf } from '../../../errors.js'
-import { equalJson, isList, isObject, textAt, type Json } from '../json.js'
+import { equalJson, isList, isObject, textAt, withAt, type Json } from '../json.js'
 import { ApiError, badRequest } from '../status.js'
 
 /** Applies RFC 6902, all operations or none: the document itself is never changed. */
@@ -89,8 +89,7 @@ function write(document: Json, path: readonly string[], change: Change): Json {
     throw new Error(`nothing is at ${JSON.stringify(step)}`)
   }
   const next = rest.length === 0 ? change.value : write(present ?? null, rest, change)
-  const others = Object.entries(document).filter(([key]) => key !== step)
-  return Object.fromEntries(next === undefined ? others : [...others, [step, next]])
+  return withAt(document, [step], next)
 }
 
 function writeItem(

@@ -1,4 +1,4 @@
-import { equalJson, isList, isObject, type Json, type JsonObject } from '../json.js'
+import { equalJson, isList, isObject, withAt, type Json, type JsonObject } from '../json.js'
 import type { KubeObject } from '../object.js'
 import { ApiError } from '../status.js'
 import { fieldsOf, itemStep, printPath, stepsOf, valueStep } from './field-paths.js'
@@ -136,8 +136,7 @@ function drop(object: JsonObject, steps: readonly string[], place: Place): JsonO
   const value = object[name]
   if (value === undefined) return object
   const next = rest.length === 0 ? undefined : dropIn(value, rest, within(place, name))
-  const others = Object.entries(object).filter(([each]) => each !== name)
-  return Object.fromEntries(next === undefined ? others : [...others, [name, next]])
+  return withAt(object, [name], next)
 }
 
 function dropIn(value: Json, steps: readonly string[], place: Place): Json | undefined {
