@@ -1,6 +1,6 @@
 import { ConfigError } from '../../errors.js'
 import type { FlowFilter, FlowLog, KeptLine } from './flow-log.js'
-import { verdicts, type FlowVerdict } from './line.js'
+import { verdicts } from './line.js'
 import { asArray, asObject, parseJson } from '../../state/json.js'
 
 /** The answer of `/flows`: the newest lines that the query asks for. */
@@ -86,17 +86,11 @@ export function recordOf({ at, number: _, ...line }: KeptLine): FlowRecord {
 }
 
 function filterOf(wanted: URLSearchParams): FlowFilter {
-  const [service, from, verdict] = ['service', 'from', 'verdict'].map((name) => wanted.get(name))
-  return {
-    ...(service ? { service } : {}),
-    ...(from ? { from } : {}),
-    ...(verdict ? { verdict: verdictOf(verdict) } : {}),
-  }
-}
-
-function verdictOf(text: string): FlowVerdict {
-  const verdict = verdicts.find((one) => one === text)
-  if (verdict) return verdict
+  const [service = '', from = '', text = ''] = ['service', 'from', 'verdict'].map(
+    (name) => wanted.get(name) ?? '',
+  )
+  const verdict = (['', ...verdicts] as const).find((one) => one === text)
+  if (verdict !== undefined) return { service, from, verdict }
   throw new ConfigError(`verdict ${JSON.stringify(text)} is none of ${verdicts.join(', ')}`)
 }
 

@@ -9,12 +9,13 @@ export interface KeptLine extends FlowLine {
   readonly endpointPod: string
 }
 
+/** Fields that are empty or absent let all lines through. */
 export interface FlowFilter {
   /** Namespace and name of a Service, perhaps with a port; the namespace may be missing. */
   readonly service?: string
   /** A pod, an address or a CIDR, or several with commas between them. */
   readonly from?: string
-  readonly verdict?: FlowVerdict
+  readonly verdict?: FlowVerdict | ''
 }
 
 interface FoundLines {
@@ -74,13 +75,14 @@ export class FlowLog {
 }
 
 function matcherOf({ service, from, verdict }: FlowFilter): (line: KeptLine) => boolean {
-  const senders = from?.split(',').map((text) => ({ text, range: rangeOf(text) }))
-  const isFrom = ({ client, clientPod }: KeptLine) =>
-    senders?.some(({ text, range }) => (range ? isWithin(client, range) : isNamed(clientPod, text)))
+  const senders = from && from.split(',').map((text) => ({ text, range: rangeOf(text) }))
   return (line) =>
-    (service === undefined || isNamed(line.service, service)) &&
-    (verdict === undefined || line.verdict === verdict) &&
-    (isFrom(line) ?? true)
+    (!service || isNamed(line.service, service)) &&
+    (!verdict || line.verdict === verdict) &&
+    (!senders ||
+      senders.some(({ text, range }) =>
+        range ? isWithin(line.client, range) : isNamed(line.clientPod, text),
+      ))
 }
 
 /** `web`, `default/web`, `web:http` and `default/web:http` all name `default/web:http`. */

@@ -2,7 +2,7 @@ import { addressOf } from '../../state/ip.js'
 import { detailsOf, howToFollow } from '../../observe/flows/text.js'
 import { noFlows, type PageView } from '../readers.js'
 import type { FlowChoice, FlowView } from '../view.js'
-import type { FlowFilter, FlowLog, KeptLine } from '../../observe/flows/flow-log.js'
+import type { FlowLog, KeptLine } from '../../observe/flows/flow-log.js'
 
 /** Nobody reads more lines at once. */
 const shownLines = 100
@@ -34,7 +34,7 @@ export class Stream {
       const note = `This proxy does not follow connections: ${howToFollow}.`
       return { flows: noFlows, stream: { ...this.#choice, note, leftOut: 0 } }
     }
-    const { lines, next, leftOut } = this.#log.find(filterOf(this.#choice), this.#seen, shownLines)
+    const { lines, next, leftOut } = this.#log.find(this.#choice, this.#seen, shownLines)
     this.#seen = next
     this.#add(lines.map(viewOf))
     return { flows: this.#lines, stream: { ...this.#choice, note: '', leftOut } }
@@ -49,15 +49,6 @@ export class Stream {
       ...fresh.map((line) => [line.key, line] as const),
       ...old.map((key) => [key, undefined] as const),
     ])
-  }
-}
-
-/** Leaves out empty fields, because the log would look for an empty name. */
-function filterOf({ service, from, verdict }: FlowChoice): FlowFilter {
-  return {
-    ...(service === '' ? {} : { service }),
-    ...(from === '' ? {} : { from }),
-    ...(verdict === '' ? {} : { verdict }),
   }
 }
 
