@@ -86,11 +86,11 @@ export function countersOf(
     endpoints:
       mode === 'iptables'
         ? dnatCounts(service, raw.iptables ?? '', packets)
-        : [
-            hidden.without(byProxy, { areReported: true }),
-            hidden.without(byServer),
-            tracked,
-          ].reduce(sum),
+        : tally([
+            ...Object.entries(hidden.without(byProxy, { areReported: true })),
+            ...Object.entries(hidden.without(byServer)),
+            ...tracked,
+          ]),
     note:
       mode === 'userspace' && raw.iptables !== undefined
         ? `${notes['userspace']} Rules: as iptables counts them.`
@@ -108,9 +108,10 @@ const notes: Readonly<Record<string, string>> = {
     'Rules of nftables mode have no counters. These are the connections that the kernel tracks, which it forgets about two minutes after they end.',
 }
 
-function sum(one: Packets, other: Packets): Record<string, number> {
-  const counts = { ...one }
-  for (const [key, count] of Object.entries(other)) counts[key] = (counts[key] ?? 0) + count
+/** The numbers by key; those of one key are added up. */
+function tally(pairs: Iterable<readonly [key: string, count: number]>): Record<string, number> {
+  const counts: Record<string, number> = {}
+  for (const [key, count] of pairs) counts[key] = (counts[key] ?? 0) + count
   return counts
 }
 
@@ -136,26 +137,21 @@ function ruleCounts(path: PathView, packets: Packets): Record<string, number> {
 
 /** Connections that were given to each endpoint by its DNAT rule. */
 function dnatCounts(service: string, saved: string, packets: Packets): Record<string, number> {
-  const counts: Record<string, number> = {}
-  for (const each of parseCounters(saved)) {
+  const given = parseCounters(saved).flatMap((each) => {
     const spec = parseRule(each.rule)
     const [option, endpoint] = spec.jumpArgs ?? []
     const [portName = '', arrow] = commentOf(spec).split(' ')
     const isOwn = arrow === '->' && portName.split(':')[0] === service
-    if (option !== '--to-destination' || endpoint === undefined || !isOwn) continue
-    counts[endpoint] = (counts[endpoint] ?? 0) + (packets[keyOf(each)] ?? 0)
-  }
-  return counts
+    if (option !== '--to-destination' || endpoint === undefined || !isOwn) return []
+    return [[endpoint, packets[keyOf(each)] ?? 0] as const]
+  })
+  return tally(given)
 }
 
 function metricCounts(service: string, metrics: string): Record<string, number> {
-  const counts: Record<string, number> = {}
-  for (const { service: portName, endpoint, count } of connectionsIn(metrics)) {
-    if (portName.split(':')[0] !== service) continue
-    // Several ports of a Service may lead to one endpoint.
-    counts[endpoint] = (counts[endpoint] ?? 0) + count
-  }
-  return counts
+  const own = connectionsIn(metrics).filter((each) => each.service.split(':')[0] === service)
+  // Several ports of a Service may lead to one endpoint.
+  return tally(own.map(({ endpoint, count }) => [endpoint, count]))
 }
 
 function serverCounts(addresses: readonly string[], listing: string): Record<string, number> {
@@ -176,14 +172,12 @@ function serverCounts(addresses: readonly string[], listing: string): Record<str
 function trackedCounts(
   { addresses, node }: Pick<Counted, 'addresses' | 'node'>,
   flows: readonly TrackedFlow[],
-): Record<string, number> {
-  const counts: Record<string, number> = {}
-  for (const { source, destination, answeredBy } of flows) {
-    if (source.port >= hiddenPorts.first && source.port <= hiddenPorts.last) continue
-    if (!addresses.includes(hostPort(destination.ip, destination.port))) continue
-    if (node.includes(answeredBy.ip)) continue
-    const endpoint = hostPort(answeredBy.ip, answeredBy.port)
-    counts[endpoint] = (counts[endpoint] ?? 0) + 1
-  }
-  return counts
+): readonly (readonly [endpoint: string, count: 1])[] {
+  const own = flows.filter(
+    ({ source, destination, answeredBy }) =>
+      !(source.port >= hiddenPorts.first && source.port <= hiddenPorts.last) &&
+      addresses.includes(hostPort(destination.ip, destination.port)) &&
+      !node.includes(answeredBy.ip),
+  )
+  return own.map(({ answeredBy: { ip, port } }) => [hostPort(ip, port), 1])
 }

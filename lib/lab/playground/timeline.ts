@@ -40,11 +40,11 @@ interface Running {
   readonly ip: string
   readonly startedAt: number
   /** When its controller listed the pod as ready. */
-  listedAt: number | undefined
+  listedAt?: number
   /** When the daemon received changes since then. */
   readonly heard: number[]
   readonly syncs: DaemonLine[]
-  landedAt: number | undefined
+  landedAt?: number
 }
 
 export const changeSeen = 'change seen, sync asked for'
@@ -94,8 +94,7 @@ export class Timeline {
     if (this.#running && now - this.#running.startedAt < patienceMs) return
     const name = podNameOf(object)
     const ip = textAt(object, 'status', 'podIP')
-    const [listedAt, landedAt] = [undefined, undefined]
-    this.#running = { pod: name, ip, startedAt: now, listedAt, heard: [], syncs: [], landedAt }
+    this.#running = { pod: name, ip, startedAt: now, heard: [], syncs: [] }
     this.#draw(this.#running)
   }
 

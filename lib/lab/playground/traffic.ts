@@ -99,8 +99,7 @@ export class Traffic {
   }
 
   async close(): Promise<void> {
-    this.#continuous?.abort()
-    this.#continuous = undefined
+    this.setContinuous(false)
     await this.#running
   }
 
