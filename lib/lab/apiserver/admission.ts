@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { isLoopback, isUnspecified, parseIp } from '../../state/ip.js'
-import { ApiError, unsupportedMediaType } from './status.js'
+import { forbidden, unsupportedMediaType } from './status.js'
 
 /**
  * Refuses pages in a browser of this machine, because the server accepts every client that reaches
@@ -49,8 +49,4 @@ function nameOf(host: string): string {
 
 function isSame(origin: string, host: string): boolean {
   return URL.canParse(origin) && new URL(origin).host === host.toLowerCase()
-}
-
-function forbidden(message: string): ApiError {
-  return new ApiError(403, 'Forbidden', message)
 }

@@ -49,60 +49,53 @@ export function asApiError(error: unknown): ApiError {
   return new ApiError(500, 'InternalError', `Internal error occurred: ${text}`)
 }
 
-export function badRequest(message: string): ApiError {
-  return new ApiError(400, 'BadRequest', message)
-}
+const refusal = (code: number, reason: string) => (message: string) =>
+  new ApiError(code, reason, message)
 
-export function unauthorized(): ApiError {
-  return new ApiError(401, 'Unauthorized', 'Unauthorized')
-}
+export const badRequest = refusal(400, 'BadRequest')
+export const forbidden = refusal(403, 'Forbidden')
+export const expired = refusal(410, 'Expired')
 
-export function noSuchPath(): ApiError {
-  return new ApiError(404, 'NotFound', 'the server could not find the requested resource')
-}
+export const unauthorized = () => new ApiError(401, 'Unauthorized', 'Unauthorized')
 
-export function notFound(subject: StatusSubject, name: string): ApiError {
-  return new ApiError(
-    404,
-    'NotFound',
-    `${qualified(subject)} "${name}" not found`,
-    about(subject, name),
-  )
-}
+export const noSuchPath = () =>
+  new ApiError(404, 'NotFound', 'the server could not find the requested resource')
 
 export function methodNotAllowed(method: string): ApiError {
-  return new ApiError(
-    405,
-    'MethodNotAllowed',
-    `the server does not allow this method on the requested resource: ${method}`,
-  )
+  const message = `the server does not allow this method on the requested resource: ${method}`
+  return new ApiError(405, 'MethodNotAllowed', message)
 }
 
-export function alreadyExists(subject: StatusSubject, name: string): ApiError {
-  return new ApiError(
-    409,
-    'AlreadyExists',
-    `${qualified(subject)} "${name}" already exists`,
-    about(subject, name),
-  )
-}
+export const notFound = (subject: StatusSubject, name: string) =>
+  ofObject(404, 'NotFound', subject, name, (object) => `${object} not found`)
+
+export const alreadyExists = (subject: StatusSubject, name: string) =>
+  ofObject(409, 'AlreadyExists', subject, name, (object) => `${object} already exists`)
 
 /** Optimistic concurrency: another client wrote in between. */
-export function conflict(subject: StatusSubject, name: string, why: string): ApiError {
-  return new ApiError(
+export const conflict = (subject: StatusSubject, name: string, why: string) =>
+  ofObject(
     409,
     'Conflict',
-    `Operation cannot be fulfilled on ${qualified(subject)} "${name}": ${why}`,
-    about(subject, name),
+    subject,
+    name,
+    (object) => `Operation cannot be fulfilled on ${object}: ${why}`,
   )
+
+function ofObject(
+  code: number,
+  reason: string,
+  { group, plural }: StatusSubject,
+  name: string,
+  message: (object: string) => string,
+): ApiError {
+  const qualified = group === '' ? plural : `${plural}.${group}`
+  const about = group === '' ? { name, kind: plural } : { name, group, kind: plural }
+  return new ApiError(code, reason, message(`${qualified} "${name}"`), about)
 }
 
 export const staleObject =
   'the object has been modified; please apply your changes to the latest version and try again'
-
-export function expired(message: string): ApiError {
-  return new ApiError(410, 'Expired', message)
-}
 
 /** The client knows a later history than this server: the server was restored, or replaced. */
 export function versionTooLarge(wanted: number, present: number): ApiError {
@@ -147,48 +140,30 @@ export function causesOf(...checks: readonly (Cause | false)[]): readonly Cause[
   return checks.filter((check) => check !== false)
 }
 
-export function required(field: string, why = ''): Cause {
-  return { reason: 'FieldValueRequired', message: joined('Required value', why), field }
-}
+const causeOf = (reason: string, field: string, message: string): Cause => ({
+  reason: `FieldValue${reason}`,
+  message,
+  field,
+})
+
+export const required = (field: string, why = '') =>
+  causeOf('Required', field, joined('Required value', why))
 
 export function invalidValue(field: string, value: unknown, why: string): Cause {
   const shown = JSON.stringify(value) as string | undefined
-  return {
-    reason: 'FieldValueInvalid',
-    message: joined(`Invalid value: ${shown ?? 'null'}`, why),
-    field,
-  }
+  return causeOf('Invalid', field, joined(`Invalid value: ${shown ?? 'null'}`, why))
 }
 
-export function duplicate(field: string, value: unknown): Cause {
-  return {
-    reason: 'FieldValueDuplicate',
-    message: `Duplicate value: ${JSON.stringify(value)}`,
-    field,
-  }
-}
+export const duplicate = (field: string, value: unknown) =>
+  causeOf('Duplicate', field, `Duplicate value: ${JSON.stringify(value)}`)
 
 export function notSupported(field: string, value: unknown, valid: readonly string[]): Cause {
   const choices = valid.map((choice) => JSON.stringify(choice)).join(', ')
-  return {
-    reason: 'FieldValueNotSupported',
-    message: `Unsupported value: ${JSON.stringify(value)}: supported values: ${choices}`,
-    field,
-  }
+  const shown = JSON.stringify(value)
+  return causeOf('NotSupported', field, `Unsupported value: ${shown}: supported values: ${choices}`)
 }
 
-export function forbiddenField(field: string, why: string): Cause {
-  return { reason: 'FieldValueForbidden', message: `Forbidden: ${why}`, field }
-}
+export const forbiddenField = (field: string, why: string) =>
+  causeOf('Forbidden', field, `Forbidden: ${why}`)
 
-function joined(head: string, why: string): string {
-  return why === '' ? head : `${head}: ${why}`
-}
-
-function qualified(subject: StatusSubject): string {
-  return subject.group === '' ? subject.plural : `${subject.plural}.${subject.group}`
-}
-
-function about({ group, plural }: StatusSubject, name: string): JsonObject {
-  return group === '' ? { name, kind: plural } : { name, group, kind: plural }
-}
+const joined = (head: string, why: string) => (why === '' ? head : `${head}: ${why}`)
