@@ -129,7 +129,7 @@ t.test(
   { skip },
   async (t) => {
     const token = 'correct-horse-battery'
-    const made = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
+    const made = selfSigned(['127.0.0.1'])
     const files = { 'cert.pem': made.certificate, 'key.pem': made.key }
     const folder = t.testdir({ token: `${token}\n`, ...files })
     const daemon = await startDaemon(

@@ -299,7 +299,7 @@ async function networksOf(pid: number): Promise<readonly string[]> {
 t.test('the playground answers a wrong argument with the allowed values', { skip }, async (t) => {
   const port = play(['--port', 'many'])
   t.equal(await port.ended, 2)
-  t.match(port.output(), /--port: "many" is no port/)
+  t.match(port.output(), /--port: "many" is not a number from 0 to 65535/)
   const mode = play(['--mode', 'carrier-pigeon', '--once'])
   t.equal(await mode.ended, 2)
   t.match(mode.output(), /there are userspace, iptables, ipvs, nftables/)

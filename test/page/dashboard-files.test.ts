@@ -7,7 +7,7 @@ import { selfSigned } from '../../lib/lab/apiserver/certificate.js'
 void t.test(
   'a certificate or key that cannot be used stops the start, and names the file',
   async (t) => {
-    const made = () => selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
+    const made = () => selfSigned(['127.0.0.1'])
     const { certificate, key } = made()
     const folder = t.testdir({ certificate, key, other: made().key, words: 'no PEM' })
     const open = (cert: string, key: string) => {

@@ -12,8 +12,7 @@ import { ApiClient } from '../../lib/sources/api-client.js'
 import { chosenProxy } from '../../lib/sources/chosen-proxy.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
 
-const certificateFor = (...hosts: readonly string[]) =>
-  selfSigned({ hosts, now: Date.now(), validDays: 1 })
+const certificateFor = (...hosts: readonly string[]) => selfSigned(hosts)
 
 interface Way {
   /** The address in the kubeconfig; the proxy leads to 127.0.0.1 in any case. */

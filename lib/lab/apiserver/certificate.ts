@@ -7,13 +7,6 @@ export interface Certificate {
   readonly key: string
 }
 
-interface CertificateOptions {
-  /** Names and addresses under which clients reach the server. */
-  readonly hosts: readonly string[]
-  readonly now: number
-  readonly validDays: number
-}
-
 /** Object identifiers as the bytes of their DER content. */
 const oid = {
   ecdsaWithSha256: '2a8648ce3d040302',
@@ -37,16 +30,18 @@ const tag = {
   set: 0x31,
 } as const
 
+const hourMs = 3_600_000
+const yearMs = 365 * 24 * hourMs
+
 /**
  * A certificate that is its own authority. A kubeconfig can contain it, so no client has to skip
  * verification. Node can sign but cannot make certificates, so the few DER structures are here.
+ * `hosts` are the names and addresses under which clients reach the server.
  */
-export function selfSigned(options: CertificateOptions): Certificate {
+export function selfSigned(hosts: readonly string[], now = Date.now()): Certificate {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'prime256v1' })
   const algorithm = der(tag.sequence, identifier(oid.ecdsaWithSha256))
   const name = nameOf('kube-proxy-ts')
-  const from = options.now - 3_600_000
-  const until = options.now + options.validDays * 86_400_000
   const content = der(
     tag.sequence,
     der(0xa0, der(tag.integer, Buffer.from([2]))),
@@ -54,10 +49,10 @@ export function selfSigned(options: CertificateOptions): Certificate {
     der(tag.integer, Buffer.from([0x01, ...randomBytes(15)])),
     algorithm,
     name,
-    der(tag.sequence, timeOf(from), timeOf(until)),
+    der(tag.sequence, timeOf(now - hourMs), timeOf(now + yearMs)),
     name,
     publicKey.export({ type: 'spki', format: 'der' }),
-    der(0xa3, der(tag.sequence, ...extensions(options.hosts))),
+    der(0xa3, der(tag.sequence, ...extensions(hosts))),
   )
   const signature = sign('sha256', content, privateKey)
   const whole = der(tag.sequence, content, algorithm, bits(signature))

@@ -44,9 +44,7 @@ async function serveUntilSignal(flags: ApiServerFlags): Promise<void> {
   const api = createApiServer({
     ...flags.listen,
     onControllerError: (error) => say(String(error)),
-    ...(flags.tls === true
-      ? { tls: selfSigned({ hosts: [...new Set(hosts)], now: Date.now(), validDays: 365 }) }
-      : {}),
+    ...(flags.tls === true ? { tls: selfSigned([...new Set(hosts)]) } : {}),
   })
   if (flags.manifests !== undefined) await seedFrom(flags.manifests, api)
   if (flags.load) fill(api, flags.load)

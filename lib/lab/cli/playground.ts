@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { fileURLToPath } from 'node:url'
 import { aborted } from '../../async.js'
 import { ConfigError } from '../../errors.js'
-import { modeOption } from '../../cli/shared-options.js'
+import { modeOption, wholeNumber } from '../../cli/shared-options.js'
 import { stopSignal } from '../../cli/process.js'
 import { systemHere } from '../../platform.js'
 import { PageServer } from '../../page/server.js'
@@ -37,10 +37,7 @@ interface PlaygroundFlags {
 }
 
 async function play(flags: PlaygroundFlags): Promise<void> {
-  const port = Number(flags.port)
-  if (!/^\d+$/.test(flags.port) || port > 65_535) {
-    throw new ConfigError(`--port: ${JSON.stringify(flags.port)} is no port; give 0 to 65535`)
-  }
+  const port = wholeNumber('--port', flags.port, 0, 65_535)
   const wanted = wantedModes(flags.proxyMode)
   const say = (line: string) => process.stdout.write(`${line}\n`)
   if (flags.simulated === true && flags.once === true) {
