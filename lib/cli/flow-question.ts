@@ -1,6 +1,6 @@
 import { ConfigError } from '../errors.js'
 import { rangeOf } from '../observe/flows/flow-log.js'
-import { given } from './shared-options.js'
+import { given, wholeNumber } from './shared-options.js'
 import type { FlowVerdict } from '../observe/flows/line.js'
 
 /** What `flows` asks a proxy, and notes about its answer: on the node and in the plug-in of kubectl. */
@@ -15,9 +15,7 @@ interface WantedFlows {
 }
 
 export function flowsQuery({ service, from, verdict, limit }: WantedFlows): URLSearchParams {
-  if (!/^\d{1,4}$/.test(limit)) {
-    throw new ConfigError(`--limit: ${JSON.stringify(limit)} is not a number from 0 to 9999`)
-  }
+  wholeNumber('--limit', limit, 0, 9999)
   if (from?.split(',').every(isClient) === false) {
     throw new ConfigError(
       `--from: ${JSON.stringify(from)} is no address, no CIDR, and no pod, such as web-1 or default/web-1`,

@@ -13,6 +13,12 @@ export const modeOption = (description: string) =>
 export const nodeNameOption = (description: string) =>
   new Option('--node, --hostname-override <name>', description)
 
+export function wholeNumber(flag: string, text: string, least: number, most: number): number {
+  const value = /^\d+$/.test(text) ? Number(text) : Number.NaN
+  if (value >= least && value <= most) return value
+  throw new ConfigError(`${flag}: ${JSON.stringify(text)} is not a number from ${least} to ${most}`)
+}
+
 /** A time that somebody waits, in milliseconds. A number without a unit means seconds. */
 export function waitMs(flag: string, text: string): number {
   const ms = parseDuration(text) ?? (text === '' ? Number.NaN : Number(text) * 1000)

@@ -1,4 +1,4 @@
-import { printedOfMany, waitMs, type OutputFlags } from './shared-options.js'
+import { printedOfMany, waitMs, wholeNumber, type OutputFlags } from './shared-options.js'
 import { setTimeout as delay } from 'node:timers/promises'
 import { get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
@@ -36,7 +36,7 @@ interface TraceFlags extends NodeFlags, OutputFlags {
 /** `kube-proxy trace`. It is loaded only when it is called: it needs the kernel of Linux. */
 export async function trace(text: string, flags: TraceFlags): Promise<void> {
   const address = addressOf(text, flags.protocol)
-  const count = positive('--count', flags.count)
+  const count = wholeNumber('--count', flags.count, 1, 999_999)
   const timeoutMs = waitMs('--timeout', flags.timeout)
   const note = (line: string) => void process.stderr.write(`${printable(line)}\n`)
   // Without the state of the node the rules are shown without the names of their Services.
@@ -147,12 +147,6 @@ function serviceTarget(target: string, protocol: Protocol | undefined, seen?: Se
   if (typeof found === 'string') throw new ConfigError(found)
   const { family, destination, port, protocol: own } = found.packet
   return { family, ip: destination, port, protocol: own } satisfies TraceTarget
-}
-
-function positive(flag: string, text: string): number {
-  const number = Number(text)
-  if (Number.isInteger(number) && number > 0) return number
-  throw new ConfigError(`${flag}: ${JSON.stringify(text)} is not a whole number above 0`)
 }
 
 /** The Service that has the address; empty for none. */

@@ -47,11 +47,9 @@ export class Kubectl {
   constructor(flags: ClusterFlags, run: Run = runCommand) {
     this.#run = run
     this.#flags = [
-      ...flagOf('kubeconfig', flags.kubeconfig),
-      ...flagOf('context', flags.context),
-      ...flagOf('cluster', flags.cluster),
-      ...flagOf('user', flags.user),
-      ...flagOf('as', flags.as),
+      ...(['kubeconfig', 'context', 'cluster', 'user', 'as'] as const).flatMap((name) =>
+        flagOf(name, flags[name]),
+      ),
       ...(flags.asGroup ?? []).flatMap((group) => flagOf('as-group', group)),
       ...flagOf('request-timeout', flags.requestTimeout ?? requestTimeout),
     ]

@@ -1,6 +1,7 @@
 import type { Command } from 'commander'
 import { ConfigError, messageOf, SourceError } from '../../errors.js'
 import { asArray, asObject, asString } from '../../state/json.js'
+import { wholeNumber } from '../shared-options.js'
 import { printable } from '../../state/names.js'
 import { isInterrupted } from '../process.js'
 import { addClusterOptions, Kubectl, type ClusterFlags } from './kubectl.js'
@@ -40,10 +41,8 @@ export async function findProxies(
   flags: ProxyFlags,
   node = flags.node,
 ): Promise<readonly RemoteProxy[]> {
-  const { proxyNamespace: namespace, selector, port } = flags
-  if (!/^\d{1,5}$/.test(port) || Number(port) < 1 || Number(port) > 65_535) {
-    throw new ConfigError(`--port: ${JSON.stringify(port)} is not a number from 1 to 65535`)
-  }
+  const { proxyNamespace: namespace, selector } = flags
+  const port = wholeNumber('--port', flags.port, 1, 65_535)
   const query = new URLSearchParams({ labelSelector: selector })
   const folder = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`
   const list = asObject(await kubectl.object(`${folder}?${query.toString()}`))

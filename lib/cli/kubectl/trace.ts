@@ -13,7 +13,7 @@ import { ConfigError, SourceError } from '../../errors.js'
 import { Kubectl } from './kubectl.js'
 import { pause } from '../../async.js'
 import { printable } from '../../state/names.js'
-import { printedOfMany, waitMs } from '../shared-options.js'
+import { printedOfMany, waitMs, wholeNumber } from '../shared-options.js'
 import { stopSignal, unlessStopped } from '../process.js'
 
 interface TraceFlags extends NamedFlags {
@@ -41,7 +41,7 @@ export function addTraceCommand(program: Command): void {
 const askEveryMs = 1_000
 
 async function trace(text: string, flags: TraceFlags): Promise<void> {
-  const count = wholeNumber('--count', flags.count)
+  const count = wholeNumber('--count', flags.count, 1, 999_999)
   const timeoutMs = waitMs('--timeout', flags.timeout)
   if (flags.output === 'name') throw new ConfigError('-o name: connections have no names')
   const kubectl = new Kubectl(flags)
@@ -90,12 +90,6 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
       `follow a connection to ${service}: none came within ${timeoutMs / 1000} s`,
     )
   }
-}
-
-function wholeNumber(flag: string, text: string): number {
-  const value = Number(text)
-  if (/^\d{1,6}$/.test(text) && value > 0) return value
-  throw new ConfigError(`${flag}: ${JSON.stringify(text)} is not a number from 1 to 999999`)
 }
 
 function storyOf(flow: RemoteFlow): string {
