@@ -21,14 +21,6 @@ export interface ExerciseDeps {
 const asked = 36
 const timeoutMs = 700
 
-/** The exercise with this id; undefined for the empty id, which means no exercise. */
-export function exerciseOf(id: string): Exercise | undefined {
-  const exercise = exercises.find((each) => each.id === id)
-  if (!exercise && id !== '')
-    throw new ConfigError(`begin exercise ${id}: there is none of that name`)
-  return exercise
-}
-
 /** Which exercise is under way, and whether it is solved: real requests decide. */
 export class ExerciseProgress {
   readonly #deps: ExerciseDeps

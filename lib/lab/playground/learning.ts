@@ -1,9 +1,11 @@
 import { Turns } from '../../async.js'
-import { ExerciseProgress, exerciseOf, type ExerciseDeps } from './exercise-progress.js'
+import { ConfigError } from '../../errors.js'
+import { ExerciseProgress, type ExerciseDeps } from './exercise-progress.js'
 import { LessonProgress, type ClusterFacts } from './lesson-progress.js'
-import { areHere, lessonOf, sceneOf, untilTrue } from './lesson-scene.js'
-import type { Exercise } from './exercises.js'
-import type { Lesson } from './lessons.js'
+import { areHere, sceneOf } from './lesson-scene.js'
+import { exercises, type Exercise } from './exercises.js'
+import { lessons, type Lesson } from './lessons.js'
+import { untilTrue } from './until-true.js'
 import type { PageCommand } from '../../page/page-command.js'
 import type { PodView } from '../../page/view.js'
 import type { Traffic } from './traffic.js'
@@ -49,14 +51,14 @@ export class Learning {
   async perform(command: LearnCommand): Promise<void> {
     switch (command.do) {
       case 'lesson': {
-        const lesson = lessonOf(command.id)
+        const lesson = chosen(lessons, command)
         return this.#scenes.take(() => this.#beginLesson(lesson, command.step))
       }
       case 'predict':
         this.lessons.predict(command.choice)
         return
       case 'exercise': {
-        const exercise = exerciseOf(command.id)
+        const exercise = chosen(exercises, command)
         return this.#scenes.take(() => this.#beginExercise(exercise))
       }
       case 'check':
@@ -102,4 +104,14 @@ export class Learning {
     traffic().clear()
     refresh()
   }
+}
+
+/** The lesson or exercise with the id of the command; undefined for the empty id, which ends it. */
+function chosen<T extends { readonly id: string }>(
+  all: readonly T[],
+  { do: what, id }: { readonly do: string; readonly id: string },
+): T | undefined {
+  const found = all.find((each) => each.id === id)
+  if (!found && id !== '') throw new ConfigError(`begin ${what} ${id}: there is no such ${what}`)
+  return found
 }

@@ -1,5 +1,6 @@
-import { pause, Turns } from '../../async.js'
+import { Turns } from '../../async.js'
 import { ConfigError, KernelError, messageOf } from '../../errors.js'
+import { daemonPatienceMs, untilTrue } from './until-true.js'
 import type { ModeName } from '../../config/config.js'
 import type { LiveCluster } from './test-bed.js'
 
@@ -15,9 +16,6 @@ interface SwitchListener {
   /** Called again and again when the daemon is ready, until the page shows its first state. */
   readonly isShown: () => boolean
 }
-
-const askMs = 30
-const startMs = 300_000
 
 /** Which daemon runs in the cluster, one at a time. */
 export class ModeSwitch {
@@ -89,12 +87,11 @@ export class ModeSwitch {
 
   /** Asks the daemon itself: rules of the last mode may still answer requests. */
   async #untilReady(signal: AbortSignal): Promise<void> {
-    const deadline = Date.now() + startMs
-    while (Date.now() < deadline && !signal.aborted) {
+    const isShown = async () => {
       const { isReady = false } = await this.#cluster.testBed.gauge.ask({ ask: 'ready' })
-      if (isReady && this.#listener.isShown()) return
-      await pause(askMs, signal)
+      return isReady && this.#listener.isShown()
     }
-    throw new KernelError('failed', 'start the daemon: it did not get ready')
+    if (!(await untilTrue(isShown, signal, daemonPatienceMs)))
+      throw new KernelError('failed', 'start the daemon: it did not get ready')
   }
 }

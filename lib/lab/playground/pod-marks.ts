@@ -6,7 +6,7 @@ import { collectionKey } from '../apiserver/store.js'
 import { nodeOf } from '../apiserver/controllers/pods.js'
 import { ownerKeys } from '../apiserver/controllers/replica-sets.js'
 import { processAnnotation, readyAnnotation } from './pod-state.js'
-import { untilTrue } from './lesson-scene.js'
+import { untilTrue } from './until-true.js'
 import type { Registry } from '../apiserver/registry.js'
 
 /** More than any playground has room for. */

@@ -1,8 +1,8 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { aborted } from '../../async.js'
 import { textAt } from '../apiserver/json.js'
 import { Cluster } from './cluster.js'
 import { serviceOverWeb, webDeployment } from './cluster-objects.js'
+import { daemonPatienceMs, untilTrue } from './until-true.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { BuildTestBed } from './test-bed.js'
 import type { ModeName } from '../../config/config.js'
@@ -128,30 +128,23 @@ class Guide {
   }
 
   async #answers(proxy: RunningProxy): Promise<boolean> {
-    const deadline = Date.now() + patienceMs
-    while (Date.now() < deadline && proxy.isRunning()) {
-      const names = await this.#ask(calls)
-      if (names.every((name) => name !== undefined)) return true
-      await delay(pauseMs)
-    }
-    this.#deps.signal.throwIfAborted()
-    return false
+    const { signal } = this.#deps
+    const isOver = async () =>
+      !proxy.isRunning() || (await this.#ask(calls)).every((name) => name !== undefined)
+    const isInTime = await untilTrue(isOver, signal, daemonPatienceMs)
+    signal.throwIfAborted()
+    return isInTime && proxy.isRunning()
   }
 
   /** Waits until no request reaches the pod any more and its successor answers. */
   async #untilGone(pod: string): Promise<void> {
-    const deadline = Date.now() + patienceMs
-    while (Date.now() < deadline) {
+    const isGone = async () => {
       const names = new Set(await this.#ask(calls * 2))
-      if (!names.has(pod) && !names.has(undefined) && names.size === replicas) return
-      await delay(pauseMs)
+      return !names.has(pod) && !names.has(undefined) && names.size === replicas
     }
+    await untilTrue(isGone, this.#deps.signal, daemonPatienceMs)
   }
 }
-
-/** A machine under load is slow. On others the wait ends early. */
-const patienceMs = 300_000
-const pauseMs = 50
 
 function createWeb({ api, testBed }: Cluster): KubeObject {
   api.put(webDeployment(replicas))
