@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http'
-import type { BodyWriter } from '../../lib/lab/apiserver/body-writer.js'
+import type { BodyWriter } from '../../lib/lab/apiserver/api-call.js'
 import type { Disturbance, OpenWatch, Verb } from '../../lib/lab/apiserver/disturbance.js'
 import {
   createApiServer,

@@ -4,12 +4,28 @@ import { messageOf } from '../../errors.js'
 import { tooDeep } from '../../yaml-levels.js'
 import { checkBodyType } from './admission.js'
 import type { Json, JsonObject } from './json.js'
-import { plainWriter, type BodyWriter, type WriterOf } from './body-writer.js'
 import { decodeProtobuf, protobufType } from './protobuf/decode.js'
 import { ApiError, badRequest } from './status.js'
 
 /** Larger than any object that a real server accepts. */
 const longestBody = 3 * 1024 * 1024
+
+export interface BodyWriter {
+  write(text: string): void
+  end(): void
+  /** Bytes that wait because the client reads slowly. */
+  readonly backlog: number
+}
+
+export type WriterOf = (response: ServerResponse) => BodyWriter
+
+const plainWriter: WriterOf = (response) => ({
+  write: (text) => void response.write(text),
+  end: () => void response.end(),
+  get backlog() {
+    return response.writableLength
+  },
+})
 
 /** One request to the API with its answer. */
 export class ApiCall {

@@ -1,5 +1,4 @@
-import type { ApiCall } from './api-call.js'
-import type { WriterOf } from './body-writer.js'
+import type { ApiCall, WriterOf } from './api-call.js'
 import type { ApiError } from './status.js'
 
 export type Verb =

@@ -42,6 +42,12 @@ export function conditionOf(object: JsonObject, type: string): Json | undefined 
   return listAt(object, 'status', 'conditions').find((each) => textAt(each, 'type') === type)
 }
 
+/** Since when the condition has this status. One that has not changed keeps its time. */
+export function sinceOf(object: JsonObject, type: string, status: string, now: string): string {
+  const before = conditionOf(object, type)
+  return textAt(before, 'status') === status ? textAt(before, 'lastTransitionTime') : now
+}
+
 export function isReady(object: JsonObject): boolean {
   return textAt(conditionOf(object, 'Ready'), 'status') === 'True'
 }

@@ -1,6 +1,6 @@
 import { at, numberAt, objectAt, textAt, withAt, type JsonObject } from '../json.js'
 import type { Clients } from '../kind-client.js'
-import { conditionOf, isReady, type KubeObject } from '../object.js'
+import { isReady, sinceOf, type KubeObject } from '../object.js'
 import { keyOf, type StoreEvent } from '../store.js'
 import {
   claim,
@@ -195,11 +195,7 @@ function statusOf(deployment: KubeObject, pods: PodsOf): JsonObject {
 }
 
 function condition(deployment: KubeObject, type: string, status: string, reason: string) {
-  const before = conditionOf(deployment, type)
-  const since =
-    textAt(before, 'status') === status
-      ? textAt(before, 'lastTransitionTime')
-      : new Date().toISOString()
+  const since = sinceOf(deployment, type, status, new Date().toISOString())
   return { type, status, reason, message: '', lastTransitionTime: since, lastUpdateTime: since }
 }
 

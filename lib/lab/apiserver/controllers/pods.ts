@@ -1,14 +1,6 @@
-import {
-  isObject,
-  listAt,
-  numberAt,
-  objectAt,
-  textAt,
-  textMapAt,
-  type JsonObject,
-} from '../json.js'
+import { listAt, numberAt, objectAt, textAt, textMapAt, type JsonObject } from '../json.js'
 import { clientsOf, type Clients } from '../kind-client.js'
-import { conditionOf, isReady, type KubeObject } from '../object.js'
+import { conditionOf, isReady, sinceOf, type KubeObject } from '../object.js'
 import { matchesLabels } from '../selectors.js'
 import { keyOf, type StoreEvent } from '../store.js'
 import { ownKey, watch, type Controller, type ControllerDeps } from './controller.js'
@@ -115,10 +107,10 @@ export class PodController implements Controller {
   #wait(pod: KubeObject, event: PodEvent): void {
     const before = conditionOf(pod, 'PodScheduled')
     if (textAt(before, 'message') === event.message) return
-    const pending = condition('PodScheduled', false, this.#deps.registry.timestamp())
+    const pending = condition(pod, 'PodScheduled', false, this.#deps.registry.timestamp())
     const conditions = [{ ...pending, reason: 'Unschedulable', message: event.message }]
     const status = { ...objectAt(pod, 'status'), phase: 'Pending', conditions }
-    this.#clients.pods.updateStatus(pod, keepTimes(status, pod))
+    this.#clients.pods.updateStatus(pod, status)
     this.#warn(pod, event)
   }
 
@@ -182,8 +174,8 @@ export class PodController implements Controller {
   #report(pod: KubeObject, state: PodState, node: KubeObject | undefined): void {
     const current = this.#current(pod)
     if (current === undefined) return
-    const status = statusOf(current, state, node, this.#deps.registry.timestamp())
-    this.#clients.pods.updateStatus(current, keepTimes(status, current))
+    const now = this.#deps.registry.timestamp()
+    this.#clients.pods.updateStatus(current, statusOf(current, state, node, now))
   }
 
   /** The pod as it is stored now; undefined when it is gone, or another one has its name. */
@@ -209,8 +201,10 @@ function takesPods(node: KubeObject): boolean {
   return isUp && objectAt(node, 'spec')['unschedulable'] !== true
 }
 
-function condition(type: string, isTrue: boolean, since: string) {
-  return { type, status: isTrue ? 'True' : 'False', lastProbeTime: null, lastTransitionTime: since }
+function condition(pod: KubeObject, type: string, isTrue: boolean, now: string) {
+  const status = isTrue ? 'True' : 'False'
+  const since = sinceOf(pod, type, status, now)
+  return { type, status, lastProbeTime: null, lastTransitionTime: since }
 }
 
 function statusOf(
@@ -227,11 +221,11 @@ function statusOf(
     ...objectAt(pod, 'status'),
     phase: 'Running',
     conditions: [
-      condition('PodReadyToStartContainers', true, now),
-      condition('Initialized', true, now),
-      condition('Ready', ready, now),
-      condition('ContainersReady', ready, now),
-      condition('PodScheduled', true, now),
+      condition(pod, 'PodReadyToStartContainers', true, now),
+      condition(pod, 'Initialized', true, now),
+      condition(pod, 'Ready', ready, now),
+      condition(pod, 'ContainersReady', ready, now),
+      condition(pod, 'PodScheduled', true, now),
     ],
     ...(hostIp === undefined ? {} : { hostIP: textAt(hostIp, 'address') }),
     podIP: ips[0],
@@ -248,14 +242,4 @@ function statusOf(
       state: { running: { startedAt: textAt(pod, 'status', 'startTime') || now } },
     })),
   }
-}
-
-/** A condition that has not changed keeps the time of its last change. */
-function keepTimes(status: JsonObject, before: KubeObject): JsonObject {
-  const conditions = listAt(status, 'conditions').map((next) => {
-    const same = conditionOf(before, textAt(next, 'type'))
-    if (!isObject(next) || textAt(same, 'status') !== textAt(next, 'status')) return next
-    return { ...next, lastTransitionTime: textAt(same, 'lastTransitionTime') }
-  })
-  return { ...status, conditions }
 }
