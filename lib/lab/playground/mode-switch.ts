@@ -5,7 +5,7 @@ import type { ModeName } from '../../config/config.js'
 import type { LiveCluster } from './test-bed.js'
 
 /** The modes that a playground shows, in historical order. */
-export const allModes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
+export const allModes = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf'] as const
 
 interface SwitchListener {
   readonly changed: () => void

@@ -20,11 +20,11 @@ export interface TestBed {
   readonly gauge: Gauge
   flow(place: Place, request: FlowRequest): Promise<readonly FlowResult[]>
   /** Starts servers at the addresses of the room. They answer with the name and report requests. */
-  serve(room: PodRoom, server: PodServer, answered: AnsweredListener): Promise<void>
+  serve(room: PodRoom, server: PodServer, answered: AnsweredListener): void | Promise<void>
   /** Ends the server of this name there. */
-  stopServing(room: PodRoom, name: string): Promise<void>
+  stopServing(room: PodRoom, name: string): void | Promise<void>
   /** Drops all packets to the room, or lets them in again; absent where that is impossible. */
-  goDark?(room: PodRoom, isDark: boolean): Promise<void>
+  goDark?(room: PodRoom, isDark: boolean): void | Promise<void>
   /** Connects the node to the API server. Returns the URL on the node. */
   openApi(url: URL): Promise<string>
   /** Starts the daemon on the node. */

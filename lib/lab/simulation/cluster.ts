@@ -3,6 +3,7 @@ import { countedOn } from '../../page/path-view.js'
 import { endOf, type Way } from '../../inspect/explain/packet.js'
 import { namespaceLayout, type ClusterLayout } from '../playground/cluster-layout.js'
 import { nodesOf } from '../playground/cluster-objects.js'
+import { allModes } from '../playground/mode-switch.js'
 import { PlaygroundPods } from '../playground/playground-pods.js'
 import { SimulatedNetwork } from './network.js'
 import { SimulatedProxy } from './proxy.js'
@@ -43,18 +44,9 @@ class SimulatedCluster implements LiveCluster {
     const network = this.#network
     const places: Pick<TestBed, 'layout' | 'serve' | 'stopServing' | 'goDark'> = {
       layout,
-      serve: ({ addresses }, server) => {
-        network.serve(addresses, server)
-        return Promise.resolve()
-      },
-      stopServing: ({ addresses }) => {
-        network.stopServing(addresses)
-        return Promise.resolve()
-      },
-      goDark: ({ addresses }, isDark) => {
-        network.goDark(addresses, isDark)
-        return Promise.resolve()
-      },
+      serve: ({ addresses }, server) => network.serve(addresses, server),
+      stopServing: ({ addresses }) => network.stopServing(addresses),
+      goDark: ({ addresses }, isDark) => network.goDark(addresses, isDark),
     }
     this.pods = new PlaygroundPods(places)
     const { serviceCidrs, nodePorts, loadBalancers } = layout
@@ -127,7 +119,7 @@ function add(counts: Map<string, number>, key: string): void {
 export function simulatedPlayground(signal: AbortSignal): LivePlayground {
   const cluster = new SimulatedCluster({ now: () => performance.now(), random: Math.random })
   const playground = new LivePlayground(cluster, {
-    modes: ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf'],
+    modes: allModes,
     where: 'simulated in your browser: nothing is installed, and nothing is sent',
   })
   void cluster.run(signal)
