@@ -1,4 +1,4 @@
-import { cidrContains, parseCidr, parseIp, type IpFamily } from '../../state/ip.js'
+import { cidrContains, isLoopback, parseCidr, parseIp, type IpFamily } from '../../state/ip.js'
 import {
   addresses,
   addressOf,
@@ -143,9 +143,10 @@ export class SimulatedNetwork {
   }
 
   #packetOf(place: Place, { protocol, host, port, from, fromPort }: FlowRequest): FirstPacket {
-    const { family = 'IPv4' as const, text = host } = parseIp(host) ?? {}
+    const ip = parseIp(host)
+    const { family = 'IPv4' as const, text = host } = ip ?? {}
     // A program of the node that asks the node itself sends from the address that it asks.
-    const isOwn = place === 'node' && (isLoopback(text) || placeOf(text) === 'node')
+    const isOwn = place === 'node' && ((ip && isLoopback(ip)) || placeOf(text) === 'node')
     return {
       family,
       protocol: protocol === 'ICMP' ? 'UDP' : protocol,
@@ -198,7 +199,3 @@ function nodeAddressTowards(packet: { family: IpFamily; destination: string }): 
 }
 
 const lan = Object.values(ranges.lan).flatMap((text) => parseCidr(text) ?? [])
-
-function isLoopback(address: string): boolean {
-  return address.startsWith('127.') || address === '::1'
-}
