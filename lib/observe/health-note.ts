@@ -1,4 +1,5 @@
 import { checkText } from '../state/endpoint-check.js'
+import { someOf } from '../state/names.js'
 import type { EndpointTurn, PortHealth } from '../sources/health/health-checks.js'
 
 /** How many endpoints, or ports, one text names. */
@@ -15,7 +16,7 @@ export function healthNote(ports: readonly PortHealth[], turns: readonly Endpoin
   const isOne = turns.length === 1
   const verbs = turns[0]?.reason === undefined ? ['passes again', 'pass again'] : ['fails', 'fail']
   const check = ports.slice(0, 1).map((port) => checkText(port.check))
-  const what = `${listed(named)} ${isOne ? verbs[0] : verbs[1]}`
+  const what = `${someOf(named, mostNamed)} ${isOne ? verbs[0] : verbs[1]}`
   return `health check ${check.join()} from this node: ${what}; ${standing(ports)}`
 }
 
@@ -34,10 +35,5 @@ function standing(ports: readonly PortHealth[]): string {
   const names = dark.map(
     ({ port, family }) => `${port.port === '' ? port.protocol : port.port} (${family})`,
   )
-  return `${count}; for port ${listed(names)} no endpoint works, ${fate}`
-}
-
-function listed(names: readonly string[]): string {
-  const shown = names.slice(0, mostNamed).join(', ')
-  return names.length > mostNamed ? `${shown} and ${names.length - mostNamed} more` : shown
+  return `${count}; for port ${someOf(names, mostNamed)} no endpoint works, ${fate}`
 }

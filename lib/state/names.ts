@@ -56,6 +56,12 @@ function editDistance(left: string, right: string, limit: number): number {
   return row[right.length] ?? limit
 }
 
+/** The first names in words, and how many more there are: a cluster may have thousands. */
+export function someOf(names: readonly string[], most: number): string {
+  const more = names.length - most
+  return `${names.slice(0, most).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
+}
+
 /** Control characters, and characters that end lines or reorder text. */
 const unprintable = /[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu
 

@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { ConfigError, messageOf, SourceError } from '../../errors.js'
 import { asArray, asObject, asString } from '../../state/json.js'
 import { wholeNumber } from '../shared-options.js'
-import { printable } from '../../state/names.js'
+import { printable, someOf } from '../../state/names.js'
 import { isInterrupted } from '../process.js'
 import { addClusterOptions, Kubectl, type ClusterFlags } from './kubectl.js'
 import type { WayToDaemon } from '../seen-node.js'
@@ -84,17 +84,14 @@ function noProxy(
   return new ConfigError(
     pods.length === 0
       ? `there is no pod ${where}; --selector (such as k8s-app=kube-proxy) and --proxy-namespace say where the proxy is`
-      : `there is no proxy on node ${JSON.stringify(node)}; pods ${where} are on ${someOf(pods)}`,
+      : `there is no proxy on node ${JSON.stringify(node)}; pods ${where} are on ${nodesOf(pods)}`,
   )
 }
 
-/** A cluster may have thousands of nodes. */
 const mostNamed = 10
 
-function someOf(pods: readonly Pod[]): string {
-  const nodes = pods.map(({ node }) => printable(node)).sort()
-  const named = nodes.slice(0, mostNamed).join(', ')
-  return nodes.length > mostNamed ? `${named} and ${nodes.length - mostNamed} more` : named
+function nodesOf(pods: readonly Pod[]): string {
+  return someOf(pods.map(({ node }) => printable(node)).sort(), mostNamed)
 }
 
 async function read(kubectl: Kubectl, path: string, node: string): Promise<string> {

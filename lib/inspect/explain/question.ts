@@ -1,7 +1,7 @@
 import { bitsOf, cidrContains, formatIp, hostPort, isLoopback, parseIp } from '../../state/ip.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { Packet } from './packet.js'
-import { protocols, type Protocol } from '../../state/names.js'
+import { protocols, someOf, type Protocol } from '../../state/names.js'
 
 /** A question for `explain`: the way of a connection from a sender to a target. */
 export interface Question {
@@ -98,7 +98,6 @@ function noSuchPort({ target, protocol }: Asked, states: readonly DesiredState[]
   return `there is no ${what} ${JSON.stringify(target)}; there are: ${others}`
 }
 
-/** A cluster may have thousands, which would hide the message. */
 const namesShown = 20
 
 /** Names with the wanted one in them stand first: it may be in another namespace. */
@@ -106,8 +105,7 @@ function likeFirst(target: string, names: readonly string[]): string {
   const [wanted = ''] = target.slice(target.indexOf('/') + 1).split(':')
   const isLike = (name: string) => name.slice(name.indexOf('/')).includes(wanted)
   const sorted = [...names.filter(isLike), ...names.filter((name) => !isLike(name))]
-  const more = sorted.length - namesShown
-  return `${sorted.slice(0, namesShown).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
+  return someOf(sorted, namesShown)
 }
 
 /**

@@ -1,5 +1,6 @@
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
+import { isEqual } from '../../state/json.js'
 import type { PresentEndpoints, ServedChanges, ServedPort } from './messages.js'
 
 /** Finds what has changed in the addresses of Services between two states. */
@@ -70,7 +71,6 @@ const addressesOf = ({ clusterIp, externalIps, loadBalancerIps }: DesiredService
 ]
 
 function hasSameAddresses(a: DesiredService, b: DesiredService): boolean {
-  if (a.port !== b.port || a.nodePort !== b.nodePort) return false
-  const [one, other] = [addressesOf(a), addressesOf(b)]
-  return one.length === other.length && one.every((address, index) => address === other[index])
+  const [one, other] = [a, b].map((each) => [each.port, each.nodePort, ...addressesOf(each)])
+  return isEqual(one, other)
 }
