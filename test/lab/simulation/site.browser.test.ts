@@ -346,7 +346,7 @@ t.test(
 )
 
 /** Names as long as the API takes them, with no place for a line to end. */
-const longNames = `
+const longService = `
 apiVersion: v1
 kind: Namespace
 metadata: { name: ${'s'.repeat(63)} }
@@ -358,7 +358,9 @@ spec:
   type: LoadBalancer
   selector: { app: web }
   ports: [{ name: ${'p'.repeat(15)}, port: 65535 }]
----
+`
+
+const longPods = `
 apiVersion: apps/v1
 kind: Deployment
 metadata: { name: ${'m'.repeat(50)}, namespace: ${'s'.repeat(63)} }
@@ -393,10 +395,12 @@ t.test('at every width there is room for the words, also for long ones', { skip 
         })()`)
         t.ok(text > 8.5, `${width}: the picture can be read, its text has ${text} px`)
       }
-      await page.locator('#yaml').fill(longNames)
+      await page.locator('#yaml').fill(longService)
+      await press('apply')
+      await page.locator('#services button', { hasText: 'www' }).click()
+      await page.locator('#yaml').fill(longPods)
       await press('apply')
       await see('#timeline-title', 'mmm')
-      await page.locator('#services button', { hasText: 'www' }).click()
       await press('nftables')
       await see('#hops', 'www')
       await page.locator('#ranges').waitFor()
