@@ -1,8 +1,9 @@
 import { addressFamilies, protocolNumbers } from './addresses.js'
 import type { IpFamily } from '../state/ip.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
+import { forEachAttribute } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
-import { flags } from './netlink/protocol.js'
+import { flags, isLittleEndian } from './netlink/protocol.js'
 import { ifThere } from '../errors.js'
 
 const socketDiagnosis = 4
@@ -20,6 +21,11 @@ export const connectedStates = (1 << 1) | (1 << 4) | (1 << 5) | (1 << 8)
 const idBytes = 48
 const idAt = 4
 const inodeAt = 68
+/** The attributes begin here. */
+const messageBytes = 72
+const socketOptions = 22
+/** A bit of the first byte of `struct inet_diag_sockopt`. */
+const transparent = isLittleEndian ? 1 << 5 : 1 << 2
 const requestBytes = 56
 const requestIdAt = 8
 
@@ -28,6 +34,8 @@ export interface ListedSocket {
   readonly cookie: bigint
   /** False for a socket that only the kernel keeps. */
   readonly isOpen: boolean
+  /** It may have an address that no interface has. False where Linux is older than 5.10. */
+  readonly isTransparent: boolean
   /** 4 or 16 bytes, in network order. */
   readonly own: Buffer
   /** 4 or 16 bytes, in network order. */
@@ -99,13 +107,18 @@ function requestFor(family: IpFamily, protocol: 'TCP' | 'UDP', states: number): 
 }
 
 function readSocket(family: IpFamily, payload: Buffer): ListedSocket | undefined {
-  if (payload.length < inodeAt + 4) return undefined
+  if (payload.length < messageBytes) return undefined
+  let options = 0
+  forEachAttribute(payload, messageBytes, (type, start) => {
+    if (type === socketOptions) options = payload.readUInt8(start)
+  })
   const id = Buffer.from(payload.subarray(idAt, idAt + idBytes))
   const addressBytes = family === 'IPv4' ? 4 : 16
   return {
     family,
     id,
     isOpen: payload.readUInt32LE(inodeAt) !== 0,
+    isTransparent: (options & transparent) !== 0,
     own: id.subarray(4, 4 + addressBytes),
     peerPort: id.readUInt16BE(2),
     peer: id.subarray(20, 20 + addressBytes),

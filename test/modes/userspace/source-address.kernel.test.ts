@@ -1,5 +1,7 @@
 /** `--userspace-source-address` on a node: what it writes, what it leaves, and after a crash. */
+import { once } from 'node:events'
 import { mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs'
+import { connect, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -113,6 +115,8 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
   })
 
   await t.test('the next process removes what it does not need', async (t) => {
+    const lost = await connectionWithoutAddress()
+    t.teardown(() => lost.close())
     const daemon = await start('hide')
     t.same(await sources(), ['hidden'])
     t.equal(await leftBehind(), clean)
@@ -235,6 +239,26 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
     await reuse(t, used)
   })
 })
+
+/** A connection within this namespace whose client loses its address. No mode has made it. */
+async function connectionWithoutAddress() {
+  const ip = '198.51.100.77'
+  const accepted: Socket[] = []
+  const server = createServer((socket) => accepted.push(socket)).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  if (address === null || typeof address === 'string') throw new Error('the server has no port')
+  await run('ip', 'address', 'add', `${ip}/32`, 'dev', 'lo')
+  const client = connect({ host: '127.0.0.1', port: address.port, localAddress: ip })
+  await once(client, 'connect')
+  await run('ip', 'address', 'del', `${ip}/32`, 'dev', 'lo')
+  const close = () => {
+    // Neither hears of the other's end.
+    for (const socket of [client, ...accepted]) socket.destroy()
+    server.close()
+  }
+  return { close }
+}
 
 /** Everything of the kind that this mode writes: routing rules, routes, marks. */
 async function leftBehind(): Promise<string> {

@@ -213,14 +213,17 @@ async function forgetEndedSockets(family: IpFamily, routes: Pick<Routes, 'to'>):
   }
 }
 
-/** Whether a process has connections from addresses that are not this node's. */
+/**
+ * Whether a process has connections from addresses of clients. A socket whose address this node has
+ * lost is not transparent.
+ */
 async function isInUse(family: IpFamily, routes: Pick<Routes, 'to'>): Promise<boolean> {
   const { ListedSockets, connectedStates } = await import('../../../kernel/listed-sockets.js')
   const sockets = new ListedSockets('TCP')
   const isForeign = foreignTo(family, routes)
   try {
     const all = await sockets.list(family, connectedStates)
-    return all.some((socket) => socket.isOpen && isForeign(socket))
+    return all.some((one) => one.isOpen && one.isTransparent && isForeign(one))
   } finally {
     sockets.close()
   }
