@@ -89,9 +89,9 @@ export class PagedList {
     if (items === undefined || version === undefined) {
       throw new SourceError(`list ${this.#path}: the answer is not a list of objects`)
     }
-    // It is not known which objects these are, so known ones must not count as gone.
-    if (items.some((item) => identityOf(item).name === '')) {
-      throw new SourceError(`list ${this.#path}: an object has no name, so what was known stays`)
+    // One without a name is left out, as everywhere. If all lack it, these are no objects.
+    if (items.length > 0 && items.every((item) => identityOf(item).name === '')) {
+      throw new SourceError(`list ${this.#path}: no object has a name, so what was known stays`)
     }
     return { items, version, following: asString(metadata?.['continue']) || undefined }
   }

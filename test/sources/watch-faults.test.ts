@@ -400,7 +400,7 @@ void t.test('410 now and then is no failure, however short the watches are', asy
 const namelessList = JSON.stringify({ metadata: { resourceVersion: '9' }, items: [{ spec: {} }] })
 const lessThanAList = JSON.stringify({ kind: 'Service', metadata: { resourceVersion: '9' } })
 for (const [what, answer, told] of [
-  ['whose objects have no names', namelessList, 'an object has no name, so what was known stays'],
+  ['whose objects have no names', namelessList, 'no object has a name, so what was known stays'],
   ['without objects', lessThanAList, 'the answer is not a list of objects'],
 ] as const) {
   void t.test(`R01: a list ${what} removes nothing`, async (t) => {
@@ -417,6 +417,17 @@ for (const [what, answer, told] of [
     t.strictSame(seen.failures, [`list /api/v1/services: ${told}`])
   })
 }
+
+void t.test('an object of a list that has no name does not hide the others', async (t) => {
+  const items = [{ metadata: { name: 'a' } }, { spec: {} }, { metadata: { name: 'b' } }]
+  const seen = await follow(t, {
+    list: () => JSON.stringify({ metadata: { resourceVersion: '9' }, items }),
+    watch: (answer) => answer.flushHeaders(),
+  })
+  await untilTrue(() => seen.watches.length === 1)
+  t.match([...seen.names].sort().join(' '), 'a b')
+  t.strictSame(seen.failures, [])
+})
 
 void t.test('a list may have null in place of no objects', async (t) => {
   const seen = await follow(t, {
