@@ -96,8 +96,7 @@ export class FlowCounter implements FlowReader {
     if (!service) return
     const { at, client, destination: address, reason: why } = refusal
     const isDropped = why !== ''
-    if (isDropped) service.dropped++
-    else service.refused++
+    service[isDropped ? 'dropped' : 'refused']++
     if (!this.#options.sampler.admits()) return
     const verdict = isDropped ? 'dropped' : 'no-endpoints'
     this.#options.line({
@@ -108,9 +107,8 @@ export class FlowCounter implements FlowReader {
 
   /** Events between this time and now may be lost. The next listing counts their connections. */
   missed(since = this.#recent.since): void {
-    const until = this.#endOfNow()
-    const failures = this.#missed?.failures ?? 0
-    this.#missed = { since: Math.min(since, this.#missed?.since ?? since), until, failures }
+    const known = this.#missed ?? { since, failures: 0 }
+    this.#missed = { ...known, since: Math.min(since, known.since), until: this.#endOfNow() }
     this.#recent.hold(true)
   }
 
