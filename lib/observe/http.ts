@@ -37,7 +37,7 @@ interface HttpServerOptions extends ListenOptions {
   readonly failHard: boolean
   readonly retryMs: number
   /** The port could not be opened. */
-  readonly failed: (message: string) => void
+  readonly failed: (message: string, code: string) => void
   /** The port is open. It is the real port where `port` is 0. */
   readonly listening?: (port: number) => void
   /** Resolves after `ms`, or at once when the signal comes; never rejects. */
@@ -59,7 +59,7 @@ export async function runHttpServer(
       await closed(server, signal)
     } catch (error) {
       const message = `listen on ${host} port ${port}: ${messageOf(error)}`
-      failed(message)
+      failed(message, codeOf(error))
       // A port that was open once is ours, so a later failure passes.
       if (failHard && !wasOpen) {
         const advice = 'free the port, choose another, or leave out --bind-address-hard-fail'

@@ -41,6 +41,8 @@ export interface ServersOptions {
   readonly portFreed?: Bell
   /** The bound on connections, shared by the servers. */
   readonly clients?: ClientConnections
+  /** Waits before a further try; tests play it. */
+  readonly sleep?: typeof pause
 }
 
 /** Runs the health server and the metrics server as configured, until the signal. */
@@ -73,12 +75,17 @@ interface Served {
 
 const retryMs = 5000
 
+const waits = 'waits for its port, which the old process has until it ends'
+
+/** Tries that are quiet in a take-over: a minute. */
+const takeover = { tries: 240, retryMs: 250 }
+
 async function serve(options: ServersOptions, signal: AbortSignal, served: Served): Promise<void> {
-  const { running, log, events, nodeName, clients } = options
+  const { running, log, events, nodeName, clients, sleep: rest = pause } = options
   const { address, what, event, handler } = served
-  const { bindAddressHardFail, takeover } = running.config
-  // During a take-over the other process still has the port for a moment.
-  let failHard = bindAddressHardFail && !takeover
+  const { config } = running
+  let quietTries = config.takeover ? takeover.tries : 0
+  let failHard = config.bindAddressHardFail && !config.takeover
   const serveAt = async (addressText: string, inner: AbortSignal) => {
     // An empty address switches the server off. Validation has refused all other invalid addresses.
     const at = parseHostPort(addressText)
@@ -88,8 +95,16 @@ async function serve(options: ServersOptions, signal: AbortSignal, served: Serve
       log[told === '' ? 'debug' : 'info']({ address: addressText }, `${what} server listens`)
       if (told !== '') options.portFreed?.ring()
       told = ''
+      quietTries = 0
     }
-    const failed = (note: string) => {
+    const failed = (note: string, code: string) => {
+      if (code === 'EADDRINUSE' && quietTries > 0) {
+        quietTries -= 1
+        if (told === '') log.info({ address: addressText }, `${what} server ${waits}`)
+        told = waits
+        return
+      }
+      quietTries = 0
       const isNews = note !== told
       told = note
       log[isNews ? 'error' : 'debug']({ error: note }, `${what} server cannot start, will retry`)
@@ -97,10 +112,13 @@ async function serve(options: ServersOptions, signal: AbortSignal, served: Serve
       const regarding = { kind: 'Node', namespace: '', name: nodeName } as const
       events.record({ type: 'Warning', reason: event, action: 'StartKubeProxy', note, regarding })
     }
-    const port = { handler, clients, failHard, retryMs, sleep: pause, listening, failed }
+    const sleep = (ms: number, until: AbortSignal) =>
+      rest(quietTries > 0 ? takeover.retryMs : ms, until)
+    const port = { handler, clients, failHard, retryMs, sleep, listening, failed }
     if (at) await runHttpServer({ ...at, ...port }, inner)
     // A running proxy does not end because of a new address in the file.
     failHard = false
+    quietTries = 0
   }
   await running.follow(address, serveAt, signal)
 }

@@ -119,7 +119,16 @@ for (const [before, after] of [
       const start = (dataPath: string, ...more: string[]): RunningProxy =>
         runProxy(world, [
           ...['--proxy-mode', 'userspace', '--manifests', folder, '--takeover-folder', folder],
-          ...['--userspace-datapath', dataPath, '--drain-timeout', '10m', '-v', '2', ...more],
+          ...[
+            '--userspace-datapath',
+            dataPath,
+            '--drain-timeout',
+            '10m',
+            '--flows',
+            '-v',
+            '2',
+            ...more,
+          ],
         ])
       const first = start(before)
       let isOver = false
@@ -153,6 +162,8 @@ for (const [before, after] of [
           await world.agent('client-pod').forget('long')
           await until('the first ends', () => !first.isRunning())
           t.equal(first.exitCode(), 0)
+          for (const proxy of [first, second])
+            t.notMatch(proxy.output(), /"level":"error"|EPERM/, 'nothing went wrong')
         })
       }).finally(() => (isOver = true))
     }),

@@ -3,6 +3,7 @@ import { request } from 'node:http'
 import { connect, createServer } from 'node:net'
 import { once } from 'node:events'
 import { resolve } from 'node:path'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Config } from '../../lib/config/config.js'
 import { defaultConfig, configWith } from '../../lib/config/load.js'
 import { RunningConfig } from '../../lib/config/running.js'
@@ -529,6 +530,38 @@ t.test('H14, EV02, EV03: both servers start as configured, or are switched off',
   await untilTrue(() => lines.some((line) => line.includes('health server listens')))
   later.abort()
   await waiting
+
+  // In a take-over the old process has the port for a moment.
+  const old = await listen({ host: '127.0.0.1', port, handler: () => text('old') })
+  const heir = new AbortController()
+  const takeover = configWith({
+    healthzBindAddress: `127.0.0.1:${port}`,
+    metricsBindAddress: '',
+    takeover: true,
+  })
+  let tries = 0
+  const sleep = async () => {
+    tries += 1
+    if (tries === 3) await close(old)
+  }
+  lines.length = 0
+  events.length = 0
+  const taking = runServers({ ...at(takeover), sleep }, heir.signal)
+  await untilTrue(() => lines.some((line) => line.includes('health server listens')))
+  heir.abort()
+  await taking
+  t.notMatch(lines.join(''), /"level":"(error|warn)"/, 'a normal take-over is quiet')
+  t.match(lines.join(''), /health server waits for its port/)
+  t.same(events, [])
+
+  const foreign = await listen({ host: '127.0.0.1', port, handler: () => text('foreign') })
+  const robbed = new AbortController()
+  const never = runServers({ ...at(takeover), sleep: () => nextTurn() }, robbed.signal)
+  await untilTrue(() => lines.some((line) => line.includes('health server cannot start')))
+  t.match(events, [{ ...about, reason: 'FailedToStartProxierHealthcheck' }], 'it lasts too long')
+  robbed.abort()
+  await never
+  await close(foreign)
 })
 
 t.test('H10: metrics listen on loopback by default, and health on all addresses', async (t) => {

@@ -1,3 +1,4 @@
+import { KernelError } from '../../errors.js'
 import { addressText, ipHeader, protocolNumbers } from '../../kernel/addresses.js'
 import { addressKey } from '../../kernel/flow-message.js'
 import { hostPort, type IpFamily } from '../../state/ip.js'
@@ -23,19 +24,42 @@ export interface Refusal {
   readonly sequence: number
 }
 
+interface RefusalsDeps {
+  readonly open: (group: number) => PacketLog
+  /** Returns milliseconds. */
+  readonly now: () => number
+}
+
+/** In a take-over the old process has the group until it ends. */
+const patienceMs = 60_000
+
 /** Reads packets that rules refuse or drop. Another program or process may have the group. */
 export class Refusals {
-  readonly #group: number
-  readonly #attempts = new Attempts(() => performance.now())
+  readonly #open: () => PacketLog
+  readonly #now: () => number
+  readonly #attempts: Attempts
+  /** When the first try failed. */
+  #failedAt: number | undefined
   #log: PacketLog | undefined
 
-  constructor(group: number) {
-    this.#group = group
+  constructor(
+    group: number,
+    { open = openPacketLog, now = () => performance.now() }: Partial<RefusalsDeps> = {},
+  ) {
+    this.#open = () => open(group)
+    this.#now = now
+    this.#attempts = new Attempts(now)
   }
 
-  /** Begins to listen, once. Throws while somebody else listens. */
+  /** Begins to listen, once. Throws when somebody else listens for more than a minute. */
   open(): void {
-    this.#log ??= openPacketLog(this.#group)
+    try {
+      this.#log ??= this.#open()
+    } catch (error) {
+      this.#failedAt ??= this.#now()
+      const isHeld = error instanceof KernelError && error.kind === 'denied'
+      if (!isHeld || this.#now() - this.#failedAt >= patienceMs) throw error
+    }
   }
 
   /** Reports new refusals. `overruns` says how often packets were lost for lack of room. */

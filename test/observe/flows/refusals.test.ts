@@ -1,7 +1,8 @@
 import fc from 'fast-check'
 import t from 'tap'
+import { KernelError } from '../../../lib/errors.js'
 import { packetHeader } from '../../../lib/inspect/trace/legacy-rules.js'
-import { Attempts, refusalIn } from '../../../lib/observe/flows/refusals.js'
+import { Attempts, refusalIn, Refusals } from '../../../lib/observe/flows/refusals.js'
 import { bytesOf, examplesOf, near } from '../../support/corpus.js'
 
 /** The header of a packet as a rule logs it: IPv4 with so many bytes of options, or IPv6. */
@@ -87,3 +88,34 @@ t.test('a flood of attempts takes a bounded memory, and is counted', (t) => {
   t.notOk(attempts.add('99999'))
   t.end()
 })
+
+t.test(
+  'the group of the old process is waited for in a take-over, and reported if it lasts',
+  (t) => {
+    let now = 0
+    let failure: KernelError | undefined = new KernelError('denied', 'group 10249: EPERM')
+    const open = () => {
+      if (failure) throw failure
+      return { read: () => [], takeOverruns: () => 7, close: () => undefined }
+    }
+    const heir = new Refusals(10_249, { open, now: () => now })
+    const overruns = () => heir.read(() => undefined).overruns
+    heir.open()
+    now += 59_000
+    heir.open()
+    t.equal(overruns(), 0, 'it does not listen yet')
+    now += 1000
+    t.throws(() => heir.open(), failure)
+    failure = undefined
+    heir.open()
+    t.equal(overruns(), 7, 'it listens')
+
+    failure = new KernelError('unsupported', 'no nfnetlink_log')
+    t.throws(
+      () => new Refusals(1, { open, now: () => now }).open(),
+      failure,
+      'waiting helps nothing',
+    )
+    t.end()
+  },
+)
