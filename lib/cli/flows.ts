@@ -2,7 +2,7 @@ import { Option, type Command } from 'commander'
 import { ConfigError } from '../errors.js'
 import { addOutputOptions, printedOfMany, type OutputFlags } from './shared-options.js'
 import { flowsQuery, noteLeftOut, noteNone } from './flow-question.js'
-import { defaultDaemon, get } from './seen-node.js'
+import { daemonOption, get } from './seen-node.js'
 import { flowHead, flowText, howToFollow } from '../observe/flows/text.js'
 import { showsColours, stopSignal, watch } from './process.js'
 import { flowsAnswerIn, FlowsFollower, type FlowsAnswer } from '../observe/flows/answer.js'
@@ -33,11 +33,7 @@ export function addFlowsCommand(program: Command): void {
     .option('--follow', 'go on until it is stopped')
     .addOption(new Option('-w, --watch', 'the same as --follow').implies({ follow: true }))
     .option('--limit <n>', 'begin with this number of the newest lines', '100')
-    .option(
-      '--daemon <address>',
-      'IP:port of the metrics server of the running proxy',
-      defaultDaemon,
-    )
+    .addOption(daemonOption())
   addOutputOptions(command, '; a line of JSON for each connection')
     .addHelpText('after', usage)
     .action(flows)

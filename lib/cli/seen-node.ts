@@ -43,7 +43,22 @@ export interface SeenNode extends NodeStates {
  */
 export const secondLookAfterMs = 1000
 
-export const defaultDaemon = '127.0.0.1:10249'
+const defaultDaemon = '127.0.0.1:10249'
+
+export const daemonOption = (more = '') =>
+  new Option('--daemon <address>', `IP:port of the metrics server of the running proxy${more}`)
+    .argParser(daemonAddress)
+    .default(defaultDaemon)
+
+/** Without a port, port 80 would be asked, and a misspelt name may take a resolver 10 s. */
+function daemonAddress(text: string): string {
+  const url = `http://${text}`
+  const isAddress = /^([^\s:/?#@[\]]+|\[[^\]]+\]):\d+$/.test(text) && URL.canParse(url)
+  if (isAddress) return text
+  throw new ConfigError(
+    `--daemon: ${JSON.stringify(text)} is not IP:port, such as ${defaultDaemon} or [::1]:10249`,
+  )
+}
 
 const modeHelp =
   'the mode; default: that of the running proxy, or, if a flag says where the objects are, that of the configuration'
@@ -57,12 +72,7 @@ export function addNodeOptions(command: Command): Command {
     .option('--config <file>', 'the configuration file of the proxy')
     .addOption(nodeNameOption('name of this node in the cluster'))
     .option('--cluster-cidr <cidr>', 'CIDR of the pods')
-    .addOption(
-      new Option(
-        '--daemon <address>',
-        'IP:port of the metrics server of the running proxy, which tells its configuration',
-      ).default(defaultDaemon),
-    )
+    .addOption(daemonOption(', which tells its configuration'))
 }
 
 /**

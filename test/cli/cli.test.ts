@@ -251,6 +251,11 @@ t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) =
     [['top', '-x'], /unknown option '-x'\nkube-proxy: kube-proxy top --help lists the flags\n$/],
     [['--zzzzzzzz'], /unknown option .*\nkube-proxy: kube-proxy --help lists the flags\n$/],
     [['diff', '--daemon', '127.0.0.1:1'], /no proxy answers .*--kubeconfig or --manifests\n$/],
+    [['explain', 'web', '--daemon', 'foo'], /--daemon: "foo" is not IP:port, such as 127/],
+    [['flows', '--daemon', '127.0.0.1'], /--daemon: "127.0.0.1" is not IP:port/],
+    [['diff', '--daemon', 'http://127.0.0.1:1'], /--daemon: "http:.*" is not IP:port/],
+    [['top', '--daemon', '::1:10249'], /--daemon: .* is not IP:port, such as .* or \[::1\]/],
+    [['top', '--daemon', '127.0.0.1:99999'], /--daemon: .* is not IP:port/],
     [['--cleanup', 'extra'], /too many arguments.*"extra" belongs to no flag/s],
     [['--flows', 'true', '-v', '2'], /"true" belongs to no flag; .*, as in --flows=true\n$/],
     [
