@@ -1,7 +1,14 @@
 import { spawn } from 'node:child_process'
 import { getEventListeners } from 'node:events'
 import t from 'tap'
-import { at, listAt, numberAt, textAt, textsAt } from '../../../lib/lab/apiserver/json.js'
+import {
+  at,
+  listAt,
+  numberAt,
+  textAt,
+  textsAt,
+  type JsonObject,
+} from '../../../lib/lab/apiserver/json.js'
 import type { KubeObject } from '../../../lib/lab/apiserver/object.js'
 import type { PodLife } from '../../../lib/lab/apiserver/controllers/pod-runtime.js'
 import { createApiServer } from '../../../lib/lab/apiserver/server.js'
@@ -294,6 +301,39 @@ void t.test('a runtime starts pods and decides when they have ended', async (t) 
   t.match(endpoints(server)[0], { conditions: { ready: false, serving: true, terminating: true } })
   life.end()
   await untilTrue(() => server.api.list(pods).length === 0)
+})
+
+void t.test('a pod in the network of its node has the addresses of the node', async (t) => {
+  const server = await startServer()
+  const { api } = server
+  const put = (kind: string, name: string, more: JsonObject) =>
+    api.put({ apiVersion: 'v1', kind, metadata: { name, labels: { app: 'web' } }, ...more })
+  const addresses = [
+    { type: 'Hostname', address: 'n1' },
+    { type: 'ExternalIP', address: '203.0.113.1' },
+    { type: 'InternalIP', address: '192.0.2.1' },
+    { type: 'InternalIP', address: '192.0.2.2' },
+    { type: 'InternalIP', address: '2001:db8::1' },
+  ]
+  put('Node', 'n1', { status: { addresses } })
+  put('Node', 'n2', {})
+  put('Service', 'web', {
+    spec: { selector: { app: 'web' }, ports: [{ port: 80 }], ipFamilyPolicy: 'PreferDualStack' },
+  })
+  const onHost = { hostNetwork: true, containers: [{ name: 'c', image: 'i' }] }
+  put('Pod', 'p', { spec: { ...onHost, nodeName: 'n1' } })
+  put('Pod', 'nowhere', { spec: { ...onHost, nodeName: 'n2' } })
+  t.teardown(() => server.stop())
+  await untilTrue(() => readyAddresses(server).length === 2)
+  t.strictSame(readyAddresses(server), ['192.0.2.1', '2001:db8::1'])
+  t.match(api.list(pods).find(({ metadata }) => metadata.name === 'p')?.['status'], {
+    hostIP: '192.0.2.1',
+    podIP: '192.0.2.1',
+    podIPs: [{ ip: '192.0.2.1' }, { ip: '2001:db8::1' }],
+  })
+  const events = () => api.list({ apiVersion: 'v1', kind: 'Event' })
+  await untilTrue(() => events().length > 0)
+  t.match(events(), [{ involvedObject: { name: 'nowhere' }, reason: 'HostIPUnknown' }])
 })
 
 void t.test('a server restores its own pods after a pause, and leaves others alone', async (t) => {

@@ -1,5 +1,6 @@
 import { pause, aborted } from '../../../async.js'
-import { bitsOf, formatIp, parseCidr, type Cidr } from '../../../state/ip.js'
+import { bitsOf, formatIp, parseCidr, parseIp, type Cidr } from '../../../state/ip.js'
+import { listAt, objectAt, textAt } from '../json.js'
 import type { KubeObject } from '../object.js'
 import type { PodLog } from '../pod-requests.js'
 
@@ -39,15 +40,28 @@ const podCidrs = ['10.244.0.0/16', 'fd00:10:244::/64']
 const readyAfterMs = 50
 const endAfterMs = 50
 
+const noHostIp = {
+  reason: 'HostIPUnknown',
+  message:
+    'the pod uses the network of its node, and the Node has no InternalIP, so the pod has no address; give the Node one in status.addresses, and create the pod again',
+}
+
 /** Pods that only have addresses. This is enough if no packets are sent. */
 export function fakeRuntime(): PodRuntime {
   const pools = podCidrs
     .flatMap((text) => parseCidr(text) ?? [])
     .map((cidr) => ({ cidr, used: new Set<bigint>() }))
   return {
-    async run(_pod, { report, terminating, killed }) {
-      const held = pools.map(({ cidr, used }) => ({ cidr, used, offset: take(cidr, used) }))
-      const ips = held.map(({ cidr, offset }) => formatIp(cidr.family, cidr.network + offset))
+    async run(pod, { report, tell, terminating, killed, node }) {
+      const isOnHost = objectAt(pod, 'spec')['hostNetwork'] === true
+      const held = (isOnHost ? [] : pools).map((pool) => ({
+        ...pool,
+        offset: take(pool.cidr, pool.used),
+      }))
+      const ips = isOnHost
+        ? hostIps(node)
+        : held.map(({ cidr, offset }) => formatIp(cidr.family, cidr.network + offset))
+      if (ips.length === 0) tell(noHostIp)
       report({ ips, ready: false })
       await pause(readyAfterMs, terminating)
       if (!terminating.aborted) report({ ips, ready: true })
@@ -56,6 +70,20 @@ export function fakeRuntime(): PodRuntime {
       for (const { used, offset } of held) used.delete(offset)
     },
   }
+}
+
+/** The addresses of a node for its pods, at most one of each family, as kubelet chooses them. */
+export function hostIps(node: KubeObject | undefined): readonly string[] {
+  const addresses = listAt(node, 'status', 'addresses')
+  const ips = ['InternalIP', 'ExternalIP'].flatMap((type) =>
+    addresses.flatMap((each) =>
+      textAt(each, 'type') === type ? (parseIp(textAt(each, 'address')) ?? []) : [],
+    ),
+  )
+  const firsts = ips.filter(
+    (ip, index) => ips.findIndex(({ family }) => family === ip.family) === index,
+  )
+  return firsts.map(({ text }) => text)
 }
 
 function take(cidr: Cidr, used: Set<bigint>): bigint {

@@ -4,7 +4,7 @@ import { conditionOf, isReady, sinceOf, type KubeObject } from '../object.js'
 import { matchesLabels } from '../selectors.js'
 import { keyOf, type StoreEvent } from '../store.js'
 import { ownKey, watch, type Controller, type ControllerDeps } from './controller.js'
-import type { PodEvent, PodRuntime, PodState } from './pod-runtime.js'
+import { hostIps, type PodEvent, type PodRuntime, type PodState } from './pod-runtime.js'
 
 interface PodControllerDeps extends ControllerDeps {
   readonly runtime: PodRuntime
@@ -214,9 +214,7 @@ function statusOf(
   now: string,
 ): JsonObject {
   const { ready, ips } = state
-  const hostIp = listAt(node, 'status', 'addresses').find(
-    (address) => textAt(address, 'type') === 'InternalIP',
-  )
+  const [hostIp] = hostIps(node)
   return {
     ...objectAt(pod, 'status'),
     phase: 'Running',
@@ -227,8 +225,8 @@ function statusOf(
       condition(pod, 'ContainersReady', ready, now),
       condition(pod, 'PodScheduled', true, now),
     ],
-    ...(hostIp === undefined ? {} : { hostIP: textAt(hostIp, 'address') }),
-    podIP: ips[0],
+    ...(hostIp === undefined ? {} : { hostIP: hostIp }),
+    ...(ips.length === 0 ? {} : { podIP: ips[0] }),
     podIPs: ips.map((ip) => ({ ip })),
     startTime: textAt(pod, 'status', 'startTime') || now,
     containerStatuses: listAt(pod, 'spec', 'containers').map((container, index) => ({

@@ -50,7 +50,7 @@ PodSpec: What runs in a pod, and where. This server knows only some fields of it
   terminationGracePeriodSeconds: How many seconds the pod may answer its last requests after it was deleted. The default is 30.
   dnsPolicy: Which DNS server it asks. There is no DNS here.
   serviceAccountName: Its name when it asks the API. Nothing here reads it.
-  hostNetwork: It uses the addresses of its node. Nothing here reads it.
+  hostNetwork: It uses the addresses of its node. In the playground it has one of its own.
 Container: A program of the pod.
   name: Unique in the pod.
   image: Where the program comes from. No image is pulled here.
