@@ -1,3 +1,4 @@
+import { counted } from '../state/names.js'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { ConfigError, KernelError, messageOf, SourceError } from '../errors.js'
@@ -37,7 +38,10 @@ async function diff(flags: NodeFlags & OutputFlags): Promise<void> {
     await delay(secondLookAfterMs)
     looked = lasting(looked, await look(flags))
     const gone = found - countOf(looked.families)
-    if (gone > 0) process.stderr.write(`${gone} of ${found} differences were gone a second later\n`)
+    if (gone > 0)
+      process.stderr.write(
+        `${gone} of ${counted(found, 'difference')} ${gone === 1 ? 'was' : 'were'} gone a second later\n`,
+      )
   }
   const { mode, families } = looked
   process.stdout.write(
@@ -81,9 +85,8 @@ async function look(flags: NodeFlags): Promise<Look> {
 /** They are about what Services ask for, not about the kernel, so all of them would hide the rest. */
 function tellWarnings({ length }: readonly string[]): void {
   if (length === 0) return
-  const count = length === 1 ? '1 warning' : `${length} warnings`
   process.stderr.write(
-    `${count} about objects; \`${calledAs()} explain SERVICE\` shows those of one\n`,
+    `${counted(length, 'warning')} about objects; \`${calledAs()} explain SERVICE\` shows those of one\n`,
   )
 }
 

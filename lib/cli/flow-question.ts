@@ -1,3 +1,4 @@
+import { counted } from '../state/names.js'
 import { ConfigError } from '../errors.js'
 import { rangeOf } from '../observe/flows/flow-log.js'
 import { given, wholeNumber } from './shared-options.js'
@@ -44,5 +45,8 @@ export function noteNone({ service, from }: Partial<WantedFlows>): void {
 
 /** Prints on standard error, so that every line on standard output is a connection. */
 export function noteLeftOut(count: number): void {
-  if (count > 0) process.stderr.write(`… and ${count} lines that were left out under load\n`)
+  if (count > 0)
+    process.stderr.write(
+      `… and ${counted(count, 'line')} that ${count === 1 ? 'was' : 'were'} left out under load\n`,
+    )
 }

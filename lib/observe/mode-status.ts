@@ -1,3 +1,4 @@
+import { counted } from '../state/names.js'
 import type { IpFamily } from '../state/ip.js'
 import type { Meter, ServiceFailure } from '../modes/mode.js'
 import type { SyncReport } from '../sync/syncer.js'
@@ -96,7 +97,7 @@ function familyLines(family: IpFamily, status: FamilyStatus): readonly StatusLin
     const text = 'none yet, nothing is programmed; the log says what this proxy waits for'
     return [{ name: `${family} syncs`, isGood: false, text }]
   }
-  const counts = `${syncs} syncs, ${failed} failed`
+  const counts = `${counted(syncs, 'sync')}, ${failed} failed`
   const line = failing
     ? `${counts}; failing since ${timeText(failing.since)}: ${failing.error}`
     : counts

@@ -73,6 +73,11 @@ export function printable(text: string): string {
   return text.replace(unprintable, escaped)
 }
 
+/** `1 rule`, `2 rules`. */
+export function counted(count: number, one: string, many = `${one}s`): string {
+  return `${count} ${count === 1 ? one : many}`
+}
+
 /** The same JSON, and safe to print: JSON itself escapes only some of these characters. */
 export function printableJson(json: string): string {
   return json.replace(unprintable, (character) =>

@@ -330,7 +330,7 @@ t.test('diff and explain name only what a second look finds, too', { skip }, asy
   const gone = await ask()
   t.equal(gone.code, 0)
   t.match(gone.stdout, /^IPv4.*: the kernel holds what it should\.$/m)
-  t.match(gone.stderr, /^1 of 1 differences were gone a second later$/m)
+  t.match(gone.stderr, /^1 of 1 difference was gone a second later$/m)
 
   looks = 0
   element('add', 'cluster-ips', '10.9.9.9')

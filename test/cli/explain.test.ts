@@ -345,9 +345,15 @@ t.test('explain tells of checks, and what happens when an endpoint leaves', asyn
     spec: { clusterIP: '10.96.0.9', ports },
   })
   const keeps = { 'kube-proxy-ts/on-endpoint-removal': 'keep' }
+  const single = {
+    'kube-proxy-ts/health-check': 'tcp',
+    'kube-proxy-ts/health-check-fall': '1',
+    'kube-proxy-ts/max-connections': '1',
+  }
   const folder = t.testdir({
     'busy.json': JSON.stringify(service('busy', annotations)),
     'calm.json': JSON.stringify(service('calm', keeps)),
+    'single.json': JSON.stringify(service('single', single)),
   })
   const asked = async (target: string, mode: string) => {
     const of = ['--mode', mode, '--manifests', folder, '--node', 'n']
@@ -368,6 +374,9 @@ t.test('explain tells of checks, and what happens when an endpoint leaves', asyn
     )
   }
   t.notMatch(await asked('busy:web', 'ipvs'), /endpoint left/)
+  const one = await asked('single:web', 'userspace')
+  t.match(one, 'left out after failing once; if all fail')
+  t.match(one, 'At most 1 connection from here to each endpoint')
   const udp = await asked('busy:dns', 'userspace')
   t.match(udp, 'Endpoints are not checked: checks use TCP, and this names no port for them')
   t.notMatch(udp, /endpoint left/, 'datagrams belong to no connection')

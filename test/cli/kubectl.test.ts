@@ -136,7 +136,7 @@ void t.test('flows of all nodes stand in the order of time', { skip }, async (t)
     lines.map((line) => (JSON.parse(line) as { readonly node: string }).node),
     ['node-2', 'node-1'],
   )
-  t.equal(stderr, '… and 1 lines that were left out under load\n')
+  t.equal(stderr, '… and 1 line that was left out under load\n')
   t.equal((await run('flows', '-A', '-o', 'json')).stdout.trim().split('\n').length, 4)
   t.equal((await run('flows', '-A', '-o', 'name')).stdout, 'service/web\nservice/db\n')
   const none = await run('flows', '-n', 'nowhere', '--node', 'node-1')

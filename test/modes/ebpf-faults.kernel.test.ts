@@ -247,7 +247,7 @@ t.test('what somebody changed in the maps is noticed and mended', { skip }, asyn
   ])[] = [
     ['frontends', (map) => map.delete(frontend), /changed frontend 10\.96\.0\.10:80 TCP/],
     ['frontends', (map) => map.update(frontend, Buffer.alloc(4, 1)), /changed frontend/],
-    ['frontends', (map) => map.update(Buffer.alloc(8, 1), Buffer.alloc(4)), /added 1 entries/],
+    ['frontends', (map) => map.update(Buffer.alloc(8, 1), Buffer.alloc(4)), /added 1 entry/],
     [
       'services',
       (map) => map.update(Buffer.alloc(4), Buffer.alloc(24)),
@@ -256,7 +256,7 @@ t.test('what somebody changed in the maps is noticed and mended', { skip }, asyn
     ['backends', (map) => map.update(Buffer.alloc(4), Buffer.alloc(8)), /changed the endpoints of/],
     ['members', (map) => map.delete(firstKey(map)), /changed the endpoints of/],
     ['members', (map) => map.update(firstKey(map), Buffer.alloc(1)), /changed the endpoints of/],
-    ['members', (map) => map.update(Buffer.alloc(12), Buffer.alloc(1)), /added 1 entries/],
+    ['members', (map) => map.update(Buffer.alloc(12), Buffer.alloc(1)), /added 1 entry/],
   ]
   for (const [name, change, told] of changes) {
     mode.forget()

@@ -614,7 +614,7 @@ void t.test(
         [
           'add chain ip kube-proxy odd { type filter hook input priority 5; } ; add rule ip kube-proxy odd drop ; add chain ip kube-proxy idle',
         ],
-        /^chain odd has more than it should: a chain of 1 rules that nothing here asks for$/,
+        /^chain odd has more than it should: a chain of 1 rule that nothing here asks for$/,
       ],
       [
         ['add', 'rule', 'ip', 'kube-proxy', 'masquerading', 'drop'],

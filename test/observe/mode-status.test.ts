@@ -26,7 +26,7 @@ t.test('a mode that works says so, by family', async (t) => {
   status.synced(applied)
   t.same(lines(), [
     '+mode: nftables',
-    '+IPv4 syncs: 1 syncs, 0 failed',
+    '+IPv4 syncs: 1 sync, 0 failed',
     '+IPv4 service ports: all programmed',
     '-IPv6 syncs: none yet, nothing is programmed; the log says what this proxy waits for',
     '+foreign changes: none',

@@ -1,3 +1,4 @@
+import { counted } from '../../state/names.js'
 import { optionPrefix, readAnnotation } from '../../state/annotations.js'
 import { balanceText } from '../../state/balance.js'
 import { checkText, endpointCheckOf } from '../../state/endpoint-check.js'
@@ -41,7 +42,7 @@ function checkLines({ options, protocol }: DesiredService): readonly string[] {
     const { intervalMs, fall, keepsLast } = check
     const last = keepsLast ? 'all are used' : 'none is used'
     return [
-      `Endpoints are checked by ${checkText(check)} every ${seconds(intervalMs)}, and left out after failing ${fall} times in a row; if all fail, ${last} ${from}.`,
+      `Endpoints are checked by ${checkText(check)} every ${seconds(intervalMs)}, and left out after failing ${fall === 1 ? 'once' : `${fall} times in a row`}; if all fail, ${last} ${from}.`,
     ]
   }
   return endpointCheckOf(options, 'TCP')
@@ -86,7 +87,7 @@ function proxyLines({ options }: DesiredService): readonly string[] {
     ...(most === undefined
       ? []
       : [
-          `At most ${most} connections from here to each endpoint ${by(maxConnectionsAnnotation.name)}.`,
+          `At most ${counted(most, 'connection')} from here to each endpoint ${by(maxConnectionsAnnotation.name)}.`,
         ]),
     ...(silenceMs === undefined ? [] : [`${asked} ${by(keepAliveAnnotation.name)}.`]),
     ...(firstByteMs === undefined

@@ -1,3 +1,4 @@
+import { counted } from '../../state/names.js'
 import { aborted, pause } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import { podNameOf, podWishOf } from './pod-state.js'
@@ -136,7 +137,7 @@ export class PlaygroundPods implements PodRuntime {
     const candidates = this.#testBed.layout.rooms[node] ?? []
     const isFull = () => candidates.every((room) => this.#podIn.has(room))
     if (isFull()) {
-      const message = `${node} has room for ${candidates.length} pods in this playground, and all is taken; scale down, and this pod starts`
+      const message = `${node} has room for ${counted(candidates.length, 'pod')} in this playground, and all is taken; scale down, and this pod starts`
       life.tell({ reason: 'NoRoom', message })
     }
     while (!life.terminating.aborted) {

@@ -1,3 +1,4 @@
+import { counted } from '../../state/names.js'
 import type { Slice } from '../../async.js'
 import { frontendKey, nodeAddressKey, hostOnly } from './frontend-layout.js'
 import { memberKey, rememberedIn, serviceIdWord, targetId } from './layout.js'
@@ -53,9 +54,9 @@ function* looks(
     if (!isWell) yield `changed node address ${address.address} in an eBPF map`
   }
   const more = tables.frontends.count() - now.frontends.size - now.nodeAddresses.length
-  if (more !== 0) yield `added ${more} entries to eBPF map frontends`
+  if (more !== 0) yield `added ${counted(more, 'entry', 'entries')} to eBPF map frontends`
   const extra = tables.members.count() - tables.mostMembers
-  if (extra > 0) yield `added ${extra} entries to eBPF map members`
+  if (extra > 0) yield `added ${counted(extra, 'entry', 'entries')} to eBPF map members`
 }
 
 /** Entries that are compared without a question for the time. */

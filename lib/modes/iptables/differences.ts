@@ -1,3 +1,4 @@
+import { counted } from '../../state/names.js'
 import { targetOf, type WantedRule, type Table } from '../../kernel/iptables.js'
 import { chainIn } from '../../kernel/place.js'
 import { kernelError } from '../../kernel/command.js'
@@ -68,7 +69,7 @@ function iptablesDifferences(plan: IptablesPlan, found: Found): readonly Differe
   for (const { table, chains: inTable } of found) {
     for (const [chain, { rules }] of inTable) {
       if (!isServiceChain(chain) || wanted.has(`${table} ${chain}`)) continue
-      const stale = `a chain of ${rules.length} rules that belongs to no Service port any more`
+      const stale = `a chain of ${counted(rules.length, 'rule')} that belongs to no Service port any more`
       const place = chainIn(table, chain)
       differences.push({ place, expected: undefined, found: stale, owner: '' })
     }

@@ -1,3 +1,4 @@
+import { counted } from '../../state/names.js'
 import { isEnding } from '../../async.js'
 import { Complaints } from '../complaints.js'
 import { chains } from './names.js'
@@ -71,7 +72,7 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
       if (!first) continue
       // The next look shows whether the repair has helped.
       reading = look + 1
-      const others = fresh.length > 1 ? `, and ${fresh.length - 1} more chains` : ''
+      const others = fresh.length > 1 ? `, and ${counted(fresh.length - 1, 'more chain')}` : ''
       changed(`${first.chain} ${first.what}${others}`)
     } catch (error) {
       if (await isEnding(signal)) return

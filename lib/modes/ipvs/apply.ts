@@ -1,3 +1,4 @@
+import { counted } from '../../state/names.js'
 import { pause, Turns } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import { isPlainMember, type IpSets } from '../../kernel/ipset.js'
@@ -162,7 +163,7 @@ export class IpvsApplier {
             : await this.#turns.take(() => this.#compareWritten(family, new Turns()))
         if (wrong.length === 0) continue
         this.#known[family].forget()
-        const count = wrong.length === 1 ? '1 difference' : `${wrong.length} differences`
+        const count = counted(wrong.length, 'difference')
         const what = `${count} from what was written to ${family} ipvs tables, the first: ${wrong[0]}`
         this.#deps.context.resync(what, { byOthers: true })
       } catch (error) {

@@ -1,3 +1,4 @@
+import { counted } from '../../state/names.js'
 import { KernelError } from '../../errors.js'
 import type {
   ListedChain,
@@ -83,7 +84,7 @@ function unwanted(place: Place, found: string, key: string | undefined): PartDif
 }
 
 function surplusChain([name, { rules }]: readonly [string, ListedChain], key: string | undefined) {
-  const found = `a chain of ${rules.length} rules that nothing here asks for`
+  const found = `a chain of ${counted(rules.length, 'rule')} that nothing here asks for`
   return unwanted(chainPlace(name), found, key)
 }
 

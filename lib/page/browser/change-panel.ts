@@ -21,7 +21,8 @@ function changeOf({ lines, mode, lastChange }: View['rules']): string {
   const count = (change: RuleLine['change']) =>
     lines.filter((line) => line.change === change).length
   const [added, removed] = [count('added'), count('removed')]
-  const sum = `${lines.length - removed} lines in ${mode} mode.`
+  const left = lines.length - removed
+  const sum = `${left} line${left === 1 ? '' : 's'} in ${mode} mode.`
   const because = lastChange === '' ? '' : ` (${lastChange.split('\n')[0] ?? ''})`
   if (added + removed === 0) return sum
   return `${sum} The last change${because} added ${added} and removed ${removed}.`

@@ -65,7 +65,9 @@ function showStream({ note, leftOut, service, from, verdict }: StreamView): void
   for (const id of ['flows-shown', 'flows-hold']) byId(id).hidden = note !== ''
   byId('flows-note').textContent = note
   byId('flows-left-out').textContent =
-    leftOut === 0 ? '' : `${leftOut} lines were left out under load`
+    leftOut === 0
+      ? ''
+      : `${leftOut} ${leftOut === 1 ? 'line was' : 'lines were'} left out under load`
   choices('flows-verdicts', verdicts, verdict, (wanted) => ({
     do: 'flows',
     ...chosen,

@@ -1,3 +1,4 @@
+import { counted } from '../../state/names.js'
 import { endpointWords, fixedOf, serviceOf } from './words.js'
 import type { LineWords, Surroundings } from './words.js'
 
@@ -122,7 +123,7 @@ function serverWords(
     const keeps = stays === undefined ? '' : `; a client keeps its endpoint for ${stays} s`
     const count = counts.get(address) ?? 0
     return {
-      words: `virtual server ${address}, ${count} endpoints: ${schedulers[scheduler] ?? scheduler}${keeps}`,
+      words: `virtual server ${address}, ${counted(count, 'endpoint')}: ${schedulers[scheduler] ?? scheduler}${keeps}`,
       object: `${ownerWords(around, address)}${stays === undefined ? '' : ': spec.sessionAffinity'}`,
     }
   }

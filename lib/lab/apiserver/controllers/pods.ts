@@ -1,3 +1,4 @@
+import { counted } from '../../../state/names.js'
 import { listAt, numberAt, objectAt, textAt, textMapAt, type JsonObject } from '../json.js'
 import { clientsOf, type Clients } from '../kind-client.js'
 import { conditionOf, isReady, sinceOf, type KubeObject } from '../object.js'
@@ -97,7 +98,9 @@ export class PodController implements Controller {
       const message = `0/${all.length} nodes are available: none is ready and fits`
       this.#wait(pod, { reason: 'FailedScheduling', message })
     } else {
-      const rooms = fitting.map((each) => `${each.metadata.name} has room for ${roomOf(each)} pods`)
+      const rooms = fitting.map(
+        (each) => `${each.metadata.name} has room for ${counted(roomOf(each), 'pod')}`,
+      )
       const message = `${rooms.join(', ')}, and all is taken; scale down, and this pod starts`
       this.#wait(pod, { reason: 'NoRoom', message })
     }
