@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { grantsIn, guardedServer, rightText, type Right } from '../support/rights.js'
-import { installPlugin, putProxy } from './support/plugin.js'
+import { installPlugin, pluginThread, putProxy } from './support/plugin.js'
 import { askAll, type RemoteProxy } from '../../lib/cli/kubectl/proxies.js'
 import { SourceError } from '../../lib/errors.js'
 import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
@@ -67,8 +67,8 @@ async function cluster(t: Test, grants: readonly Right[]) {
   })
   const config = readFileSync(open.kubeconfig, 'utf8')
   writeFileSync(open.kubeconfig, config.replace(open.url, `http://127.0.0.1:${guarded}`))
-  const plugin = installPlugin(t, open.kubeconfig)
-  const run = (command: string) => plugin(...command.split(' '), `--port=${port}`)
+  installPlugin(t, open.kubeconfig)
+  const run = (command: string) => pluginThread(...command.split(' '), `--port=${port}`)
   const usedOfOurs = () => [...used].filter((right) => right !== ofEverybody).map(rightText)
   return { run, usedOfOurs, refused }
 }

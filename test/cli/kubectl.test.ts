@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { EventEmitter, once } from 'node:events'
 import t, { type Test } from 'tap'
-import { installPlugin, putProxy } from './support/plugin.js'
+import { installPlugin, pluginThread, putProxy } from './support/plugin.js'
 import { FlowReader } from '../../lib/cli/kubectl/flow-reader.js'
 import { findProxies } from '../../lib/cli/kubectl/proxies.js'
 import { Kubectl, type ClusterFlags } from '../../lib/cli/kubectl/kubectl.js'
@@ -85,9 +85,9 @@ async function twoNodes(t: Test, second: Pages = pagesOf(2)) {
   await startPages(t, '127.0.0.3', second)
   putProxy(server.api, 'node-1', '127.0.0.2')
   putProxy(server.api, 'node-2', '127.0.0.3')
-  const plugin = installPlugin(t, server.kubeconfig)
+  installPlugin(t, server.kubeconfig)
   const run = (command: string, ...args: readonly string[]) =>
-    plugin(command, `--port=${port}`, ...args)
+    pluginThread(command, `--port=${port}`, ...args)
   return { ...server, run }
 }
 
@@ -162,10 +162,10 @@ void t.test('flows from a pod are those from each of its addresses', { skip }, a
   const at = proxy.address()
   putProxy(server.api, 'node-1', '127.0.0.2')
   putDualStackClient(server.api)
-  const plugin = installPlugin(t, server.kubeconfig)
+  installPlugin(t, server.kubeconfig)
   const from = ['--from', 'pod/client', `--port=${typeof at === 'object' ? at?.port : ''}`]
-  t.match(await plugin('flows', ...from), { code: 0 })
-  const traced = await plugin('trace', 'web', '--count', '2', '--timeout', '600', ...from)
+  t.match(await pluginThread('flows', ...from), { code: 0 })
+  const traced = await pluginThread('trace', 'web', '--count', '2', '--timeout', '600', ...from)
   t.match(traced.stdout, /00:01\.000Z TCP.*00:02\.000Z TCP/s, 'each is one')
   t.same(new Set(asked), new Set(['10.244.1.7,fd44::7']))
 })

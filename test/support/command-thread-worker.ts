@@ -1,12 +1,16 @@
-import { parentPort } from 'node:worker_threads'
-import { runCommandLine } from '../../lib/cli/program.js'
+import { parentPort, workerData } from 'node:worker_threads'
 import { startProgramsQuickly } from '../../lib/kernel/posix-spawn.js'
-import type { CommandAnswer } from './command-thread.js'
+import type { CommandAnswer, CommandProgram } from './command-thread.js'
 
 /** The thread of `commandThread`. */
 
 // A fork copies the page tables of this process, which is larger than a command.
 await startProgramsQuickly()
+
+const runProgram =
+  (workerData as CommandProgram) === 'kubectl-svcproxy'
+    ? (await import('../../lib/cli/kubectl/program.js')).runPlugin
+    : (await import('../../lib/cli/program.js')).runCommandLine
 
 let printed = { stdout: '', stderr: '' }
 for (const name of ['stdout', 'stderr'] as const) {
@@ -22,7 +26,7 @@ process.setMaxListeners(0)
 async function answer(id: number, argv: readonly string[]): Promise<CommandAnswer> {
   printed = { stdout: '', stderr: '' }
   process.exitCode = undefined
-  const code = await runCommandLine(argv)
+  const code = await runProgram(argv)
   return { id, code, ...printed }
 }
 

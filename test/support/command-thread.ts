@@ -1,6 +1,9 @@
 import { SHARE_ENV, Worker } from 'node:worker_threads'
 import type { CommandOutput } from '../../lib/kernel/command.js'
 
+/** The program of a node, or the plug-in of kubectl. */
+export type CommandProgram = 'kube-proxy' | 'kubectl-svcproxy'
+
 export interface CommandAnswer extends CommandOutput {
   readonly id: number
 }
@@ -11,7 +14,9 @@ export interface CommandAnswer extends CommandOutput {
  * signals, logs and the end of its streams, start the program. The thread begins with the first
  * command, in the network namespace of that time.
  */
-export function commandThread(): (...argv: readonly string[]) => Promise<CommandOutput> {
+export function commandThread(
+  program: CommandProgram = 'kube-proxy',
+): (...argv: readonly string[]) => Promise<CommandOutput> {
   let worker: Worker | undefined
   let id = 0
   const waiting = new Map<number, (answer: CommandAnswer | Error) => void>()
@@ -21,7 +26,7 @@ export function commandThread(): (...argv: readonly string[]) => Promise<Command
   }
   const begin = () => {
     const file = new URL('command-thread-worker.js', import.meta.url)
-    const begun = new Worker(file, { env: SHARE_ENV })
+    const begun = new Worker(file, { env: SHARE_ENV, workerData: program })
     begun.on('error', failed)
     begun.on('exit', (code) => failed(new Error(`the thread of commands ended with ${code}`)))
     begun.on('message', (answer: CommandAnswer) => waiting.get(answer.id)?.(answer))

@@ -5,10 +5,14 @@ import { tmpdir } from 'node:os'
 import type { Test } from 'tap'
 import type { CommandOutput } from '../../../lib/kernel/command.js'
 import { runCommand } from '../../support/run-command.js'
+import { commandThread } from '../../support/command-thread.js'
 import type { ApiServer } from '../../../lib/lab/apiserver/server.js'
 
 /** The programs by the names under which npm installs them. */
 const programs = { 'kubectl-svcproxy': 'main.js', 'kubectl_complete-svcproxy': 'complete-main.js' }
+
+/** Runs commands of the plug-in for tests that want their answers only. */
+export const pluginThread = commandThread('kubectl-svcproxy')
 
 /**
  * Installs the plug-in as npm does: the real kubectl finds a link in the PATH by its name. The
