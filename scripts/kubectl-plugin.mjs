@@ -10,6 +10,16 @@ import { versionText } from '../build/lib/cli/process.js'
 const place = (path) => fileURLToPath(new URL(path, import.meta.url))
 const plugin = process.argv[2] ?? place('../build/packages/kubectl-svcproxy')
 
+/**
+ * The plug-in asks the API server by kubectl only. The library that a node has for this would be
+ * more than half of each file, and a fifth of what the start of a command costs.
+ */
+const withoutLibrary = {
+  name: 'without library',
+  setup: ({ onLoad }) =>
+    onLoad({ filter: /\/sources\/library-access\.js$/ }, () => ({ contents: '' })),
+}
+
 const programs = {
   [plugin]: `import { runPlugin } from './program.js'
     void runPlugin(process.argv.slice(2), ${JSON.stringify(versionText())})
@@ -36,6 +46,7 @@ var fileUrl = require('node:url').pathToFileURL(process.argv[1]).href`,
     define: { 'import.meta.url': 'fileUrl' },
     // This library is for calls of the kernel, and the plug-in makes none.
     external: ['koffi'],
+    plugins: [withoutLibrary],
     logLevel: 'warning',
   })
   chmodSync(outfile, 0o755)

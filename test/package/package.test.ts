@@ -112,6 +112,7 @@ t.test('both programs run: kube-proxy, and kube-proxy-ts with the laboratory', (
 t.test('the plug-in of kubectl is one file, too, that needs no other', (t) => {
   const file = join(place, 'kubectl-svcproxy')
   run(root, process.execPath, 'scripts/kubectl-plugin.mjs', file)
+  t.notOk(readFileSync(file, 'utf8').includes('node_modules/@kubernetes/'), 'kubectl has it')
   t.match(run(place, file, '--version'), /^kube-proxy-ts v\d+\.\d+\.\d+ /)
   t.match(run(place, file, 'explain', '--help'), /^Usage: kubectl svcproxy explain /)
   t.match(run(place, join(place, 'kubectl_complete-svcproxy'), 'to'), /^top\t.*\n:4\n$/)
