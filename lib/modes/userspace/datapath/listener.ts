@@ -50,8 +50,9 @@ export abstract class Listener {
   }
 
   update(changes: EndpointChanges): void {
-    this.balancer.update(changes)
+    // Clients that waited may go on at once, and do so by the new choice.
     this.choice = changes
+    this.balancer.update(changes)
   }
 
   takeCounts(): ListenerCounts | undefined {
