@@ -338,7 +338,7 @@ t.test('diff and explain name only what a second look finds, too', { skip }, asy
   const left = await ask()
   t.equal(left.code, 1)
   t.match(left.stdout, /: 1 difference\.\n\nmap service-ips/)
-  t.match(left.stderr, /^1 of 2 differences were gone a second later$/m)
+  t.match(left.stderr, /^1 of 2 differences was gone a second later$/m)
 
   looks = 0
   const web = '10.96.0.10 . tcp . 80'

@@ -152,7 +152,7 @@ for (const mode of modes) {
     const periods = 'iptables: {syncPeriod: 1s}\nnftables: {syncPeriod: 1s}\n'
     const proxy = await startOnNode(t, mode, periods)
     const status = () => page('/healthz?verbose')
-    t.match(await status(), /\[\+\]IPv4 syncs: \d+ syncs, 0 failed\n/)
+    t.match(await status(), /\[\+\]IPv4 syncs: \d+ syncs?, 0 failed\n/)
     t.match(await status(), /\[\+\]foreign changes: none/)
     // Another program becomes the owner of the table, and only the owner may change it.
     const table = mode === 'nftables' ? 'ip kube-proxy' : 'ip nat'
