@@ -163,8 +163,7 @@ export class IpvsApplier {
             : await this.#turns.take(() => this.#compareWritten(family, new Turns()))
         if (wrong.length === 0) continue
         this.#known[family].forget()
-        const count = counted(wrong.length, 'difference')
-        const what = `${count} from what was written to ${family} ipvs tables, the first: ${wrong[0]}`
+        const what = `${counted(wrong.length, 'difference')} from what was written to ${family} ipvs tables, the first: ${wrong[0]}`
         this.#deps.context.resync(what, { byOthers: true })
       } catch (error) {
         isRead = false
