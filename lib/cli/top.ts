@@ -5,6 +5,7 @@ import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './s
 import { addOutputOptions, printed, waitMs, type OutputFlags } from './shared-options.js'
 import { countsConnections } from '../config/config.js'
 import { KernelError, messageOf } from '../errors.js'
+import { counted } from '../state/names.js'
 import { daemonNumbers } from '../inspect/top/daemon-numbers.js'
 import {
   rowsOfDaemon,
@@ -118,7 +119,7 @@ async function follow(flags: TopFlags, first: NodeLook, intervalMs: number): Pro
 }
 
 function titleOf({ mode, rows, note }: NodeLook): string {
-  const ports = `${rows.length} service port${rows.length === 1 ? '' : 's'}`
+  const ports = counted(rows.length, 'service port')
   const head = `kube-proxy top: ${mode} mode, ${ports}`
   return note === '' ? head : `${head}\n${note}`
 }

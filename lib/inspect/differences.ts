@@ -1,5 +1,5 @@
 import { placeId, placeText, type Place } from '../kernel/place.js'
-import { printable } from '../state/names.js'
+import { counted, printable } from '../state/names.js'
 import type { Difference } from '../modes/difference.js'
 import type { IpFamily } from '../state/ip.js'
 import type { ModeName } from '../config/config.js'
@@ -48,12 +48,12 @@ export function lastingDifferences(
 export function differencesText(mode: ModeName, families: readonly FamilyDifferences[]): string {
   const lines: string[] = []
   for (const { family, services, differences } of families) {
-    const head = `${family}, ${mode} mode, ${count(services, 'service port')}`
+    const head = `${family}, ${mode} mode, ${counted(services, 'service port')}`
     if (differences.length === 0) {
       lines.push(`${head}: the kernel holds what it should.`)
       continue
     }
-    lines.push(`${head}: ${count(differences.length, 'difference')}.`)
+    lines.push(`${head}: ${counted(differences.length, 'difference')}.`)
     for (const group of byPlace(differences)) {
       const [{ place }] = group
       const owners = [...new Set(group.map(({ owner }) => owner))].filter((owner) => owner !== '')
@@ -104,7 +104,3 @@ export function differencesJson(mode: ModeName, families: readonly FamilyDiffere
 /** Any program may have written the text in the kernel, so it is made printable. */
 const textLines = (text: string | undefined) =>
   text === undefined ? [] : text.split('\n').map(printable)
-
-function count(number: number, noun: string): string {
-  return `${number} ${noun}${number === 1 ? '' : 's'}`
-}

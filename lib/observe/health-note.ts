@@ -1,5 +1,5 @@
 import { checkText } from '../state/endpoint-check.js'
-import { someOf } from '../state/names.js'
+import { counted, someOf } from '../state/names.js'
 import type { EndpointTurn, PortHealth } from '../sources/health/health-checks.js'
 
 /** How many endpoints, or ports, one text names. */
@@ -30,7 +30,7 @@ function standing(ports: readonly PortHealth[]): string {
     ? 'so all still get connections (health-check-last: keep)'
     : 'and none gets connections (health-check-last: remove)'
   if (works <= 0) return `no endpoint works, ${fate}`
-  const count = `${works} of ${checked} ${checked === 1 ? 'endpoint' : 'endpoints'} ${works === 1 ? 'works' : 'work'}`
+  const count = `${works} of ${counted(checked, 'endpoint')} ${works === 1 ? 'works' : 'work'}`
   if (dark.length === 0) return count
   const names = dark.map(
     ({ port, family }) => `${port.port === '' ? port.protocol : port.port} (${family})`,

@@ -5,7 +5,7 @@ import { ConfigError } from '../../errors.js'
 import { howToFollow } from '../../observe/flows/text.js'
 import { daemonNumbers, sumOf, type DaemonNumbers } from '../../inspect/top/daemon-numbers.js'
 import { Kubectl } from './kubectl.js'
-import { printable } from '../../state/names.js'
+import { counted, printable } from '../../state/names.js'
 import { printed } from '../shared-options.js'
 import { stopSignal, watch } from '../process.js'
 import { topText, withRates, type Look } from '../../inspect/top/table.js'
@@ -63,8 +63,8 @@ function print(now: ClusterLook, before: Look | undefined, flags: TopFlags): voi
       process.stdout.write(`${printable(name)}\n`)
     return
   }
-  const ports = `${rows.length} service port${rows.length === 1 ? '' : 's'}`
-  const nodes = `${now.nodes.length} node${now.nodes.length === 1 ? '' : 's'}`
+  const ports = counted(rows.length, 'service port')
+  const nodes = counted(now.nodes.length, 'node')
   for (const note of now.notes) process.stderr.write(`${printable(note)}\n`)
   const { columns, rows: lines } = process.stdout
   const text = topText(rows, {

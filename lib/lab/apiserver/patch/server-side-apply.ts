@@ -1,4 +1,5 @@
 import { equalJson, isList, isObject, withAt, type Json, type JsonObject } from '../json.js'
+import { counted } from '../../../state/names.js'
 import type { KubeObject } from '../object.js'
 import { ApiError } from '../status.js'
 import { fieldsOf, itemStep, printPath, stepsOf, valueStep } from './field-paths.js'
@@ -90,7 +91,7 @@ function conflictError(found: readonly Conflict[]): ApiError {
     field: printPath(path),
   }))
   const list = causes.map(({ message, field }) => `${message}: ${field}`).join(', ')
-  const count = `${causes.length} conflict${causes.length === 1 ? '' : 's'}`
+  const count = counted(causes.length, 'conflict')
   return new ApiError(409, 'Conflict', `Apply failed with ${count}: ${list}`, { causes })
 }
 
