@@ -140,7 +140,8 @@ export function endpointChanges(
   before: readonly Target[],
   choice: EndpointChoice,
 ): EndpointChanges {
-  const { endpoints, ...rest } = choice
+  const { endpoints, servingKeys, affinityMs, balance, proxyHeader, source } = choice
+  const { resetAfterMs, maxConnections, keepAliveMs, firstByteMs } = choice
   // Most changes are in one place of the list; its head and tail are the same.
   const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
   const shorter = Math.min(before.length, endpoints.length)
@@ -153,5 +154,10 @@ export function endpointChanges(
   const added = endpoints
     .slice(head, endpoints.length - tail)
     .filter(({ key }) => !removed.delete(key))
-  return { ...rest, removed: [...removed], added }
+  // The choice may be a whole specification, of which the worker needs no more than this.
+  const limits = { resetAfterMs, maxConnections, keepAliveMs, firstByteMs }
+  return {
+    ...{ removed: [...removed], added, servingKeys, affinityMs, balance },
+    ...{ proxyHeader, source, ...limits },
+  }
 }
