@@ -243,6 +243,27 @@ t.test('a program stays with its backend, and does not read every rule again', a
   t.same(asked, [], 'and only once for that')
 })
 
+t.test('a default that becomes another backend later changes nothing for a program', async (t) => {
+  const asked: string[] = []
+  const withNames =
+    (names: boolean): Run =>
+    (file, args, options) => {
+      if (!names && /-(nft|legacy)/.test(file))
+        return Promise.reject(new IptablesError('missing', `run ${file}: ENOENT`))
+      asked.push(file)
+      return nodeWith({})(file, args, options)
+    }
+  const open = (names: boolean) => Iptables.open({ family: 'IPv4', run: withNames(names) })
+  const named = await open(true)
+  asked.length = 0
+  await named.restore(new Batch().chain('nat', 'X'))
+  t.same(asked, ['iptables-nft-restore'])
+  const unnamed = await open(false)
+  asked.length = 0
+  await unnamed.restore(new Batch().chain('nat', 'X'))
+  t.same(asked, ['iptables-restore'], 'where only the default has a name, it is used')
+})
+
 t.test('what a kernel takes is not asked again, what it refuses is', async (t) => {
   const asked: string[] = []
   const refused = { code: 2, stdout: '', stderr: "iptables-restore: Couldn't load match `bpf'\n" }
@@ -299,25 +320,22 @@ t.test('a look at rules that has succeeded is not repeated, except by check()', 
   t.equal(looks, 3)
 })
 
-t.test(
-  'both families search together for the backend, and the default serves for its own',
-  async (t) => {
-    const asked: string[] = []
-    const run: Run = (file, args) => {
-      asked.push(file)
-      return nodeWith({})(file, args)
-    }
-    const open = () =>
-      Promise.all((['IPv4', 'IPv6'] as const).map((family) => Iptables.open({ family, run })))
-    await open()
-    const saves = asked.filter((file) => file.endsWith('-save'))
-    t.equal(new Set(saves).size, 4)
-    t.equal(saves.length, 6, 'the hint and the rules of nft, and legacy')
-    asked.length = 0
-    await open()
-    t.same(asked, [])
-  },
-)
+t.test('both families search together for the backend', async (t) => {
+  const asked: string[] = []
+  const run: Run = (file, args) => {
+    asked.push(file)
+    return nodeWith({})(file, args)
+  }
+  const open = () =>
+    Promise.all((['IPv4', 'IPv6'] as const).map((family) => Iptables.open({ family, run })))
+  await open()
+  const saves = asked.filter((file) => file.endsWith('-save'))
+  t.equal(new Set(saves).size, 4)
+  t.equal(saves.length, 6, 'the hint and the rules of nft, and legacy')
+  asked.length = 0
+  await open()
+  t.same(asked, [])
+})
 
 t.test('a default that this kernel cannot run gives way to the other backend', async (t) => {
   const fails = {

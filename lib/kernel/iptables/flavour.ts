@@ -60,16 +60,15 @@ async function findInstalled(
   backend: Backend | undefined,
 ): Promise<Installed | undefined> {
   const programs = programsOf(family, backend)
-  const known = versions.get(run, `${family} ${backend ?? ''}`)
+  const key = `${family} ${backend ?? ''}`
+  const known = versions.get(run, key)
   if (known) return known
   try {
     const { code, stdout, stderr } = await run(programs.command, ['--version'])
     const parsed = code === 0 ? parseVersion(stdout) : undefined
     if (parsed) {
       const installed = { programs, ...parsed }
-      // The default serves as the program of its backend, too.
-      const names = backend ? [backend] : ['', parsed.backend]
-      for (const name of names) versions.set(run, `${family} ${name}`, installed)
+      versions.set(run, key, installed)
       return installed
     }
     const action = `${programs.command} --version`
@@ -103,7 +102,7 @@ export async function findPrograms(
       const installed = await findInstalled(run, family, one)
       if (!installed || (!isAuto && installed.backend !== backend)) continue
       if (isAuto) found.set(run, '', installed.backend)
-      return installed
+      return one ? installed : await namedPrograms(run, family, installed)
     } catch (error) {
       // Without descriptors or rights nothing is known about the backend.
       if (!isIptablesError(error, 'unsupported')) throw error
@@ -111,6 +110,20 @@ export async function findPrograms(
     }
   }
   throw failure
+}
+
+/**
+ * The same programs under the name of their backend, where there are such. The default may become
+ * another backend later, as with update-alternatives, and rules would then be in both.
+ */
+async function namedPrograms(run: Run, family: Family, chosen: Installed): Promise<Installed> {
+  try {
+    const named = await findInstalled(run, family, chosen.backend)
+    return named?.backend === chosen.backend ? named : chosen
+  } catch (error) {
+    if (isIptablesError(error, 'unsupported')) return chosen
+    throw error
+  }
 }
 
 /** The search for it reads every rule. */
