@@ -189,6 +189,23 @@ t.test('IT48: the backend with the rules is chosen, after the hint of kubelet', 
   t.equal(opened.capabilities.backend, 'nft', 'the backend is what the program says it is')
 })
 
+t.test(
+  'IT48: a proxy finds its rules again where others have more in the other backend',
+  async (t) => {
+    const ours = (chain: string) => `*nat\n:${chain} - [0:0]\n-A a\n`
+    const others = '-A a\n-A b\n-A c\n'
+    const inNft = { 'iptables-nft-save': ours('KUBE-SERVICES'), 'iptables-legacy-save': others }
+    t.equal(await backendInUse(nodeWith(inNft)), 'nft')
+    const inLegacy = {
+      'iptables-nft-save': others,
+      'iptables-legacy-save': ours('KUBE-PORTALS-CONTAINER'),
+    }
+    t.equal(await backendInUse(nodeWith(inLegacy)), 'legacy')
+    const inBoth = { 'iptables-nft-save': ours('KUBE-SERVICES') + others }
+    t.equal(await backendInUse(nodeWith({ ...inLegacy, ...inBoth })), 'nft', 'where most are')
+  },
+)
+
 t.test('IT48: a backend that takes long to tell its rules is waited for', async (t) => {
   const rules = nodeWith({ 'iptables-legacy-save': '-A a\n' })
   const run: Run = (file, args, options) => {

@@ -148,8 +148,15 @@ async function chooseBackend(run: Run): Promise<Backend | undefined> {
 const hintChain = /^:(KUBE-IPTABLES-HINT|KUBE-KUBELET-CANARY) /m
 
 /**
+ * Chains of a Service proxy, in the modes that write by iptables. A restart must find them: what it
+ * leaves in the other backend would go on leading connections.
+ */
+const proxyChain = /^:(KUBE-SERVICES|KUBE-PORTALS-CONTAINER) /m
+
+/**
  * The backend that already holds this node's rules (IT48): the one with kubelet's hint chain, else
- * the one with more rules. Undefined when neither has any; the default is used then.
+ * the one that alone has the chains of a Service proxy, else the one with more rules. Undefined when
+ * neither has any; the default is used then.
  */
 export async function backendInUse(
   run: Run,
@@ -168,6 +175,11 @@ export async function backendInUse(
     if (hintChain.test((await saved(family, 'nft', mangle)).stdout)) return 'nft'
   }
   const rules = { nft: 0, legacy: 0 }
+  const hasProxy = { nft: false, legacy: false }
+  const look = (backend: Backend, text: string) => {
+    rules[backend] += countRules(text)
+    hasProxy[backend] ||= proxyChain.test(text)
+  }
   for (const family of families) {
     // The legacy program makes the table that it is asked for; without a name it reads what there
     // is. Root alone may see what there is.
@@ -175,9 +187,10 @@ export async function backendInUse(
     const all = await saved(family, 'legacy')
     const { stdout } = all.code === 0 ? all : await saved(family, 'legacy', mangle)
     if (hintChain.test(stdout)) return 'legacy'
-    rules.legacy += countRules(stdout)
+    look('legacy', stdout)
   }
-  for (const family of families) rules.nft += countRules((await saved(family, 'nft')).stdout)
+  for (const family of families) look('nft', (await saved(family, 'nft')).stdout)
+  if (hasProxy.nft !== hasProxy.legacy) return hasProxy.nft ? 'nft' : 'legacy'
   if (rules.nft === rules.legacy) return undefined
   return rules.legacy > rules.nft ? 'legacy' : 'nft'
 }
