@@ -1,5 +1,5 @@
 import { asArray, asInteger, asObject, show, strings, type Json } from './json.js'
-import { parseObjectCidr, parseObjectIp, type IpFamily } from './ip.js'
+import { isUnspecified, parseObjectCidr, parseObjectIp, type IpFamily } from './ip.js'
 import {
   MalformedObject,
   identityOf,
@@ -99,7 +99,10 @@ function readIps(texts: readonly string[], where: string, warnings: string[]): r
   const found = new Set<string>()
   for (const text of texts) {
     const ip = parseObjectIp(text)
-    if (ip) found.add(ip.text)
+    // A listener on 0.0.0.0 would serve at every address of the node.
+    if (ip && isUnspecified(ip))
+      warnings.push(`${where}: ${show(text)} is the address of no Service and is left out`)
+    else if (ip) found.add(ip.text)
     else warnings.push(`${where}: ${show(text)} is not an IP address and is left out`)
   }
   return [...found]

@@ -64,6 +64,22 @@ t.test('S06: each IP family has its ClusterIP, and clusterIP is the fallback', a
   t.equal(service({ clusterIPs: ['10.96.0.0x10'] }).outcome, 'malformed')
 })
 
+t.test(
+  'an unspecified address, which a listener would take for all addresses, is left out',
+  async (t) => {
+    const parsed = service(
+      { type: 'LoadBalancer', externalIPs: ['::', '1.2.3.4'] },
+      { status: { loadBalancer: { ingress: [{ ip: '0.0.0.0' }, { ip: '192.0.2.1' }] } } },
+    )
+    const { externalIps, loadBalancerIps } = accepted(parsed)
+    t.same([externalIps, loadBalancerIps], [['1.2.3.4'], ['192.0.2.1']])
+    t.same(warnings(parsed), [
+      'spec.externalIPs: "::" is the address of no Service and is left out',
+      'status.loadBalancer.ingress: "0.0.0.0" is the address of no Service and is left out',
+    ])
+  },
+)
+
 t.test('S10, S11: only VIP ingress addresses are intercepted, never host names', async (t) => {
   const status = {
     loadBalancer: {
