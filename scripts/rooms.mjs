@@ -22,6 +22,7 @@ export const rooms = {
     imports: [
       'state',
       'kernel/follow-path.ts',
+      'kernel/links.ts',
       ...['libc', 'sockets', 'socket-address', 'errno', 'reset'].map(
         (file) => `kernel/sockets/${file}.ts`,
       ),

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { ConfigError, SourceError } from '../errors.js'
 import { ManifestFolder } from '../sources/manifest-folder.js'
-import { nodeAddresses } from '../sources/node-addresses.js'
+import { addressReader } from '../sources/node-addresses.js'
 import { openSource } from '../sources/open-source.js'
 import { collect, type Collected, type NodeStates } from '../sources/collected-states.js'
 import { trackerSettings } from '../config/tracker-settings.js'
@@ -29,7 +29,7 @@ export interface ManifestStatesRequest extends NodeStatesRequest {
 
 /** The states that manifests make on a node. Throws ConfigError when there is nothing to read. */
 export async function readManifestStates(request: ManifestStatesRequest): Promise<NodeStates> {
-  const collected = collectFor(request)
+  const collected = await collectFor(request)
   await new ManifestFolder({ path: request.manifests }).load(collected.sink)
   if (!collected.sink.isComplete) {
     throw new ConfigError(
@@ -46,7 +46,7 @@ const optionalPatienceMs = 2_000
 /** The objects of the API server (or folder) that the configuration names, read once. */
 export async function readClusterStates(request: NodeStatesRequest): Promise<NodeStates> {
   const { config, nodeName, node } = request
-  const collected = collectFor(request)
+  const collected = await collectFor(request)
   if (node !== undefined) collected.sink.upsert('Node', node)
   const { source } = await openSource({
     manifests: config.manifests,
@@ -84,8 +84,9 @@ async function untilComplete({ sink }: Collected): Promise<void> {
 
 const pollMs = 20
 
-function collectFor(request: NodeStatesRequest): Collected {
+async function collectFor(request: NodeStatesRequest): Promise<Collected> {
   const { mode, families, nodeName, config, addresses, failing } = request
   const settings = trackerSettings(config, mode, { nodeName, families })
-  return collect(settings, addresses.length > 0 ? addresses : (nodeAddresses() ?? []), failing)
+  const ofThisMachine = async () => (await (await addressReader())()) ?? []
+  return collect(settings, addresses.length > 0 ? addresses : await ofThisMachine(), failing)
 }

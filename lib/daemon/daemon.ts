@@ -4,7 +4,7 @@ import { followConfig } from './reload.js'
 import { dryMode } from '../modes/dry-mode.js'
 import {
   flowCleaning,
-  followAddresses,
+  knowAddresses,
   healthChecks,
   limitWaits,
   syncing,
@@ -95,12 +95,13 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
 
   const watchers = present<ObjectWatcher>(objectLog(log), dashboard?.podNames, counting?.podNames)
   const reload = { tracker, sink, mode, loop, requests, observation, meter: metrics }
+  const followAddresses = await knowAddresses(setup, reload)
   await together(ending, [
     (inner) => limitWaits(setup, sink, tracker, inner),
     (inner) => mode.run(inner),
     (inner) => loop.run(sync, inner, async () => mode.whenQuiet?.()),
     (inner) => objects.source.run(watchedSink(sink, watchers), inner),
-    (inner) => followAddresses(setup, reload, inner),
+    followAddresses,
     (inner) => followConfig(setup, reload, inner),
     (inner) => freeStartMemory(allApplied.signal, inner),
     ...unlessDry(setup, [

@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { ConfigError } from '../errors.js'
 import { isLinux } from '../platform.js'
-import { nodeAddresses } from '../sources/node-addresses.js'
+import { interfaceAddresses } from '../sources/node-addresses.js'
 import type { Log } from '../modes/mode.js'
 import type { IpFamily } from '../state/ip.js'
 
@@ -19,7 +19,7 @@ export function nodeNameOf(override: string, host = hostname()): string {
 
 /** L10: IPv4 always, and IPv6 where the kernel has it and it is not disabled. */
 export function ipFamilies(root = isLinux() ? '/proc' : undefined): readonly IpFamily[] {
-  if (root === undefined) return nodeAddresses()?.some(isIpv6) ? ['IPv4', 'IPv6'] : ['IPv4']
+  if (root === undefined) return interfaceAddresses()?.some(isIpv6) ? ['IPv4', 'IPv6'] : ['IPv4']
   if (!existsSync(`${root}/net/if_inet6`)) return ['IPv4']
   try {
     const disabled = readFileSync(`${root}/sys/net/ipv6/conf/all/disable_ipv6`, 'utf8').trim()

@@ -3,7 +3,7 @@ import { familyWatch } from './node-facts.js'
 import { StuckClients } from '../sync/stuck-clients.js'
 import { FlowCleaner } from '../sync/flow-cleaner.js'
 import { DepartedFlows } from '../sync/departed-flows.js'
-import { followNodeAddresses } from '../sources/node-addresses.js'
+import { addressReader, followNodeAddresses } from '../sources/node-addresses.js'
 import { CheckThread, type CheckThreadOptions } from '../sources/health/check-thread.js'
 import { HealthChecks } from '../sources/health/health-checks.js'
 import { objectObserver } from '../observe/object-observer.js'
@@ -220,16 +220,22 @@ interface AddressParts extends Pick<SinkParts, 'tracker' | 'requests'> {
   readonly sink: TrackerSink
 }
 
-/** Keeps the addresses of this node in the tracker. */
-export function followAddresses(
+/**
+ * Puts the addresses of this node into the tracker, before any object can come. The result keeps
+ * them there.
+ */
+export async function knowAddresses(
   { families, deps }: Setup,
   { tracker, sink, requests }: AddressParts,
-  signal: AbortSignal,
-): Promise<void> {
+): Promise<(signal: AbortSignal) => Promise<void>> {
   const warnOfNewFamily = familyWatch(families, deps.log)
-  return followNodeAddresses((addresses) => {
+  const read = await addressReader()
+  const known = await read()
+  tracker.setLocalAddresses(known ?? [])
+  const changed = (addresses: readonly string[]) => {
     tracker.setLocalAddresses(addresses)
     warnOfNewFamily()
     if (sink.isComplete) requests.sync()
-  }, signal)
+  }
+  return (signal) => followNodeAddresses(changed, signal, { read, known })
 }

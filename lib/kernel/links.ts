@@ -92,13 +92,18 @@ export class Links {
   }
 
   /**
-   * The addresses of one family: of the device `on`, or of all devices. With `metric`, only the
-   * addresses that were added with it. With `prefixes`, a prefix is named if it is shorter than the
+   * The addresses of one family: of the device `on`, or of all devices but those of the indices in
+   * `without`. With `metric`, only the addresses that were added with it. With `prefixes`, a prefix is named if it is shorter than the
    * address.
    */
   addresses(
     family: IpFamily,
-    wanted: { readonly on?: number; readonly metric?: number; readonly prefixes?: true } = {},
+    wanted: {
+      readonly on?: number
+      readonly without?: ReadonlySet<number | undefined>
+      readonly metric?: number
+      readonly prefixes?: true
+    } = {},
   ) {
     const request = new MessageWriter(64).message(verb.getAddress, flags.dump, (writer) =>
       writer.fixed(addressHeader(family, 0, 0)),
@@ -106,7 +111,11 @@ export class Links {
     return this.#channel.dump(request, {
       action: `list ${family} addresses`,
       parse: ({ payload }) => {
-        if (wanted.on !== undefined && readU32(payload, 4) !== wanted.on) return undefined
+        // A kernel without IPv6 lists the addresses of all families instead.
+        if (payload[0] !== addressFamilies[family]) return undefined
+        const device = readU32(payload, 4)
+        if (wanted.on !== undefined && device !== wanted.on) return undefined
+        if (wanted.without?.has(device)) return undefined
         const read = attributesOf(payload, addressHeaderBytes)
         if (wanted.metric !== undefined) {
           const metric = read.get(addressAttribute.metric)

@@ -131,6 +131,12 @@ for (const mode of modes) {
     ip('addr add 192.0.2.4/24 dev v0')
     await untilSeen('the node port at one more address', at('192.0.2.4'), /^8080$/)
     ip('addr del 192.0.2.4/24 dev v0')
+    // The other end is down, so this interface has no carrier. Its address is local all the same.
+    ip('link add v2 type veth peer name v3')
+    ip('link set v2 up')
+    ip('addr add 192.0.2.5/32 dev v2')
+    await untilSeen('the node port of an interface without carrier', at('192.0.2.5'), /^8080$/)
+    ip('link del v2')
     // Kubelet is late: no interface has the address of the object.
     proxy.setNode({ address: '192.0.2.77', zone: 'b' })
     await untilSeen('the zone', () => answerOf(clusterIp, 80), /^8081$/)

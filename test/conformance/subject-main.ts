@@ -14,7 +14,7 @@ import { startProgramsQuickly } from '../../lib/kernel/posix-spawn.js'
 import { modeNames } from '../../lib/modes/registry.js'
 import type { Log, Meter, Mode } from '../../lib/modes/mode.js'
 import type { IpFamily } from '../../lib/state/ip.js'
-import { nodeAddresses } from '../../lib/sources/node-addresses.js'
+import { interfaceAddresses } from '../../lib/sources/node-addresses.js'
 import type { ObjectKind } from '../../lib/sources/source.js'
 import { TrackerSink } from '../../lib/sources/tracker-sink.js'
 import { identityOf } from '../../lib/state/parse-object.js'
@@ -113,7 +113,7 @@ class SubjectProcess {
         threadEnded: (reason) => log.error({ reason }, 'the thread that checks ended'),
       },
     })
-    this.#tracker.setLocalAddresses(nodeAddresses() ?? [])
+    this.#tracker.setLocalAddresses(interfaceAddresses() ?? [])
     this.#sink = new TrackerSink(this.#tracker, 'node', {
       changed: () => undefined,
       malformed: (kind, identity, reason) => log.warn({ kind, ...identity, reason }, 'malformed'),
