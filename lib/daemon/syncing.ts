@@ -9,6 +9,7 @@ import { HealthChecks } from '../sources/health/health-checks.js'
 import { objectObserver } from '../observe/object-observer.js'
 import { messageOf } from '../errors.js'
 import { pause } from '../async.js'
+import { openInIpvs } from '../kernel/ipvs/connections.js'
 import { openProcessorClock } from '../kernel/this-process.js'
 import { SyncLoop, type SyncIntervals } from '../sync/loop.js'
 import { Syncer } from '../sync/syncer.js'
@@ -72,7 +73,7 @@ export async function flowCleaning(
   // All three share one table, because each table has sockets and their buffers.
   const table = () => (opened ??= new kernel.Conntrack())
   const now = () => performance.now()
-  const stuck = new StuckClients({ table, log, now })
+  const stuck = new StuckClients({ table, log, now, openInIpvs })
   // Such a mode also ends its connections to endpoints itself.
   const isByMode = mode.staleFlows !== undefined
   const stale = isByMode ? undefined : new FlowCleaner({ table, log, meter: metrics, now })

@@ -5,7 +5,7 @@ import { aligned, isLittleEndian, nestedBit } from './netlink/protocol.js'
 /** The parts that all ctnetlink messages about a flow have in common. */
 
 const subsystem = 1 << 8
-export const flowMessage = { get: subsystem | 1, delete: subsystem | 2 }
+export const flowMessage = { change: subsystem, get: subsystem | 1, delete: subsystem | 2 }
 /** The two tuples of a flow: of the client's packets, and of the answers. */
 export const flowTuple = { original: 1, reply: 2 }
 export const tuplePart = { ip: 1, protocol: 2 }
@@ -17,10 +17,16 @@ export const ipPart = {
 
 export const flowHeaderBytes = 4
 /**
- * Bits about a flow: whether a packet has come back (IPS_SEEN_REPLY), and whether NAT changed its
- * destination (IPS_DST_NAT). Both are in the last byte.
+ * Bits about a flow: whether a packet has come back (IPS_SEEN_REPLY), whether it is kept in a full
+ * table (IPS_ASSURED), and whether NAT changed its destination (IPS_DST_NAT). All are in the last
+ * byte.
  */
-export const flowStatus = { attribute: 3, isAnswered: 0x02, isTranslated: 0x20 } as const
+export const flowStatus = {
+  attribute: 3,
+  isAnswered: 0x02,
+  isAssured: 0x04,
+  isTranslated: 0x20,
+} as const
 
 export function flowHeader(family: IpFamily): Uint8Array {
   return Uint8Array.of(addressFamilies[family], 0, 0, 0)

@@ -29,6 +29,8 @@ export interface ServiceFlow {
 
 /** The kernel identifies a flow by its original tuple, which is not decoded, and its zone. */
 interface ListedFlow extends ServiceFlow {
+  readonly isOpen: boolean
+  readonly status: number
   readonly tuple: Buffer
   readonly zone: Buffer | undefined
 }
@@ -39,17 +41,32 @@ interface FlowCleanup {
   readonly left: number
 }
 
-const attribute = { ...flowTuple, zone: 18, filter: 25, statusMask: 26 }
+const attribute = {
+  ...flowTuple,
+  ...{ protocolState: 4, timeout: 7, zone: 18, filter: 25, statusMask: 26 },
+}
+/** Attributes of the state of a TCP connection, and values of two of them. */
+const tcp = {
+  ...{ nested: 1, state: 1, originalFlags: 4, replyFlags: 5 },
+  ...{ established: 3, isLiberal: 0x08 },
+}
+/** Until the next packet, with which the kernel's own time begins: a day, as kube-proxy sets it. */
+const openSeconds = 86_400
 const filter = { originalFlags: 1, matchesProtocol: 1 << 3 }
 
 /** Few enough that all answers fit the socket's buffer, even if each is an error. */
-const deletesAtOnce = 100
+const changesAtOnce = 100
 
 interface Deletion {
   readonly protocol: ProtocolName
   /** Only attempts to connect that nobody has answered: no packet has come back. */
   readonly isUnanswered?: boolean
   readonly isStale: (flow: ServiceFlow) => boolean
+  /**
+   * Whether the TCP connection of a stale flow is open all the same; `client` is an `ip:port`. Such a
+   * flow is not deleted. The kernel is told that the connection is open.
+   */
+  readonly isOpen?: (client: string, flow: ServiceFlow) => boolean
   /**
    * After this time the rest is left for the next call. No limit by default: most callers do not
    * come back for what is left.
@@ -87,7 +104,9 @@ export class Conntrack {
         if (!message.read(payload, 0, payload.length) || message.protocol !== protocol)
           return undefined
         const flow = { family, destination: message.destination, answeredBy: message.endpoint }
-        return isStale(flow) ? listed(flow, payload, isUnanswered) : undefined
+        if (!isStale(flow)) return undefined
+        const isOpen = deletion.isOpen?.(message.client, flow) ?? false
+        return listed({ ...flow, isOpen }, payload, isUnanswered)
       },
     })
   }
@@ -98,13 +117,18 @@ export class Conntrack {
    */
   async delete(family: IpFamily, deletion: Deletion): Promise<FlowCleanup> {
     const { budgetMs = Infinity } = deletion
-    const stale = await this.#list(family, deletion)
+    const found = await this.#list(family, deletion)
+    const open = found.filter(({ isOpen }) => isOpen)
+    const stale = found.filter(({ isOpen }) => !isOpen)
+    for (let at = 0; at < open.length; at += changesAtOnce) {
+      this.#change(family, flowMessage.change, open.slice(at, at + changesAtOnce))
+    }
     const started = performance.now()
     let deleted = 0
     let tried = 0
     while (tried < stale.length && (tried === 0 || performance.now() - started < budgetMs)) {
-      const batch = stale.slice(tried, tried + deletesAtOnce)
-      deleted += this.#deleteBatch(family, batch)
+      const batch = stale.slice(tried, tried + changesAtOnce)
+      deleted += this.#change(family, flowMessage.delete, batch)
       tried += batch.length
       await setImmediate()
     }
@@ -115,35 +139,61 @@ export class Conntrack {
     this.#channel.close()
   }
 
-  #deleteBatch(family: IpFamily, flows: readonly ListedFlow[]): number {
+  /** Deletes flows, or notes them as open. Returns how many there still were. */
+  #change(family: IpFamily, message: number, flows: readonly ListedFlow[]): number {
     const writer = new MessageWriter()
     for (const flow of flows) {
-      writer.message(flowMessage.delete, flags.ack, (part) => {
+      writer.message(message, flags.ack, (part) => {
         part
           .fixed(flowHeader(family))
           .nest(attribute.original, (original) => original.fixed(flow.tuple))
         if (flow.zone) part.bytes(attribute.zone, flow.zone)
+        if (message === flowMessage.change) writeOpen(part, flow)
       })
     }
     const answer = this.#channel.transact(writer)
+    const action = message === flowMessage.delete ? 'delete' : 'keep'
     for (const [index, failure] of answer.failures) {
-      const error = kernelErrorOf(failure, `delete flow to ${flows[index]?.destination ?? '?'}`)
+      const error = kernelErrorOf(failure, `${action} flow to ${flows[index]?.destination ?? '?'}`)
       if (error.kind !== 'not-found') throw error
     }
-    if (answer.overrun) throw new KernelError('busy', 'delete stale flows: answers were lost')
+    if (answer.overrun) throw new KernelError('busy', 'change tracked flows: answers were lost')
     return answer.acknowledged
   }
 }
 
+/**
+ * The parts that make a flow one of an open TCP connection. The kernel has seen no answer, so it
+ * knows no window of the connection and is told to check none.
+ */
+function writeOpen(writer: MessageWriter, { status }: ListedFlow): void {
+  const flagsOfBoth = Uint8Array.of(tcp.isLiberal, tcp.isLiberal)
+  writer
+    .be32(flowStatus.attribute, status | flowStatus.isAnswered | flowStatus.isAssured)
+    .be32(attribute.timeout, openSeconds)
+    .nest(attribute.protocolState, (state) =>
+      state.nest(tcp.nested, (part) =>
+        part
+          .u8(tcp.state, tcp.established)
+          .bytes(tcp.originalFlags, flagsOfBoth)
+          .bytes(tcp.replyFlags, flagsOfBoth),
+      ),
+    )
+}
+
 /** Undefined for a flow with an answer, if only others are asked for. */
-function listed(flow: ServiceFlow, payload: Buffer, isUnanswered: boolean): ListedFlow | undefined {
+function listed(
+  flow: ServiceFlow & Pick<ListedFlow, 'isOpen'>,
+  payload: Buffer,
+  isUnanswered: boolean,
+): ListedFlow | undefined {
   const attributes = attributesOf(payload, flowHeaderBytes)
   const status = attributes.get(flowStatus.attribute)?.readUInt32BE(0) ?? 0
   if (isUnanswered && (status & flowStatus.isAnswered) !== 0) return undefined
   const tuple = attributes.get(attribute.original)
   const zone = attributes.get(attribute.zone)
   // The payload belongs to the socket; what outlives this call is copied.
-  return tuple && { ...flow, tuple: Buffer.from(tuple), zone: zone && Buffer.from(zone) }
+  return tuple && { ...flow, status, tuple: Buffer.from(tuple), zone: zone && Buffer.from(zone) }
 }
 
 /** Every TCP, UDP and SCTP connection of a family in this network namespace. Reads only. */

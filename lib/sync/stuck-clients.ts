@@ -2,7 +2,7 @@ import { Backlog, pause } from '../async.js'
 import { messageOf } from '../errors.js'
 import { destinationsOf, endpointKeys } from './stale-flows.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
-import type { Conntrack } from '../kernel/conntrack.js'
+import type { Conntrack, ServiceFlow } from '../kernel/conntrack.js'
 import type { IpFamily } from '../state/ip.js'
 import type { Log } from '../modes/mode.js'
 
@@ -12,13 +12,15 @@ const connecting = ['TCP', 'SCTP'] as const
 interface StuckClientsOptions {
   readonly table: () => Pick<Conntrack, 'delete'>
   readonly log: Log
+  /** The open TCP connections of IPVS; each as `client destination`. */
+  readonly openInIpvs: () => ReadonlySet<string>
   /** Milliseconds, for durations. */
   readonly now: () => number
 }
 
 /**
- * The part of the time in which the table may be read, while Services change without a pause. To
- * read it takes the kernel 20 ms on a large node, however few entries there are.
+ * The part of the time in which the table of a family may be read, while Services change without a
+ * pause. To read it takes the kernel 20 ms on a large node, however few entries there are.
  */
 const share = 0.01
 /** A busy machine needs long for everything. The next attempt of a client must not wait for that. */
@@ -35,25 +37,28 @@ type Frontends = ReadonlyMap<string, DesiredService>
  * like the first packet of a client.
  *
  * IPVS translates the packet in spite of an entry of before its rules, and the connection works
- * until the entry expires after 120 s. Then the kernel takes the connection for a new one,
- * masquerades it from another port, and the endpoint resets it.
+ * until the entry is gone, which is after 120 s if nobody deletes it. Then the kernel takes the
+ * connection for a new one, masquerades it from another port, and the endpoint resets it. So the
+ * kernel is told of a connection that is open already, and keeps its entry.
  */
 export class StuckClients {
   readonly #options: StuckClientsOptions
   readonly #states = new Map<IpFamily, DesiredState>()
-  /** By family: where clients may be stuck. */
-  readonly #waiting: Backlog<IpFamily, Frontends>
+  /** Where clients may be stuck. No family waits while the other one rests. */
+  readonly #waiting: Readonly<Record<IpFamily, Backlog<IpFamily, Frontends>>>
   /** Ends the rests between two readings. */
   readonly #leaving = new AbortController()
 
   constructor(options: StuckClientsOptions) {
     this.#options = options
     const { now } = options
-    this.#waiting = new Backlog(async (family, frontends) => {
-      const began = now()
-      await this.#free(family, frontends)
-      await pause(Math.min((now() - began) / share, longestRestMs), this.#leaving.signal)
-    })
+    const backlog = () =>
+      new Backlog<IpFamily, Frontends>(async (family, frontends) => {
+        const began = now()
+        await this.#free(family, frontends)
+        await pause(Math.min((now() - began) / share, longestRestMs), this.#leaving.signal)
+      })
+    this.#waiting = { IPv4: backlog(), IPv6: backlog() }
   }
 
   /** The rules of this state are in the kernel now; until now none of the ports in `late` were. */
@@ -63,23 +68,28 @@ export class StuckClients {
     this.#states.set(family, state)
     const frontends = changedFrontends(state, before, late)
     if (frontends.size === 0) return
-    this.#waiting.put(family, new Map([...(this.#waiting.get(family) ?? []), ...frontends]))
+    const waiting = this.#waiting[family]
+    waiting.put(family, new Map([...(waiting.get(family) ?? []), ...frontends]))
   }
 
   /** For the end: resolves once no deletion is running. */
-  idle(): Promise<void> {
+  async idle(): Promise<void> {
     this.#leaving.abort()
-    return this.#waiting.idle()
+    await Promise.all(Object.values(this.#waiting).map((each) => each.idle()))
   }
 
   async #free(family: IpFamily, frontends: Frontends): Promise<void> {
-    const { log, table } = this.#options
+    const { log, table, openInIpvs } = this.#options
     const answering = new Map<DesiredService, ReadonlySet<string>>()
     const answers = (service: DesiredService, endpoint: string) => {
       const keys = answering.get(service) ?? endpointKeys(service)
       answering.set(service, keys)
       return keys.has(endpoint)
     }
+    // Read late, and only for a client that seems to be stuck.
+    let open: ReadonlySet<string> | undefined
+    const isOpen = (client: string, { destination }: ServiceFlow) =>
+      (open ??= openInIpvs()).has(`${client} ${destination}`)
     const used = new Set([...frontends.values()].map(({ protocol }) => protocol))
     try {
       for (const protocol of connecting) {
@@ -91,6 +101,7 @@ export class StuckClients {
             const service = frontends.get(`${protocol} ${destination}`)
             return service !== undefined && !answers(service, answeredBy)
           },
+          ...(protocol === 'TCP' ? { isOpen } : {}),
         })
         const fields = { family, protocol, deleted }
         if (deleted > 0) log.info(fields, 'freed clients that nobody would have answered')

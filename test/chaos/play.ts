@@ -42,9 +42,7 @@ export async function play(fault: Fault, stage: Stage): Promise<Outcome> {
     const broken = [
       ...missed('new', tally.fresh, target.fresh, tally),
       ...missed('open', tally.open, target.open, tally),
-      ...(tally.lastLostAt > recoveredAt
-        ? [`lost after recovery: ${tally.losses.join('; ')}`]
-        : []),
+      ...(tally.latest.at > recoveredAt ? [`lost after recovery: ${tally.latest.what}`] : []),
       ...(differences === '' ? [] : [`kernel and plan differ: ${differences}`]),
     ]
     const { fresh, open } = tally

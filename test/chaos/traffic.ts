@@ -28,13 +28,19 @@ export interface Pace {
   readonly patienceMs: number
 }
 
+interface Loss {
+  /** When the attempt began. */
+  readonly at: number
+  readonly what: string
+}
+
 export interface Tally {
   readonly fresh: Count
   readonly open: Count
   /** The first losses, for the message. */
   readonly losses: string[]
-  /** When the last attempt that was lost began. */
-  lastLostAt: number
+  /** The latest loss, which may not be among the first. */
+  latest: Loss
 }
 
 /** The time after which a UDP client asks again, as resolvers do. */
@@ -45,7 +51,7 @@ const emptyTally = (): Tally => ({
   fresh: { tried: 0, lost: 0 },
   open: { tried: 0, lost: 0 },
   losses: [],
-  lastLostAt: 0,
+  latest: { at: 0, what: '' },
 })
 
 function clientsOf(): readonly Client[] {
@@ -161,11 +167,11 @@ export class Traffic {
       return true
     }
     tally[kind].lost++
-    tally.lastLostAt = Math.max(tally.lastLostAt, began)
-    if (tally.losses.length < lossesKept) {
-      const what = kind === 'fresh' ? 'new connection' : 'open connection'
-      tally.losses.push(`${client.name}, ${what}: ${result?.error ?? result?.outcome ?? 'nothing'}`)
-    }
+    const connection = kind === 'fresh' ? 'new connection' : 'open connection'
+    const why = result?.error ?? result?.outcome ?? 'nothing'
+    const what = `${client.name}, ${connection}: ${why}`
+    if (began > tally.latest.at) tally.latest = { at: began, what }
+    if (tally.losses.length < lossesKept) tally.losses.push(what)
     return false
   }
 }

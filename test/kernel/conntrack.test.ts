@@ -200,6 +200,32 @@ t.test(
 )
 
 t.test(
+  'a flow whose TCP connection is open all the same is noted as open, not deleted',
+  { skip: reason ?? programSkip('conntrack') },
+  async (t) => {
+    const conntrack = new Conntrack()
+    t.teardown(() => conntrack.close())
+    for (const port of ['40000', '40001']) {
+      const attempt = `-I -p tcp -s 10.180.0.1 -d 10.96.0.98 --sport ${port} --dport 9006
+        --reply-src 10.96.0.98 --reply-dst 10.180.0.1 --reply-port-src 9006 --reply-port-dst ${port}
+        --state SYN_SENT -t 60`
+      execFileSync('conntrack', attempt.split(/\s+/), { stdio: 'ignore' })
+    }
+    const { deleted } = await conntrack.delete('IPv4', {
+      ...{ protocol: 'TCP', isUnanswered: true },
+      isStale: ({ destination }) => destination === '10.96.0.98:9006',
+      isOpen: (client) => client === '10.180.0.1:40000',
+    })
+    t.equal(deleted, 1)
+    const list = ['-L', '-p', 'tcp', '-d', '10.96.0.98']
+    const left = execFileSync('conntrack', list, { encoding: 'utf8', stdio: 'pipe' })
+    t.match(left, /^tcp +6 86\d{3} ESTABLISHED src=10.180.0.1 dst=10.96.0.98 sport=40000 .*ASSURED/)
+    t.notMatch(left, 'UNREPLIED')
+    t.notMatch(left, 'sport=40001')
+  },
+)
+
+t.test(
   'unanswered attempts to connect over SCTP are deleted alone, too',
   { skip: reason ?? programSkip('conntrack') },
   async (t) => {

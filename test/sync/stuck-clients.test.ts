@@ -2,6 +2,8 @@ import t from 'tap'
 import { setTimeout as delay } from 'node:timers/promises'
 import { StuckClients } from '../../lib/sync/stuck-clients.js'
 import type { ServiceFlow } from '../../lib/kernel/conntrack.js'
+import type { IpFamily } from '../../lib/state/ip.js'
+import { until } from '../support/until.js'
 import { service, states } from '../support/states.js'
 
 const flow = (destination: string, answeredBy = destination): ServiceFlow => ({
@@ -10,18 +12,20 @@ const flow = (destination: string, answeredBy = destination): ServiceFlow => ({
   answeredBy,
 })
 
+const client = '10.180.0.9:40001'
+
 /** A table of attempts to connect, and a record of what each listing deletes. */
-function tableWith(flows: readonly ServiceFlow[]) {
+function tableWith(flows: readonly ServiceFlow[], open: readonly string[] = []) {
   const deleted: (readonly string[])[] = []
   const warnings: unknown[] = []
   let failure: Error | undefined
   const nothing = () => undefined
   const stuck = new StuckClients({
     table: () => ({
-      delete: async (_family, { protocol, isStale }) => {
+      delete: async (_family, { protocol, isStale, isOpen }) => {
         await delay(1)
         if (failure) throw failure
-        const gone = flows.filter(isStale)
+        const gone = flows.filter((each) => isStale(each) && !isOpen?.(client, each))
         const prefix = protocol === 'TCP' ? '' : `${protocol} `
         deleted.push(
           gone.map(
@@ -31,6 +35,7 @@ function tableWith(flows: readonly ServiceFlow[]) {
         return { deleted: gone.length, left: 0 }
       },
     }),
+    openInIpvs: () => new Set(open),
     now: () => performance.now(),
     log: { debug: nothing, info: nothing, error: nothing, warn: (fields) => warnings.push(fields) },
   })
@@ -69,6 +74,44 @@ t.test('clients are freed whose endpoint left before it answered', async (t) => 
   t.same(deleted, [['10.96.0.10:80 by 10.180.0.3:8080']])
 })
 
+t.test('a client whose connection IPVS has opened meanwhile keeps it', async (t) => {
+  const flows = [flow('10.96.0.10:80'), flow('192.0.2.1:30080')]
+  const { stuck, deleted } = tableWith(flows, [`${client} 10.96.0.10:80`])
+  stuck.applied(states('IPv4').put(service(web)).take())
+  await stuck.idle()
+  t.same(deleted, [['192.0.2.1:30080']])
+})
+
+t.test('clients of one family are freed while the other family rests', async (t) => {
+  const read: IpFamily[] = []
+  const nothing = () => undefined
+  const stuck = new StuckClients({
+    table: () => ({
+      delete: (family) => {
+        read.push(family)
+        return Promise.resolve({ deleted: 0, left: 0 })
+      },
+    }),
+    openInIpvs: () => new Set(),
+    // Each reading takes so long that the rest after it is the longest one.
+    now: () => 10_000 * read.length,
+    log: { debug: nothing, info: nothing, error: nothing, warn: nothing },
+  })
+  stuck.applied(states('IPv4').put(service(web)).take())
+  await until(
+    () => 'the first reading',
+    () => read.length === 1,
+  )
+  stuck.applied(
+    states('IPv6')
+      .put(service({ ...web, clusterIp: 'fd00:96::a' }))
+      .take(),
+  )
+  // The end would cut a rest short, so it comes later.
+  t.same(read, ['IPv4', 'IPv6'])
+  await stuck.idle()
+})
+
 t.test('SCTP clients are freed as TCP clients are, each of their own Service', async (t) => {
   const { stuck, deleted } = tableWith([flow('10.96.0.10:80'), flow('10.96.0.11:90')])
   const cluster = states('IPv4').put(service(web))
@@ -96,6 +139,7 @@ t.test('clients are freed whose Service comes while a deletion ends', async (t) 
           return Promise.resolve({ deleted: 1, left: 0 })
         },
       }),
+      openInIpvs: () => new Set(),
       now: () => 0,
       log: { debug: nothing, info: nothing, error: nothing, warn: nothing },
     })

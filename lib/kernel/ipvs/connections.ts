@@ -18,6 +18,14 @@ export function listIpvsConnections(): readonly IpvsConnection[] {
   return parseIpvsConnections(ifPossible(() => readFileSync('/proc/net/ip_vs_conn', 'utf8')) ?? '')
 }
 
+/** The TCP connections that are open; each as `client virtual`. */
+export function openInIpvs(): ReadonlySet<string> {
+  const open = listIpvsConnections().filter(
+    ({ protocol, state }) => protocol === 'TCP' && state === 'ESTABLISHED',
+  )
+  return new Set(open.map(({ client, virtual }) => `${client} ${virtual}`))
+}
+
 /** Reads `TCP 0AF4010A 9C41 0A60000A 0050 0AF40115 1F90 ESTABLISHED     899`; IPv6 in full, with colons. */
 export function parseIpvsConnections(text: string): readonly IpvsConnection[] {
   return text.split('\n').flatMap((line) => {
