@@ -108,6 +108,8 @@ function limits(service: DesiredService, key: string): readonly string[] {
     ...(externalPolicyLocal && service.externallyAccessible ? ['from outside'] : []),
   ]
   if (sides.length > 0 && !within(localEndpoints)) {
+    // External addresses are open to clients of this node whatever the policy says (S18).
+    if (sides.length === 2) return ['only for clients on this node that ask an external address']
     return [`not for traffic ${sides.join(' or ')} (policy Local)`]
   }
   return clusterEndpoints.length > 0 && !within(clusterEndpoints)

@@ -149,6 +149,16 @@ t.test('with balance first the others are in reserve', async (t) => {
   t.same(inTurn.slice(0, 2), [used, used], 'a scheduler goes before the word')
 })
 
+t.test('S18: an endpoint that two policies Local leave out says who still uses it', async (t) => {
+  const slice = rawSlice({ endpoints: [endpoint('10.0.0.1', { node: 'node-2' })] })
+  const ports = [{ name: 'http', protocol: 'TCP', port: 80, nodePort: 30080 }]
+  const policies = { internalTrafficPolicy: 'Local', externalTrafficPolicy: 'Local' }
+  t.match(reasonsOf({ type: 'NodePort', ports, ...policies }, slice), {
+    '10.0.0.1:8080':
+      'used: ready, on node-2, only for clients on this node that ask an external address',
+  })
+})
+
 t.test('an endpoint that only one policy sends connections to is used', async (t) => {
   const slice = rawSlice({
     endpoints: [endpoint('10.0.0.1', { node: 'node-2' }), endpoint('10.0.0.2', { node: 'node-1' })],
