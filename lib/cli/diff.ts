@@ -8,6 +8,7 @@ import {
   type FamilyDifferences,
   lastingDifferences,
 } from '../inspect/differences.js'
+import { otherRules } from '../inspect/obstacles.js'
 import { startProgramsQuickly } from '../kernel/posix-spawn.js'
 import { calledAs, isAboutKoffi, withoutKoffi } from './process.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
@@ -44,6 +45,10 @@ async function diff(flags: NodeFlags & OutputFlags): Promise<void> {
       )
   }
   const { mode, families } = looked
+  for (const { family } of families) {
+    // They are no differences: what belongs to this mode may be complete.
+    for (const text of await otherRules(mode, family)) process.stderr.write(`${text}\n`)
+  }
   process.stdout.write(
     printed(flags, {
       data: differencesJson(mode, families),

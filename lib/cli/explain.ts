@@ -19,6 +19,7 @@ import {
   type NodeFlags,
   type SeenNode,
 } from './seen-node.js'
+import { fullTable, notForwarding, otherRules } from '../inspect/obstacles.js'
 import { understand, type Question } from '../inspect/explain/question.js'
 import { ipFamilies } from '../state/ip.js'
 import { lastingDifferences } from '../inspect/differences.js'
@@ -142,7 +143,11 @@ async function explained(
   const asked = explainQuestion(question, { ...seen, config })
   if (!definition) return { explanation: asked, differences: [] }
   const bridges = bridgesHere()
-  const planned = { ...asked, ways: await onBridgesHere(asked.ways, bridges) }
+  const planned = {
+    ...asked,
+    ways: await onBridgesHere(asked.ways, bridges),
+    obstacles: await obstaclesOf(question, asked),
+  }
   try {
     const differences = await definition.differences(state, config)
     const check = new LiveCheck(before ? lastingDifferences(before, differences) : differences)
@@ -158,11 +163,24 @@ async function explained(
   }
 }
 
+/** What stops the connection on this node outside the rules of the mode. */
+async function obstaclesOf({ packet }: Question, { mode, ways }: Explanation) {
+  const isPassedOn =
+    packet.inInterface !== undefined &&
+    ways.some(({ end, packet: { isDnated } }) => end === 'sent' && isDnated)
+  return [
+    ...fullTable(),
+    ...(isPassedOn ? notForwarding(packet.family) : []),
+    ...(await otherRules(mode, packet.family)),
+  ]
+}
+
 function forPrograms(question: Question, explanation: Explanation) {
-  const { live, notAsked } = explanation
+  const { live, notAsked, obstacles = [] } = explanation
   return {
     ...answerOf(question, explanation),
     ...(live ? { live: judged(live) } : {}),
+    ...(obstacles.length > 0 ? { obstacles } : {}),
     ...(notAsked === '' ? {} : { notAsked }),
   }
 }

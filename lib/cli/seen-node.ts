@@ -5,6 +5,7 @@ import { Option, type Command } from 'commander'
 import { given, modeOption, nodeNameOption } from './shared-options.js'
 import { ConfigError, messageOf } from '../errors.js'
 import { ipFamilies as familiesNow, nodeNameOf } from '../daemon/node-facts.js'
+import { fullTable } from '../inspect/obstacles.js'
 import { loadConfig } from '../config/load.js'
 import { modeMeant } from '../modes/systems.js'
 import { modeNames } from '../modes/registry.js'
@@ -157,7 +158,12 @@ export async function get(address: string, path: string, orElse = ''): Promise<s
   try {
     return await textAt(url, late)
   } catch (error) {
-    const [what, toDo] = late.aborted ? nothingCame : [messageOf(error), 'start kube-proxy']
+    const [full] = fullTable()
+    const [what, toDo] = late.aborted
+      ? full === undefined
+        ? nothingCame
+        : [nothingCame[0], full]
+      : [messageOf(error), 'start kube-proxy']
     throw new ConfigError(
       `no proxy answers on ${url}: ${what}; ${toDo}, or give --daemon IP:port if its metrics are elsewhere${orElse}`,
       { cause: error },

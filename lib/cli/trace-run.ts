@@ -6,15 +6,17 @@ import { CountedPages } from '../inspect/trace/counted-pages.js'
 import { followLegacyTraces } from '../inspect/trace/legacy-trace.js'
 import { followTraces, type TraceTarget } from '../inspect/trace/trace-rule.js'
 import { serviceAt, understand } from '../inspect/explain/question.js'
-import { hostPort, parseIp } from '../state/ip.js'
+import { hostPort, parseIp, type IpFamily } from '../state/ip.js'
 import { Iptables } from '../kernel/iptables.js'
 import { isProxyMode } from '../config/config.js'
 import { listIpvsConnections } from '../kernel/ipvs/connections.js'
 import { listTrackedFlows } from '../kernel/conntrack.js'
+import type { TrackedFlow } from '../kernel/flow-message.js'
 import { settleMs, TraceCollector } from './trace-collector.js'
 import { printable, type Protocol } from '../state/names.js'
 import { stopSignal, unlessStopped } from './process.js'
-import { send } from './trace-send.js'
+import { outcomeLines, send, type Sent } from './trace-send.js'
+import { notForwarding } from '../inspect/obstacles.js'
 import {
   chainOwners,
   ownerInName,
@@ -54,14 +56,11 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   const { stories, print, printed } = storiesOf(count, target, context)
   const interrupted = stopSignal()
   const stop = AbortSignal.any([interrupted, stories.signal])
-  let notSent: Error | undefined
+  let sending: Promise<Sent> | undefined
   const ready = () => {
     note(`waiting for a connection to ${address ? text : `${text} at ${place}`} …`)
-    if (flags.send === true)
-      void send(target, count).then((failure) => {
-        notSent = failure
-        if (failure) stories.end()
-      })
+    if (flags.send === true) sending = send(target, count, stop)
+    void sending?.then(({ failure }) => failure && stories.end())
     void pause(timeoutMs, stop).then(() => stories.end())
   }
   const page =
@@ -79,8 +78,10 @@ export async function trace(text: string, flags: TraceFlags): Promise<void> {
   await atSockets
   stories.end()
   await printed()
-  if (notSent) throw notSent
-  if (stories.size === 0 && !interrupted.aborted) throw noneCame(text, target, flags)
+  const { failure, outcomes } = (await sending) ?? { outcomes: [] }
+  if (failure) throw failure
+  for (const line of outcomeLines(outcomes)) note(line)
+  if (stories.size === 0 && !interrupted.aborted) throw await noneCame(text, target, flags)
 }
 
 function contextOf(seen: SeenNode | undefined, flags: TraceFlags, target: TraceTarget): Context {
@@ -118,14 +119,42 @@ function printer(flags: TraceFlags) {
   }
 }
 
-function noneCame(text: string, { ip }: TraceTarget, { timeout, send }: TraceFlags): KernelError {
+async function noneCame(
+  text: string,
+  target: TraceTarget,
+  { timeout, send }: TraceFlags,
+): Promise<KernelError> {
+  const { ip } = target
   const advice =
     send === true
       ? `\`ip route get ${ip}\` shows whether this node has a route to it`
       : '--send makes one from this node'
   return new KernelError(
     'timed-out',
-    `follow a connection to ${text}: none came within ${waitMs('--timeout', timeout) / 1000} s; ${advice}`,
+    `follow a connection to ${text}: none came within ${waitMs('--timeout', timeout) / 1000} s; ${advice}${await trackedText(target)}`,
+  )
+}
+
+/** Connections from before, which may lead to an endpoint that is gone. */
+async function trackedText(target: TraceTarget): Promise<string> {
+  const flows = await flowsTo(target)
+  const [first] = flows
+  if (!first) return ''
+  const { source, answeredBy } = first
+  const [client, by] = [source, answeredBy].map(({ ip, port }) => hostPort(ip, port))
+  return `. Only new ones are followed: the connection table has ${flows.length} already, such as that of ${client}, which ${by} answers`
+}
+
+async function flowsTo({
+  family,
+  ip,
+  port,
+  protocol,
+}: TraceTarget): Promise<readonly TrackedFlow[]> {
+  const flows = await listTrackedFlows(family).catch(() => [])
+  return flows.filter(
+    (one) =>
+      one.protocol === protocol && one.destination.ip === ip && one.destination.port === port,
   )
 }
 
@@ -176,6 +205,7 @@ async function outcomeOf(
   context: Context,
 ): Promise<readonly string[]> {
   const { seen, asked, counted } = context
+  if (end === 'lost') return lostLines(family)
   if (end !== 'sent') return []
   if (counted) {
     await lookAtCounts(context)
@@ -184,14 +214,8 @@ async function outcomeOf(
     return [`The proxy connected to ${endpoints.join(' or ')} for ${asked.service}.`]
   }
   const chosen = seen?.mode === 'ipvs' ? ipvsChoice(from, { family, ip, port, protocol }) : []
-  const flows = await listTrackedFlows(family).catch(() => [])
-  const flow = flows.find(
-    (one) =>
-      one.protocol === protocol &&
-      one.destination.ip === ip &&
-      one.destination.port === port &&
-      hostPort(one.source.ip, one.source.port) === from,
-  )
+  const flows = await flowsTo({ family, ip, port, protocol })
+  const flow = flows.find(({ source }) => hostPort(source.ip, source.port) === from)
   if (!flow) return chosen
   const { answeredBy, answeredTo } = flow
   const by = hostPort(answeredBy.ip, answeredBy.port)
@@ -199,6 +223,15 @@ async function outcomeOf(
     ...chosen,
     `The kernel expects the answer from ${by}, to ${hostPort(answeredTo.ip, answeredTo.port)}.`,
   ]
+}
+
+function lostLines(family: IpFamily): readonly string[] {
+  const causes = notForwarding(family)
+  return causes.length > 0
+    ? causes.map((text) => `Here ${text}.`)
+    : [
+        'Mostly there is no route to the endpoint, or none back to the sender by that interface (rp_filter): `ip route get ENDPOINT from SENDER iif INTERFACE` tells.',
+      ]
 }
 
 /** The endpoint that IPVS chose. The rules of ipvs mode do not show it. */

@@ -273,6 +273,23 @@ t.test('explain says how endpoints are chosen, and what a mode uses instead', as
   t.notMatch(own.stderr, /least-connections/)
 })
 
+t.test('explain tells of affinity, and what a Service without any endpoint may lack', async (t) => {
+  const web = readFileSync('examples/services/web.yaml', 'utf8')
+  const folder = t.testdir({
+    affine: { 'web.yaml': web.replace('spec:\n', 'spec:\n  sessionAffinity: ClientIP\n') },
+    empty: { 'web.yaml': web.replace(/endpoints:\n[^]*$/, 'endpoints: []\n') },
+  })
+  for (const mode of ['nftables', 'iptables', 'userspace']) {
+    const { stdout } = await kubeProxy(
+      ...['explain', 'web', '--mode', mode, '--manifests', `${folder}/affine`],
+    )
+    t.match(stdout, /\nSession affinity: a client comes back to its endpoint .*10800 s;/, mode)
+  }
+  const none = await kubeProxy('explain', 'web', '--manifests', `${folder}/empty`)
+  t.match(none.stdout, /none; .*: does its selector fit the labels of a pod\?/)
+  t.notMatch(none.stdout, /Session affinity/)
+})
+
 t.test('explain does not say "one of 1"', async (t) => {
   const targets = { nftables: 'the only endpoint here: 10.244.1.11 port 53', ipvs: 'the only one' }
   const sockets = {

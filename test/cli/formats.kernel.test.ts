@@ -2,9 +2,11 @@ import t from 'tap'
 import { execFileSync, spawn } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
 import { parse } from 'yaml'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { kubeProxy, kubeProxyCommand, startDaemon } from '../support/live-daemon.js'
+import { runCommand } from '../support/run-command.js'
 import { until, untilSeen } from '../support/until.js'
 
 /** Commands about a live node have all formats, and take the name of a Service as target. */
@@ -27,7 +29,10 @@ t.test('trace finds a Service by its name, as explain does', { skip }, async (t)
   await startDaemon(t, 'nftables')
   const send = ['--send', '--timeout', '60']
   const byName = await kubeProxy('trace', 'web', ...send, '-o', 'yaml')
-  t.match(byName.stderr, /^waiting for a connection to web at 10\.96\.0\.10:80 …\n$/)
+  t.match(
+    byName.stderr,
+    /^waiting for a connection to web at 10\.96\.0\.10:80 …\n1 connection of --send: \S.*\n$/,
+  )
   t.match(byName.stdout, /^---\n/, 'one document for each connection')
   const story = parse(byName.stdout) as Story
   t.match(story, { to: '10.96.0.10:80', destination: /^10\.244\.\d+\.\d+:8080$/ })
@@ -71,6 +76,50 @@ t.test('trace finds a Service by its name, as explain does', { skip }, async (t)
   t.match(parse((await kubeProxy('top', '-o', 'yaml')).stdout), { mode: 'nftables' })
   t.match((await kubeProxy('top', '-o', 'wide')).stdout, /^SERVICE {10,}OPEN/m)
 })
+
+t.test(
+  'commands tell what stops a connection although the rules are right',
+  { skip },
+  async (t) => {
+    writeFileSync('/proc/sys/net/ipv4/ip_forward', '0')
+    const lo = (verb: string) =>
+      execFileSync('ip', ['address', verb, '10.244.1.11/30', 'dev', 'lo'], { stdio: 'ignore' })
+    lo('add')
+    t.teardown(() => lo('del'))
+    await startDaemon(t, 'nftables')
+    const pod = await kubeProxy('explain', 'web')
+    const says = /^!! But net\.ipv4\.ip_forward is 0, so this node passes no packet of others on/m
+    t.match(pod.stdout, says)
+    t.match(pod.stdout, /^Rules of other programs are not looked at; `kube-proxy trace` shows/m)
+    const data = await kubeProxy('explain', 'web', '--json')
+    t.match(JSON.parse(data.stdout), { obstacles: [/ip_forward is 0/] })
+    const node = await kubeProxy('explain', 'web', '--from', 'node')
+    t.notMatch(node.stdout, says, 'packets of the node itself need no forwarding')
+
+    // One endpoint is an address of this node now, where nothing listens.
+    const sent = () => kubeProxy('trace', 'web', '--send').then(({ stderr }) => stderr)
+    const refused =
+      /^1 connection of --send: refused \(ECONNREFUSED\); if the way ends at an endpoint/m
+    await untilSeen('an endpoint where nothing listens', sent, refused)
+
+    // The proxy may still remove what other modes have left when it starts.
+    const leaveRules = async () => {
+      await runCommand('iptables-nft', ['-t', 'nat', '-N', 'KUBE-SERVICES'])
+      const { code, stderr } = await kubeProxy('diff')
+      return `${code} ${stderr}`
+    }
+    const others =
+      /^0 the kernel also has IPv4 rules of iptables or ipvs mode \(chain nat KUBE-SERV/
+    await untilSeen('rules of another mode', leaveRules, others)
+
+    const client = createSocket('udp4')
+    client.send('query', 53, '10.96.0.53', () => client.close())
+    const open = ['trace', 'kube-system/kube-dns:dns', '--timeout', '100ms']
+    const waited = () => kubeProxy(...open).then(({ stderr }) => stderr)
+    const old = /Only new ones are followed: the connection table has \d+ already, such as that of /
+    await untilSeen('a connection from before', waited, old)
+  },
+)
 
 t.test('Ctrl-C ends a trace that waits, without a failure', { skip }, async (t) => {
   // A terminal sends the signal to the command and to the programs that it runs.

@@ -12,10 +12,11 @@ import {
 import type { DesiredService } from '../../state/desired-state.js'
 import { isProxyMode, type ModeName } from '../../config/config.js'
 
-/** What the annotations of a Service do to its connections on this node. */
+/** What affinity and the annotations of a Service do to its connections on this node. */
 export function optionLines(service: DesiredService, mode: ModeName): readonly string[] {
   const { balance, unsupported = [] } = service
   const lines = [
+    ...affinityLines(service),
     ...(balance ? [`Chosen by annotation ${balanceText(balance)}.`] : []),
     ...unsupported.map((text) => `The ${text}.`),
     ...checkLines(service),
@@ -24,6 +25,13 @@ export function optionLines(service: DesiredService, mode: ModeName): readonly s
     ...(isProxyMode(mode) && service.protocol === 'TCP' ? proxyLines(service) : []),
   ]
   return lines.length > 0 ? ['', ...lines] : []
+}
+
+function affinityLines({ affinitySeconds }: DesiredService): readonly string[] {
+  if (affinitySeconds === undefined) return []
+  return [
+    `Session affinity: a client comes back to its endpoint until it was away for ${affinitySeconds} s; the ways above are those of a client that is new.`,
+  ]
 }
 
 /** What {@link optionLines} says of annotations that the mode cannot do. */

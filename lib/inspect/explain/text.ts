@@ -15,6 +15,8 @@ export interface Explanation {
   readonly live: readonly Way[] | undefined
   /** Why the kernel could not be asked; else empty. */
   readonly notAsked: string
+  /** What stops such connections on this node although the rules are right; only if it was asked. */
+  readonly obstacles?: readonly string[]
 }
 
 /** An explanation for people: first what all ways share, then each way. */
@@ -30,6 +32,7 @@ export function explanationText(question: Question, explanation: Explanation): s
     ...common.flatMap((hop, index) => hopLines(hop, `${index + 1}.`)),
     ...verdictLines(ways, common.length),
     ...liveLines(explanation),
+    ...obstacleLines(explanation),
     ...(service ? ['', ...endpointLines(service.portName, endpoints)] : []),
     ...(service ? optionLines(service, mode) : []),
     '',
@@ -90,6 +93,16 @@ function liveLines({ ways, live, notAsked }: Explanation): readonly string[] {
   ]
 }
 
+/** What is not in the rules of the mode, and decides all the same. */
+function obstacleLines({ live, obstacles = [] }: Explanation): readonly string[] {
+  return [
+    ...(live
+      ? ['Rules of other programs are not looked at; `kube-proxy trace` shows them, too.']
+      : []),
+    ...obstacles.map((text) => `!! But ${text}.`),
+  ]
+}
+
 const percent = ({ probability }: Way) => `${(probability * 100).toFixed(1).padStart(5)} %`
 
 function verdictLines(ways: readonly Way[], shared: number): readonly string[] {
@@ -139,6 +152,10 @@ function endpointLines(portName: string, endpoints: readonly EndpointReason[]): 
     ...endpoints.map(
       ({ key, isUsed, reason }) => `  ${isUsed ? 'used' : 'out '}  ${key.padEnd(width)}  ${reason}`,
     ),
-    ...(endpoints.length > 0 ? [] : ['  none; its EndpointSlices are empty']),
+    ...(endpoints.length > 0
+      ? []
+      : [
+          '  none; no EndpointSlice of it has an address: does its selector fit the labels of a pod?',
+        ]),
   ]
 }

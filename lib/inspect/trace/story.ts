@@ -25,7 +25,8 @@ export interface TraceStory {
   /** The interface it came in by; empty for a connection of this node. */
   readonly inInterface: string
   readonly hops: readonly TracedHop[]
-  readonly end: 'sent' | 'dropped' | 'rejected'
+  /** Lost: its destination became an endpoint, and no chain behind the routing saw it. */
+  readonly end: 'sent' | 'dropped' | 'rejected' | 'lost'
   /** Its destination when it was last seen. */
   readonly destination: string
   readonly isMasqueraded: boolean
@@ -61,6 +62,10 @@ export function storyOf(
   const isDropped = events.some((event) => event.kind !== 'packet' && event.verdict === 'drop')
   const isRejected = rules.some(({ rule }) => /\breject\b/i.test(rule))
   const rewritten = rules.findLast(({ rule }) => rewrites.test(rule))
+  const isLost =
+    rewritten !== undefined &&
+    first.inInterface !== '' &&
+    packets.every((each) => isIn(each, first))
   const target =
     /(?:\bdnat (?:ip6? )?to|--to-destination) (\[[^\]]+\]:\d+|[\d.]+:\d+)\b(?! map)/.exec(
       rewritten?.rule ?? '',
@@ -70,7 +75,7 @@ export function storyOf(
     to: hostPort(first.destination, first.destinationPort),
     inInterface: first.inInterface,
     hops,
-    end: isRejected ? 'rejected' : isDropped ? 'dropped' : 'sent',
+    end: isRejected ? 'rejected' : isDropped ? 'dropped' : isLost ? 'lost' : 'sent',
     destination: isSame(first, last) && target?.[1] !== undefined ? target[1] : placeOf(last),
     isMasqueraded: rules.some(({ rule }) => /\bmasquerade\b/i.test(rule)),
   }
@@ -103,6 +108,10 @@ const placeOf = ({ destination, destinationPort }: TracedPacket) =>
   hostPort(destination, destinationPort)
 
 const isSame = (a: TracedPacket, b: TracedPacket) => placeOf(a) === placeOf(b)
+
+/** A packet that is not routed yet: it goes nowhere, and to where it went at first. */
+const isIn = (packet: TracedPacket, first: TracedPacket) =>
+  packet.outInterface === '' && isSame(packet, first)
 
 function targetOf(verdict: string): string | undefined {
   return /^(?:jump|goto) (\S+)$/.exec(verdict)?.[1]
@@ -159,6 +168,7 @@ export function storyText(story: TraceStory, afterwards: readonly string[]): str
     sent: `sent to ${destination}${source}`,
     dropped: 'dropped: the sender gets no answer',
     rejected: 'refused: the sender is told at once',
+    lost: 'lost in the routing of this node: the rules gave it another destination, and no chain behind the routing saw it',
   }
   return [...lines, '', `So it was ${ending[end]}.`, ...afterwards, ''].join('\n')
 }

@@ -127,6 +127,25 @@ t.test('a packet of another trace is left to that one', (t) => {
   t.end()
 })
 
+t.test('trace does not say that a packet was sent which the routing of the node has lost', (t) => {
+  const comesIn = (to: string, port: number) => packet(to, port).replace('oif "eth0" ', '')
+  const way = [
+    `ip kube-proxy nat-prerouting ${comesIn('10.96.0.10', 80)}`,
+    'ip kube-proxy service-x rule dnat ip to numgen random mod 2 map { 0 : 10.244.1.21 . 8080 } (verdict accept)',
+  ]
+  const storyAfter = (...lines: string[]) => storyOf(read(...way, ...lines), context)
+  const lost = storyAfter()
+  t.equal(lost.end, 'lost')
+  t.match(storyText(lost, []), /^So it was lost in the routing of this node: /m)
+  const seen = storyAfter(`ip kube-proxy filter-forward ${packet('10.244.1.21', 8080)}`)
+  t.match(seen, { end: 'sent', destination: '10.244.1.21:8080' })
+  const local = storyAfter(`ip filter INPUT ${comesIn('192.0.2.1', 46581)}`)
+  t.match(local, { end: 'sent', destination: '192.0.2.1:46581' })
+  const own = way.map((line) => line.replace('iif "cbr0" ', ''))
+  t.equal(storyOf(read(...own), context).end, 'sent', 'what the node sends is routed before')
+  t.end()
+})
+
 t.test('trace tells whose rules a packet met, and where it went', (t) => {
   const chain = 'service-SUSTUHLJ-default/web/tcp/http'
   const sent = storyOf(
