@@ -109,6 +109,10 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const satisfies read
             count: 60,
             timeoutMs: 300_000,
           } as const
+          if (family === 'IPv4') {
+            await world.agent('client-pod').flow({ ...request, count: 1 })
+            await see('#asked', /^1 connection$/)
+          }
           const results = await world.agent('client-pod').flow(request)
           const answered = new Set(results.map(({ backend }) => backend))
           t.same([...answered].sort(), ['pod-1', 'pod-2', 'pod-4'], 'three ways, three answer')

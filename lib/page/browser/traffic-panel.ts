@@ -12,7 +12,8 @@ export function showTraffic(view: View): void {
 }
 
 function showAnswers({ answers, asked, pods, isReadOnly }: View): void {
-  const words = isReadOnly ? `${asked} connections` : `to ${asked} request${asked === 1 ? '' : 's'}`
+  const noun = isReadOnly ? 'connection' : 'request'
+  const words = `${isReadOnly ? '' : 'to '}${asked} ${noun}${asked === 1 ? '' : 's'}`
   byId('asked').textContent = asked === 0 ? '' : words
   const rows = answers.map(({ name, count }) => {
     const bar = document.createElement('progress')
