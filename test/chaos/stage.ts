@@ -5,6 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { families, type Place } from '../../lib/lab/world/topology.js'
 import { createWorld, type World } from '../../lib/lab/world/world.js'
 import type { CommandOutput } from '../../lib/kernel/command.js'
+import { commandThread } from '../support/command-thread.js'
 import { runCommand } from '../support/run-command.js'
 import { Api } from './api.js'
 import {
@@ -58,6 +59,11 @@ const iptablesPluginRules = ['iptables', 'ip6tables'].map((program) => [
 ])
 
 let opened = 0
+
+/** A command costs less than a start of the program, and chaos compares after each fault. */
+const commands = commandThread()
+/** The modes in which `diff` reads nothing below /proc/net, which needs a process on the node. */
+const readsInThread: readonly ModeName[] = ['nftables', 'ebpf', 'iptables']
 
 /** A node with the daemon, its API server, and clients that connect all the time. */
 export class Stage {
@@ -156,9 +162,11 @@ export class Stage {
     return stdout
   }
 
-  /** Runs a command of the program beside the daemon. */
-  kubeProxy(...args: readonly string[]): Promise<CommandOutput> {
-    return this.world.exec('node', [process.execPath, program, ...args])
+  /** Runs `kube-proxy diff` beside the daemon. */
+  diff(...args: readonly string[]): Promise<CommandOutput> {
+    return readsInThread.includes(this.mode)
+      ? commands.inside(this.world.namespaces.node)('diff', ...args)
+      : this.world.exec('node', [process.execPath, program, 'diff', ...args])
   }
 
   /**
@@ -199,7 +207,7 @@ export class Stage {
   async differences(): Promise<string> {
     let told = ''
     for (let tries = 0; tries < 20; tries++) {
-      const { code, stdout, stderr } = await this.kubeProxy('diff')
+      const { code, stdout, stderr } = await this.diff()
       if (code === 0) return ''
       told = `${stdout}${stderr}`
       await delay(1_000)

@@ -27,7 +27,7 @@ export async function torn(stage: Stage): Promise<string[]> {
   // To compare is dearest where nothing stands, and then nothing is there in part.
   if (units.length === 0) return []
   const flags = ['--mode', stage.mode, ...stage.sourceFlags, '--node', 'node-1', '--json']
-  const { stdout, stderr } = await stage.kubeProxy('diff', ...flags)
+  const { stdout, stderr } = await stage.diff(...flags)
   if (stdout === '') throw new Error(`diff: ${stderr}`)
   const compared = (JSON.parse(stdout) as Differences).families
   return units.flatMap((unit) => {

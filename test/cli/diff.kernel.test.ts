@@ -6,7 +6,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { enterPrivateNetns } from '../support/private-netns.js'
-import { commandThread } from '../support/command-thread.js'
+import { commandThread, type Command } from '../support/command-thread.js'
 import { runCommand } from '../support/run-command.js'
 import { addressMark } from '../../lib/modes/userspace/names.js'
 import {
@@ -40,7 +40,7 @@ interface Difference {
 }
 
 /** Each difference as one line: `where | expected | found | owner`. */
-async function differences(mode: string, ask = kubeProxy): Promise<readonly string[]> {
+async function differences(mode: string, ask: Command = kubeProxy): Promise<readonly string[]> {
   const { stdout, stderr } = await ask('diff', '--mode', mode, ...sourceFlags, '--json')
   if (stdout === '') throw new Error(stderr)
   const { families } = JSON.parse(stdout) as { families: { differences: Difference[] }[] }

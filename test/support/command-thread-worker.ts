@@ -1,6 +1,7 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { startProgramsQuickly } from '../../lib/kernel/posix-spawn.js'
-import type { CommandAnswer, CommandProgram } from './command-thread.js'
+import { joinNetworkNamespace } from '../../lib/lab/world/namespaces.js'
+import type { CommandAnswer, CommandProgram, CommandQuestion } from './command-thread.js'
 
 /** The thread of `commandThread`. */
 
@@ -23,7 +24,8 @@ for (const name of ['stdout', 'stderr'] as const) {
 }
 process.setMaxListeners(0)
 
-async function answer(id: number, argv: readonly string[]): Promise<CommandAnswer> {
+async function answer({ id, argv, namespace }: CommandQuestion): Promise<CommandAnswer> {
+  if (namespace !== undefined) joinNetworkNamespace(namespace)
   printed = { stdout: '', stderr: '' }
   process.exitCode = undefined
   const code = await runProgram(argv)
@@ -31,6 +33,6 @@ async function answer(id: number, argv: readonly string[]): Promise<CommandAnswe
 }
 
 let last: Promise<unknown> = Promise.resolve()
-parentPort?.on('message', ({ id, argv }: { id: number; argv: readonly string[] }) => {
-  last = last.then(async () => parentPort?.postMessage(await answer(id, argv)))
+parentPort?.on('message', (question: CommandQuestion) => {
+  last = last.then(async () => parentPort?.postMessage(await answer(question)))
 })

@@ -8,15 +8,27 @@ export interface CommandAnswer extends CommandOutput {
   readonly id: number
 }
 
+export interface CommandQuestion {
+  readonly id: number
+  readonly argv: readonly string[]
+  /** The name of the network namespace that the thread enters first. */
+  readonly namespace: string | undefined
+}
+
+export type Command = (...argv: readonly string[]) => Promise<CommandOutput>
+
 /**
  * Returns what runs commands of the program in one thread of this process, one after the other: a
  * command costs less than a start of the program. For what a command makes of its process, such as
  * signals, logs and the end of its streams, start the program. The thread begins with the first
  * command, in the network namespace of that time.
+ *
+ * `inside` runs commands in a network namespace with a name. Files are often read by other threads,
+ * which stay outside: a command that reads below /proc/net has to be a process there.
  */
 export function commandThread(
   program: CommandProgram = 'kube-proxy',
-): (...argv: readonly string[]) => Promise<CommandOutput> {
+): Command & { inside(namespace: string): Command } {
   let worker: Worker | undefined
   let id = 0
   const waiting = new Map<number, (answer: CommandAnswer | Error) => void>()
@@ -32,8 +44,8 @@ export function commandThread(
     begun.on('message', (answer: CommandAnswer) => waiting.get(answer.id)?.(answer))
     return begun
   }
-  return (...argv) =>
-    new Promise((resolve, reject) => {
+  const run = (namespace: string | undefined, argv: readonly string[]) =>
+    new Promise<CommandOutput>((resolve, reject) => {
       const [thread, own] = [(worker ??= begin()), ++id]
       waiting.set(own, (answer) => {
         waiting.delete(own)
@@ -43,6 +55,12 @@ export function commandThread(
         else resolve(answer)
       })
       thread.ref()
-      thread.postMessage({ id: own, argv })
+      thread.postMessage({ id: own, argv, namespace } satisfies CommandQuestion)
     })
+  const here: Command = (...argv) => run(undefined, argv)
+  return Object.assign(here, {
+    inside: (namespace: string): Command => {
+      return (...argv) => run(namespace, argv)
+    },
+  })
 }
