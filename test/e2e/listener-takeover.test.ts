@@ -67,7 +67,7 @@ async function hammer(world: World, destination: Destination, isOver: () => bool
       const what = outcome === 'reply' ? 'reply' : `${outcome} ${error}`
       outcomes.set(what, (outcomes.get(what) ?? 0) + 1)
     }
-    await delay(10)
+    await delay(25)
   }
   return outcomes
 }
@@ -107,68 +107,69 @@ async function listeningOn(world: World): Promise<readonly number[]> {
 const proxyPorts = async (world: World) =>
   (await world.exec('node', ['iptables-save', '-t', 'nat'])).stdout.match(/--to\S* \S+/g)?.sort()
 
-for (const [before, after] of [
-  ['splice', 'splice'],
-  ['net', 'net'],
-  ['splice', 'net'],
-  ['net', 'splice'],
-] as const) {
-  t.test(`--takeover from ${before} to ${after} refuses no client`, { skip }, (t) =>
-    inWorld(async ({ world, folder }) => {
-      await write(folder, 'all.yaml', service, ...slices)
-      const start = (dataPath: string, ...more: string[]): RunningProxy =>
-        runProxy(world, [
-          ...['--proxy-mode', 'userspace', '--manifests', folder, '--takeover-folder', folder],
-          ...[
-            '--userspace-datapath',
-            dataPath,
-            '--drain-timeout',
-            '10m',
-            '--flows',
-            '-v',
-            '2',
-            ...more,
-          ],
-        ])
-      const first = start(before)
-      let isOver = false
-      await stopping(first, async () => {
-        await until('the first answer', async () => {
-          const flow = { protocol: 'TCP', host: clusterIps[1], port: 80 } as const
-          const [result] = await world.agent('client-pod').flow({ ...flow, timeoutMs: 300 })
-          return result?.outcome === 'reply'
-        })
+/** Each process takes over from the one before, so that either data path follows either. */
+const dataPaths = ['splice', 'splice', 'net', 'net', 'splice'] as const
+
+t.test('--takeover refuses no client, whichever data path follows which', { skip }, (t) =>
+  inWorld(async ({ world, folder }) => {
+    await write(folder, 'all.yaml', service, ...slices)
+    const start = (dataPath: string, ...more: string[]): RunningProxy =>
+      runProxy(world, [
+        ...[...inFolder(folder), '--userspace-datapath', dataPath],
+        ...['--drain-timeout', '10m', '--flows', '-v', '2', ...more],
+      ])
+    const [begun, ...followers] = dataPaths
+    let before: string = begun
+    let first = start(begun)
+    let isOver = false
+    try {
+      await until('the first answer', async () => {
+        const flow = { protocol: 'TCP', host: clusterIps[1], port: 80 } as const
+        const [result] = await world.agent('client-pod').flow({ ...flow, timeoutMs: 300 })
+        return result?.outcome === 'reply'
+      })
+      for (const after of followers) {
+        const way = `${before} to ${after}`
         const ports = await proxyPorts(world)
         const kept = { protocol: 'TCP', host: clusterIps[0], port: 80, timeoutMs: patient } as const
         await world.agent('client-pod').flow({ ...kept, keepAs: 'long' })
+        isOver = false
         const clients = destinations.map((one) => hammer(world, one, () => isOver))
         // If the test fails first, its error is reported, and not the errors of these clients.
         void Promise.allSettled(clients)
-        await delay(500)
-        const second = start(after, '--takeover')
-        await stopping(second, async () => {
-          await until('the first leaves', () => /taken the listeners over/.test(first.output()))
-          t.match(second.output(), /took listeners over/)
+        const old = first
+        first = start(after, '--takeover')
+        before = after
+        try {
+          await until('the old one leaves', () => /taken the listeners over/.test(old.output()))
+          t.match(first.output(), /took listeners over/, way)
           await delay(1000)
           isOver = true
           for (const [index, client] of clients.entries()) {
             const outcomes = await client
-            t.same([...outcomes.keys()], ['reply'], destinations[index]?.join(' ') ?? '')
+            t.same([...outcomes.keys()], ['reply'], `${way}: ${destinations[index]?.join(' ')}`)
           }
           t.same(await proxyPorts(world), ports, 'the same ports, and no rule was missed')
-          t.ok(first.isRunning(), 'it stays for its connection')
+          t.ok(old.isRunning(), 'it stays for its connection')
           const late = await world.agent('client-pod').send('long', patient)
           t.equal(late.outcome, 'reply', 'which goes on')
           await world.agent('client-pod').forget('long')
-          await until('the first ends', () => !first.isRunning())
-          t.equal(first.exitCode(), 0)
-          for (const proxy of [first, second])
-            t.notMatch(proxy.output(), /"level":"error"|EPERM/, 'nothing went wrong')
-        })
-      }).finally(() => (isOver = true))
-    }),
-  )
-}
+          await until('the old one ends', () => !old.isRunning())
+          t.equal(old.exitCode(), 0)
+          t.notMatch(old.output(), /"level":"error"|EPERM/, 'nothing went wrong')
+        } catch (error) {
+          throw new Error(`${way}: ${String(error)}\n${old.output()}`, { cause: error })
+        } finally {
+          await old.stop()
+        }
+      }
+      t.notMatch(first.output(), /"level":"error"|EPERM/, 'nothing went wrong')
+    } finally {
+      isOver = true
+      await first.stop()
+    }
+  }),
+)
 
 t.test('if two processes take over at once, one succeeds and one ends', { skip }, (t) =>
   inWorld(async ({ world, folder }) => {
@@ -308,20 +309,6 @@ t.test('a successor whose first sync fails gives the listeners back', { skip }, 
   }),
 )
 
-t.test('a successor that ends before it takes over leaves the rules', { skip }, (t) =>
-  inWorld(async ({ world, folder }) => {
-    await write(folder, 'all.yaml', service, ...slices)
-    await besideProxy(world, folder, inFolder(folder), async () => {
-      const rules = await proxyPorts(world)
-      // It never knows the objects, so it never asks for the listeners.
-      const second = runProxy(world, [...inFolder(folder, join(folder, 'later')), '--takeover'])
-      await stopping(second, () => until('it runs', () => /worker is ready/.test(second.output())))
-      t.same(await proxyPorts(world), rules)
-    })
-    t.notOk(await proxyPorts(world), 'the first removes them')
-  }),
-)
-
 // The kernel lets two wait for the old process, and refuses the third.
 t.test('successors tell that the old process is silent, and can be stopped', { skip }, (t) =>
   inWorld(async ({ world, folder }) => {
@@ -364,18 +351,24 @@ t.test('successors tell that the old process is silent, and can be stopped', { s
   }),
 )
 
-t.test('a second process without --takeover takes nothing from the first', { skip }, (t) =>
+t.test('a second process that does not take over takes nothing from the first', { skip }, (t) =>
   inWorld(async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     await besideProxy(world, folder, inFolder(folder), async (first) => {
-      const second = runProxy(world, inFolder(folder))
-      await stopping(second, () =>
-        until('it sees the other', () => /another process waits at/.test(second.output())),
+      const rules = await proxyPorts(world)
+      // It never knows the objects, so it never asks for the listeners.
+      const early = runProxy(world, [...inFolder(folder, join(folder, 'later')), '--takeover'])
+      await stopping(early, () => until('it runs', () => /worker is ready/.test(early.output())))
+      t.same(await proxyPorts(world), rules, 'a successor that ends early leaves the rules')
+      const without = runProxy(world, inFolder(folder))
+      await stopping(without, () =>
+        until('it sees the other', () => /another process waits at/.test(without.output())),
       )
-      t.ok(await hasPlace(folder), 'also after that one has gone')
+      t.ok(await hasPlace(folder), 'without --takeover: also after that one has gone')
       t.ok(first.isRunning())
     })
     t.notOk(await hasPlace(folder))
+    t.notOk(await proxyPorts(world), 'the first removes them')
   }),
 )
 
