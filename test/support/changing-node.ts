@@ -105,7 +105,7 @@ function probing() {
       const answer = await answerOf(clusterIp, 80, probeMs, cut.signal)
       count++
       if (!/^808[01]$/.test(answer)) lost.push(`${new Date().toISOString()} ${answer}`)
-      await delay(10)
+      await delay(25)
     }
   })()
   return {
