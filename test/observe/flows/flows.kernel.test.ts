@@ -283,12 +283,12 @@ t.test('the stream tells of every connection what its client saw', { skip }, asy
     t.equal(endpointPod, `default/web-${endpoint === '10.244.1.1:8080' ? 0 : 1}`)
   }
   t.same(await flowsOf('default/empty'), [])
-  t.match(await kubeProxy('flows', 'default/emty'), {
+  t.match(await node.kubeProxy('flows', 'default/emty'), {
     code: 0,
     stdout: /^TIME.*\n$/,
     stderr: 'no such connection so far; is the name "default/emty" right?\n',
   })
-  t.match(await kubeProxy('flows', '--from', 'client-1'), {
+  t.match(await node.kubeProxy('flows', '--from', 'client-1'), {
     code: 0,
     stderr: /only while an EndpointSlice names it: give its address\n$/,
   })

@@ -6,12 +6,12 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import type { SavedCounts } from '../../../lib/observe/flows/saved-counts.js'
 import * as node from '../../support/flow-node.js'
-import { kubeProxy, startProxy } from '../../support/live-daemon.js'
+import { startProxy } from '../../support/live-daemon.js'
 import { runCommand } from '../../support/run-command.js'
 
 /** Numbers of userspace mode, which carries connections itself, go on in the next process. */
 
-const { skip, startServers, visits, numbersOf, until, untilHeard } = node
+const { kubeProxy, skip, startServers, visits, numbersOf, until, untilHeard } = node
 
 /** Undefined while nobody answers, as in a take-over. */
 const numbers = (service: string) => numbersOf(`default/${service}:http`).catch(() => undefined)
