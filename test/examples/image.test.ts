@@ -156,8 +156,11 @@ async function make(t: Test, place: string): Promise<string> {
   const layout = (name: string) =>
     made(process.execPath, join(root, 'scripts/image.mjs'), rootfs, join(place, name))
   const digest = await layout('layout')
+  // Node is most of the image, and most of the time to make it.
+  rmSync(join(rootfs, 'usr/bin/node'))
+  const without = await layout('without-node')
   await made('find', rootfs, '-exec', 'touch', '--no-dereference', '--date=@1', '{}', '+')
-  t.equal(await layout('again'), digest, 'the same files at another time: the same bytes')
+  t.equal(await layout('again'), without, 'the same files at another time: the same bytes')
   rmSync(rootfs, { recursive: true })
   t.match(digest, /^sha256:[0-9a-f]{64}$/)
   const folder = join(place, 'image')
