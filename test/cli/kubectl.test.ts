@@ -8,6 +8,8 @@ import { FlowReader } from '../../lib/cli/kubectl/flow-reader.js'
 import { findProxies } from '../../lib/cli/kubectl/proxies.js'
 import { Kubectl, type ClusterFlags } from '../../lib/cli/kubectl/kubectl.js'
 import { longestTimerMs } from '../../lib/async.js'
+import type { CommandOutput } from '../../lib/kernel/command.js'
+import { commandThread } from '../support/command-thread.js'
 import { runCommand } from '../support/run-command.js'
 import { programSkip } from '../support/netns.js'
 import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
@@ -452,24 +454,24 @@ void t.test(
   { skip },
   async (t) => {
     installPlugin(t, '/dev/null')
-    const ask = async (...typed: readonly string[]) => {
-      const { stdout, stderr, code } = await runCommand('kubectl', [
-        '__complete',
-        'svcproxy',
-        ...typed,
-      ])
+    const answerOf = ({ stdout, stderr, code }: CommandOutput) => {
       t.equal(code, 0, stderr)
       const lines = stdout.trim().split('\n')
       return { words: lines.slice(0, -1).map((line) => line.split('\t')[0]), last: lines.at(-1) }
     }
-    t.same((await ask('')).words, ['explain', 'flows', 'top', 'trace', 'check', 'diff', 'help'])
+    const byKubectl = async (...typed: readonly string[]) =>
+      answerOf(await runCommand('kubectl', ['__complete', 'svcproxy', ...typed]))
+    const program = commandThread('kubectl_complete-svcproxy')
+    const ask = async (...typed: readonly string[]) => answerOf(await program(...typed))
+    const commands = ['explain', 'flows', 'top', 'trace', 'check', 'diff', 'help']
+    t.same((await byKubectl('')).words, commands)
+    t.same((await byKubectl('top', '-o', '')).words, ['json', 'yaml', 'wide', 'name'])
+    t.same(await byKubectl('top', '--kubeconfig', ''), { words: [], last: ':0' }, 'files')
     t.same(await ask('t'), { words: ['top', 'trace'], last: ':4' })
     t.same((await ask('flows', '--ver')).words, ['--verdict'])
     t.same((await ask('flows', '--verdict', 'no')).words, ['no-endpoints'])
     t.same((await ask('top', '--output=y')).words, ['--output=yaml'])
-    t.same((await ask('top', '-o', '')).words, ['json', 'yaml', 'wide', 'name'])
     t.same((await ask('top', '-A', '--sel')).words, ['--selector'])
-    t.same(await ask('top', '--kubeconfig', ''), { words: [], last: ':0' }, 'files')
     t.same((await ask('svc')).words, [])
   },
 )

@@ -8,10 +8,16 @@ import type { CommandAnswer, CommandProgram, CommandQuestion } from './command-t
 // A fork copies the page tables of this process, which is larger than a command.
 await startProgramsQuickly()
 
-const runProgram =
-  (workerData as CommandProgram) === 'kubectl-svcproxy'
-    ? (await import('../../lib/cli/kubectl/program.js')).runPlugin
-    : (await import('../../lib/cli/program.js')).runCommandLine
+type Run = (argv: readonly string[]) => Promise<number>
+const programs: Readonly<Record<CommandProgram, () => Promise<Run>>> = {
+  'kube-proxy': async () => (await import('../../lib/cli/program.js')).runCommandLine,
+  'kubectl-svcproxy': async () => (await import('../../lib/cli/kubectl/program.js')).runPlugin,
+  'kubectl_complete-svcproxy': async () => {
+    const { runCompletion } = await import('../../lib/cli/kubectl/complete.js')
+    return (argv) => runCompletion(argv).then(() => 0)
+  },
+}
+const runProgram = await programs[workerData as CommandProgram]()
 
 let printed = { stdout: '', stderr: '' }
 for (const name of ['stdout', 'stderr'] as const) {

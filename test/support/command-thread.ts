@@ -1,8 +1,8 @@
 import { SHARE_ENV, Worker } from 'node:worker_threads'
 import type { CommandOutput } from '../../lib/kernel/command.js'
 
-/** The program of a node, or the plug-in of kubectl. */
-export type CommandProgram = 'kube-proxy' | 'kubectl-svcproxy'
+/** The program of a node, the plug-in of kubectl, or what kubectl asks for its completion. */
+export type CommandProgram = 'kube-proxy' | 'kubectl-svcproxy' | 'kubectl_complete-svcproxy'
 
 export interface CommandAnswer extends CommandOutput {
   readonly id: number
