@@ -4,6 +4,7 @@ import { createApiServer } from '../../../lib/lab/apiserver/server.js'
 import type { NewObject } from '../../../lib/lab/apiserver/object.js'
 import { isEqual } from '../../../lib/state/json.js'
 import { parseEndpointSlice } from '../../../lib/state/parse-endpoint-slice.js'
+import { blockFor } from '../../support/block.js'
 
 t.test(
   'a load is so many Services times so many endpoints, within the addresses there are',
@@ -82,10 +83,7 @@ t.test('more changes than the machine can make leave time for requests', async (
     if (isLate && ++turns === 5) stop.abort()
   }, 1)
   const target = {
-    put() {
-      const began = performance.now()
-      while (performance.now() - began < 2);
-    },
+    put: () => blockFor(2),
   }
   const late = () => (isLate = true)
   const changing = { perSecond: 100_000, late }

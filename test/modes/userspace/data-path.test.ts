@@ -27,6 +27,7 @@ import type { Balance } from '../../../lib/state/balance.js'
 import { lastReports, type ListenerCounts } from '../../../lib/modes/userspace/datapath/traffic.js'
 import { openSilentPort } from '../../support/silent-server.js'
 import { untilTrue } from '../../support/until.js'
+import { blockFor } from '../../support/block.js'
 
 const host = '127.0.0.1'
 const budget = 200
@@ -1117,8 +1118,7 @@ t.test('US46: an endpoint that answers in time is used, even if the thread was b
   const dialed = dialTcp({ key: 'endpoint', ip: '127.0.0.1', port }, 50)
   // After this the dial has begun. Its answer waits in the kernel while the thread is busy.
   await new Promise<void>((begun) => process.nextTick(begun))
-  const until = performance.now() + 200
-  while (performance.now() < until);
+  blockFor(200)
   const socket = await dialed
   t.not(socket, 'ETIMEDOUT')
   if (typeof socket !== 'string') socket.destroy()

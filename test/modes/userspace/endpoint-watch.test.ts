@@ -10,6 +10,7 @@ import {
 import type { EndpointChoice } from '../../../lib/modes/userspace/datapath/data-path.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { firstByteAnnotation } from '../../../lib/state/connection-annotations.js'
+import { blockFor } from '../../support/block.js'
 
 const host = '127.0.0.1'
 
@@ -98,8 +99,7 @@ for (const [name, load] of Object.entries(dataPathLoaders)) {
       const good = (socket: Socket) =>
         socket.once('data', () => {
           socket.write('good')
-          const began = performance.now()
-          while (performance.now() - began < 400);
+          blockFor(400)
         })
       const { tally, counts } = await open(t, load, { good }, { firstByteMs: 200 })
       t.same(await tally(2), { good: 2 })

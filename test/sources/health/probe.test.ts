@@ -8,6 +8,7 @@ import { httpAnswer } from '../../../lib/sources/health/outcome.js'
 import { loadLibc } from '../../../lib/kernel/sockets/libc.js'
 import { PolledProbes } from '../../../lib/sources/health/polled-probes.js'
 import { probe } from '../../../lib/sources/health/probe.js'
+import { blockFor } from '../../support/block.js'
 
 const polled = new PolledProbes({
   libc: await loadLibc(),
@@ -131,7 +132,7 @@ t.test('time in which the thread is held up does not count against an endpoint',
   t.teardown(() => void server.close())
   const asked = said('grpc', server, '2s')
   setImmediate(() => {
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 3000)
+    blockFor(3_000)
   })
   t.equal(await asked, 'good')
 })
