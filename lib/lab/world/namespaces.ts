@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, openSync, readFileSync, readdirSync } from 'node:fs'
-import { ifPossible, KernelError, messageOf } from '../../errors.js'
+import { codeOf, ifPossible, KernelError, messageOf } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
 import { enterNamespace } from '../../kernel/network-namespaces.js'
 import type { NamespaceNames } from './links.js'
@@ -21,7 +21,7 @@ export function namespaceNames(world: string): NamespaceNames {
 
 /** A name that tells which process it belongs to, see `isOrphan`. */
 export function ownedName(rest: string): string {
-  return `${prefix}-${process.pid}-${startTimeOf(process.pid) ?? 0}-${rest}`
+  return `${prefix}-${process.pid}-${startTimeOf(process.pid)}-${rest}`
 }
 
 /** Runs a batch of `ip` commands, in one process; `namespace` undefined means the host's. */
@@ -102,19 +102,26 @@ export async function sweepWorlds(): Promise<readonly string[]> {
   return orphans
 }
 
-/** A name of this program whose owner has ended. */
+/**
+ * A name of this program whose owner has ended. An owner of which nothing can be read, as without a
+ * free descriptor, may live.
+ */
 export function isOrphan(name: string): boolean {
   const [, pid, started] = namespacePattern.exec(name) ?? []
-  return pid !== undefined && startTimeOf(Number(pid)) !== Number(started)
+  if (pid === undefined) return false
+  try {
+    return startTimeOf(Number(pid)) !== Number(started)
+  } catch (error) {
+    return ['ENOENT', 'ESRCH'].includes(codeOf(error))
+  }
 }
 
 const listNamespaces = () => ifPossible(() => readdirSync('/run/netns')) ?? []
 
 /** When a process started, in clock ticks since boot: field 22 of its stat line. */
-function startTimeOf(pid: number): number | undefined {
-  const stat = ifPossible(() => readFileSync(`/proc/${pid}/stat`, 'utf8'))
-  const afterName = stat?.slice(stat.lastIndexOf(')') + 2).split(' ')
-  return afterName && Number(afterName[19])
+function startTimeOf(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+  return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19])
 }
 
 /**

@@ -183,6 +183,21 @@ await t.test(
   },
 )
 
+await t.test('a world whose owner cannot be looked up is no orphan', async (t) => {
+  const module = new URL('../../../lib/lab/world/namespaces.js', import.meta.url).href
+  const script = `
+    const { isOrphan, ownedName } = await import('${module}')
+    const { openSync } = await import('node:fs')
+    const living = ownedName('try-node')
+    const ended = living.replace(/^kpw-\\d+/, 'kpw-4194305')
+    const before = [isOrphan(living), isOrphan(ended)]
+    try { for (;;) openSync('/dev/null') } catch { /* No descriptor is left. */ }
+    console.log(...before, isOrphan(living))`
+  const limited = 'ulimit -n 100; exec "$0" --input-type=module --eval "$1"'
+  const { stdout, stderr } = await runCommand('sh', ['-c', limited, process.execPath, script])
+  t.equal(stdout, 'false true false\n', stderr)
+})
+
 await t.test(
   'a cgroup without an owner is removed, unless it has threads',
   { skip: skip || cgroupSkip },
