@@ -1,6 +1,7 @@
 import { Slice } from '../async.js'
 import { KernelError, type KernelErrorKind } from '../errors.js'
 import { parseCidr, parseIp } from '../state/ip.js'
+import { protocolNames, protocolNumbers } from './addresses.js'
 import { runCommand, type Run } from './command.js'
 
 /** A set as `ipset create` takes it. */
@@ -85,10 +86,20 @@ export class IpSets {
   }
 
   async #expect(args: readonly string[], action: string, stdin = '') {
-    const result = await this.#run('ipset', args, { stdin })
+    const result = await this.#run('ipset', args, { stdin: withNumbers(stdin) })
     if (result.code === 0) return result
     throw classify(action, result.stderr, stdin)
   }
+}
+
+const { TCP: tcp, UDP: udp, SCTP: sctp } = protocolNumbers
+const numbers = { tcp, udp, sctp } as const
+
+/** Protocols by number: the program reads their names in /etc/protocols, which small images lack. */
+function withNumbers(lines: string): string {
+  return lines.replace(/,(tcp|udp|sctp):/g, (_, name: 'tcp' | 'udp' | 'sctp') => {
+    return `,${numbers[name]}:`
+  })
 }
 
 /** The first pattern that matches names the reason. */
@@ -137,12 +148,21 @@ function optionsOf(words: readonly string[]): string {
   return kept.join(' ')
 }
 
-/** Members as ipset prints them, with addresses in the form this program uses everywhere. */
+/**
+ * Members as ipset prints them where it has /etc/protocols, with addresses in the form this program
+ * uses everywhere.
+ */
 function canonicalMember(member: string): string {
   return member
     .split(',')
-    .map((part) => (parseIp(part) ?? parseCidr(part))?.text ?? part)
+    .map((part) => (parseIp(part) ?? parseCidr(part))?.text ?? withName(part))
     .join(',')
+}
+
+function withName(service: string): string {
+  const [, number, port] = /^(\d+):(\d+)$/.exec(service) ?? []
+  const name = number === undefined ? undefined : protocolNames.get(Number(number))
+  return name === undefined ? service : `${name.toLowerCase()}:${port}`
 }
 
 /**

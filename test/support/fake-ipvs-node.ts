@@ -57,7 +57,8 @@ export class FakeIpSets {
     return [...(this.sets.get(name)?.members ?? [])].sort()
   }
 
-  #restore(text: string): string {
+  #restore(input: string): string {
+    const text = input.replace(/,(6|17|132):/g, (_, number: string) => `,${protocols[number]}:`)
     this.restores.push(text)
     for (const line of text.trim().split('\n')) {
       const [verb, name = '', third = '', ...rest] = line.replace(' -exist', '').split(' ')
@@ -88,6 +89,9 @@ export class FakeIpSets {
     else if (present.header !== header) throw new Error('set with the same name already exists')
   }
 }
+
+/** As /etc/protocols has them. */
+const protocols: Readonly<Record<string, string>> = { 6: 'tcp', 17: 'udp', 132: 'sctp' }
 
 /** The kernel exchanges only sets of the same type and family. */
 const kindOf = ({ header }: { readonly header: string }) => header.replace(/ maxelem \d+/, '')
