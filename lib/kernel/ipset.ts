@@ -136,6 +136,9 @@ export async function savedSets(text: string): Promise<ReadonlyMap<string, Saved
   return sets
 }
 
+/** With the last three a set forgets members, or keeps other members than it gets. */
+const keptOptions = new Set(['family', 'maxelem', 'range', 'timeout', 'netmask', 'bitmask'])
+
 /**
  * The options of a saved set, without values that the kernel chose, such as the seed of its hash.
  */
@@ -143,7 +146,7 @@ function optionsOf(words: readonly string[]): string {
   const kept: string[] = []
   for (let index = 0; index < words.length; index += 2) {
     const [key = '', value = ''] = words.slice(index, index + 2)
-    if (['family', 'maxelem', 'range'].includes(key)) kept.push(key, value)
+    if (keptOptions.has(key)) kept.push(key, value)
   }
   return kept.join(' ')
 }

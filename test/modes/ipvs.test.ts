@@ -1019,17 +1019,24 @@ void t.test(
   },
 )
 
-void t.test('IP20: a set with the lower limit of upstream is replaced', async (t) => {
-  const node = new FakeNode()
-  node.sets.sets.set('KUBE-CLUSTER-IP', {
-    header: 'hash:ip,port family inet maxelem 65536',
-    members: new Set(['10.96.0.99,tcp:1']),
+for (const options of [
+  'maxelem 65536',
+  'maxelem 1048576 timeout 60',
+  'maxelem 1048576 netmask 24',
+]) {
+  void t.test(`IP20: a set with ${options} is replaced`, async (t) => {
+    const node = new FakeNode()
+    node.sets.sets.set('KUBE-CLUSTER-IP', {
+      header: `hash:ip,port family inet hashsize 1024 ${options} bucketsize 12`,
+      members: new Set(['10.96.0.99,tcp:1', '10.96.0.10,tcp:80']),
+    })
+    await node.applier().apply(planner()(states().put(web).take()))
+    const { header } = node.sets.sets.get('KUBE-CLUSTER-IP')!
+    t.equal(header, 'hash:ip,port family inet maxelem 1048576')
+    t.strictSame(node.sets.members('KUBE-CLUSTER-IP'), ['10.96.0.10,tcp:80'])
+    t.notOk(node.sets.sets.has('KUBE-TMP'))
   })
-  await node.applier().apply(planner()(states().put(web).take()))
-  t.equal(node.sets.sets.get('KUBE-CLUSTER-IP')!.header, 'hash:ip,port family inet maxelem 1048576')
-  t.strictSame(node.sets.members('KUBE-CLUSTER-IP'), ['10.96.0.10,tcp:80'])
-  t.notOk(node.sets.sets.has('KUBE-TMP'))
-})
+}
 
 void t.test('a set of another type or family is made anew', async (t) => {
   for (const header of ['hash:ip family inet', 'hash:ip,port family inet6']) {

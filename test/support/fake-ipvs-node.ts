@@ -94,7 +94,7 @@ export class FakeIpSets {
 const protocols: Readonly<Record<string, string>> = { 6: 'tcp', 17: 'udp', 132: 'sctp' }
 
 /** The kernel exchanges only sets of the same type and family. */
-const kindOf = ({ header }: { readonly header: string }) => header.replace(/ maxelem \d+/, '')
+const kindOf = ({ header }: { readonly header: string }) => /^\S+ family \w+/.exec(header)?.[0]
 
 const builtIn = new Set(['PREROUTING', 'INPUT', 'FORWARD', 'OUTPUT', 'POSTROUTING'])
 
