@@ -1021,8 +1021,8 @@ void t.test(
 
 for (const options of [
   'maxelem 65536',
-  'maxelem 1048576 timeout 60',
-  'maxelem 1048576 netmask 24',
+  'maxelem 4294967295 timeout 60',
+  'maxelem 4294967295 netmask 24',
 ]) {
   void t.test(`IP20: a set with ${options} is replaced`, async (t) => {
     const node = new FakeNode()
@@ -1032,7 +1032,7 @@ for (const options of [
     })
     await node.applier().apply(planner()(states().put(web).take()))
     const { header } = node.sets.sets.get('KUBE-CLUSTER-IP')!
-    t.equal(header, 'hash:ip,port family inet maxelem 1048576')
+    t.equal(header, 'hash:ip,port family inet maxelem 4294967295')
     t.strictSame(node.sets.members('KUBE-CLUSTER-IP'), ['10.96.0.10,tcp:80'])
     t.notOk(node.sets.sets.has('KUBE-TMP'))
   })
@@ -1045,7 +1045,7 @@ void t.test('a set of another type or family is made anew', async (t) => {
     node.sets.sets.set('KUBE-CLUSTER-IP', { header: `${header} ${maxelem}`, members: new Set() })
     await node.applier().apply(planner()(states().put(web).take()))
     const made = node.sets.sets.get('KUBE-CLUSTER-IP')!
-    t.equal(made.header, 'hash:ip,port family inet maxelem 1048576')
+    t.equal(made.header, 'hash:ip,port family inet maxelem 4294967295')
     t.strictSame(node.sets.members('KUBE-CLUSTER-IP'), ['10.96.0.10,tcp:80'])
   }
 })

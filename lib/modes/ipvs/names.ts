@@ -75,8 +75,11 @@ export const nodePortSets = {
 
 const nameLimit = 31
 
-/** Sixteen times upstream's limit (IP20). A set takes memory only for the members that it has. */
-const maxMembers = 1_048_576
+/**
+ * The kernel's largest limit (IP20). A member that does not fit would stop the syncs of all Services,
+ * and a set takes memory only for the members that it has.
+ */
+const maxMembers = 2 ** 32 - 1
 
 /** The name in the kernel, where both families have sets side by side (IP19). */
 export function setNameOf(family: IpFamily, name: SetName): string {
