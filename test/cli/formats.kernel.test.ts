@@ -95,6 +95,8 @@ t.test(
     t.match(JSON.parse(data.stdout), { obstacles: [/ip_forward is 0/] })
     const node = await kubeProxy('explain', 'web', '--from', 'node')
     t.notMatch(node.stdout, says, 'packets of the node itself need no forwarding')
+    const carried = await kubeProxy('explain', 'web', '--mode', 'userspace')
+    t.notMatch(carried.stdout, says, 'the proxy is a part of the node')
 
     // One endpoint is an address of this node now, where nothing listens.
     const sent = () => kubeProxy('trace', 'web', '--send').then(({ stderr }) => stderr)
@@ -120,6 +122,12 @@ t.test(
     await untilSeen('a connection from before', waited, old)
   },
 )
+
+t.test('trace shows a connection that no rule of this node meets', { skip }, async (t) => {
+  await startDaemon(t, 'userspace', '--userspace-portals', 'addresses')
+  const { stdout, stderr } = await kubeProxy('trace', 'web', '--send', '--timeout', '60')
+  t.match(stdout, /No rule matched it\.\n\nSo it was sent to 10\.96\.0\.10:80\.\n/, stderr)
+})
 
 t.test('Ctrl-C ends a trace that waits, without a failure', { skip }, async (t) => {
   // A terminal sends the signal to the command and to the programs that it runs.

@@ -25,7 +25,7 @@ export interface TraceStory {
   /** The interface it came in by; empty for a connection of this node. */
   readonly inInterface: string
   readonly hops: readonly TracedHop[]
-  /** Lost: its destination became an endpoint, and no chain behind the routing saw it. */
+  /** Lost: its destination was changed, and no chain behind the routing saw it. */
   readonly end: 'sent' | 'dropped' | 'rejected' | 'lost'
   /** Its destination when it was last seen. */
   readonly destination: string
@@ -62,10 +62,6 @@ export function storyOf(
   const isDropped = events.some((event) => event.kind !== 'packet' && event.verdict === 'drop')
   const isRejected = rules.some(({ rule }) => /\breject\b/i.test(rule))
   const rewritten = rules.findLast(({ rule }) => rewrites.test(rule))
-  const isLost =
-    rewritten !== undefined &&
-    first.inInterface !== '' &&
-    packets.every((each) => isIn(each, first))
   const target =
     /(?:\bdnat (?:ip6? )?to|--to-destination) (\[[^\]]+\]:\d+|[\d.]+:\d+)\b(?! map)/.exec(
       rewritten?.rule ?? '',
@@ -75,7 +71,7 @@ export function storyOf(
     to: hostPort(first.destination, first.destinationPort),
     inInterface: first.inInterface,
     hops,
-    end: isRejected ? 'rejected' : isDropped ? 'dropped' : isLost ? 'lost' : 'sent',
+    end: isRejected ? 'rejected' : isDropped ? 'dropped' : isLost(events) ? 'lost' : 'sent',
     destination: isSame(first, last) && target?.[1] !== undefined ? target[1] : placeOf(last),
     isMasqueraded: rules.some(({ rule }) => /\bmasquerade\b/i.test(rule)),
   }
@@ -109,16 +105,26 @@ const placeOf = ({ destination, destinationPort }: TracedPacket) =>
 
 const isSame = (a: TracedPacket, b: TracedPacket) => placeOf(a) === placeOf(b)
 
-/** A packet that is not routed yet: it goes nowhere, and to where it went at first. */
-const isIn = (packet: TracedPacket, first: TracedPacket) =>
-  packet.outInterface === '' && isSame(packet, first)
-
 function targetOf(verdict: string): string | undefined {
   return /^(?:jump|goto) (\S+)$/.exec(verdict)?.[1]
 }
 
 /** A rule that only asks for the state DNAT changes nothing. */
 const rewrites = /\bdnat (?:ip6? )?to\b|(?:-j |target ")DNAT\b/
+
+/**
+ * The kernel routes a packet at once when its destination has changed. Its destination tells nothing
+ * of that: an endpoint may have the address that was asked for.
+ */
+function isLost(events: readonly TraceEvent[]): boolean {
+  const at = events.findLastIndex((event) => event.kind === 'rule' && rewrites.test(event.rule))
+  const isRouted = (event: TraceEvent) =>
+    event.kind === 'packet' && (event.packet.outInterface !== '' || !isBefore(event.chain))
+  return at >= 0 && !events.slice(at).some(isRouted)
+}
+
+/** A chain of a hook before the routing, by the names that nft, iptables and firewalld give it. */
+const isBefore = (chain: string) => /prerouting/i.test(chain)
 
 const redirects = /(?:\bredirect to :|-j REDIRECT --to-ports )(\d+)/
 const newPort =

@@ -35,7 +35,9 @@ export async function followTraces(
   try {
     createInterface({ input: monitor.stdout }).on('line', (line) => {
       const event = parseTraceLine(line)
-      if (event && !event.table.endsWith(` ${tableName}`)) on.event(event)
+      // A node may have no other rules: then only this table shows the packet.
+      const isOwn = event?.table.endsWith(` ${tableName}`) === true
+      if (event && (event.kind === 'packet' || !isOwn)) on.event(event)
     })
     owner.stdin.write(tableText(target))
     await Promise.race([untilListening(monitor.child.pid), ...ended])

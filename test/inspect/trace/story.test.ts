@@ -141,8 +141,16 @@ t.test('trace does not say that a packet was sent which the routing of the node 
   t.match(seen, { end: 'sent', destination: '10.244.1.21:8080' })
   const local = storyAfter(`ip filter INPUT ${comesIn('192.0.2.1', 46581)}`)
   t.match(local, { end: 'sent', destination: '192.0.2.1:46581' })
-  const own = way.map((line) => line.replace('iif "cbr0" ', ''))
-  t.equal(storyOf(read(...own), context).end, 'sent', 'what the node sends is routed before')
+  const same = storyAfter(`ip kube-proxy filter-input ${comesIn('10.96.0.10', 80)}`)
+  t.equal(same.end, 'sent', 'the endpoint has the address that was asked for')
+  const before = `inet firewalld filter_PREROUTING ${comesIn('10.244.1.21', 8080)}`
+  t.equal(storyAfter(before).end, 'lost', 'a chain before the routing may come after the change')
+
+  const sends = (to: string, port: number) => packet(to, port).replace('iif "cbr0" ', '')
+  const own = [`ip kube-proxy nat-output ${sends('10.96.0.10', 80)}`, ...way.slice(1)]
+  t.match(storyOf(read(...own), context), { end: 'lost', inInterface: '' })
+  const routed = `ip kube-proxy filter-output ${sends('10.244.1.21', 8080)}`
+  t.equal(storyOf(read(...own, routed), context).end, 'sent')
   t.end()
 })
 
@@ -153,6 +161,7 @@ t.test('trace tells whose rules a packet met, and where it went', (t) => {
       `ip kube-proxy nat-prerouting ${packet('10.96.0.10', 80)}`,
       `ip kube-proxy services rule ip daddr . meta l4proto . th dport vmap @service-ips (verdict goto ${chain})`,
       `ip kube-proxy ${chain} rule meta l4proto tcp dnat to 10.244.1.21:8080 (verdict accept)`,
+      `ip kube-proxy filter-forward ${packet('10.244.1.21', 8080)}`,
     ),
     context,
   )
