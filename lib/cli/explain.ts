@@ -19,10 +19,12 @@ import {
   type NodeFlags,
   type SeenNode,
 } from './seen-node.js'
-import { fullTable, notForwarding, otherRules } from '../inspect/obstacles.js'
+import { fullTable, notForwarding } from '../kernel/obstacles.js'
+import { otherRules } from '../inspect/obstacles.js'
 import { understand, type Question } from '../inspect/explain/question.js'
 import { ipFamilies } from '../state/ip.js'
 import { lastingDifferences } from '../inspect/differences.js'
+import { isProxyMode } from '../config/config.js'
 import type { Difference } from '../modes/difference.js'
 import type { ModeDefinition } from '../modes/mode.js'
 import { printable, protocols } from '../state/names.js'
@@ -165,8 +167,10 @@ async function explained(
 
 /** What stops the connection on this node outside the rules of the mode. */
 async function obstaclesOf({ packet }: Question, { mode, ways }: Explanation) {
+  // What is for this node, as for the sockets of a proxy, needs no forwarding.
   const isPassedOn =
     packet.inInterface !== undefined &&
+    !isProxyMode(mode) &&
     ways.some(({ end, packet: { isDnated } }) => end === 'sent' && isDnated)
   return [
     ...fullTable(),

@@ -16,7 +16,7 @@ import { settleMs, TraceCollector } from './trace-collector.js'
 import { printable, type Protocol } from '../state/names.js'
 import { stopSignal, unlessStopped } from './process.js'
 import { outcomeLines, send, type Sent } from './trace-send.js'
-import { notForwarding } from '../inspect/obstacles.js'
+import { notForwarding } from '../kernel/obstacles.js'
 import {
   chainOwners,
   ownerInName,
@@ -200,12 +200,13 @@ interface Context {
 
 /** Results that the rules do not show: who answers, and which endpoint a listener or IPVS chose. */
 async function outcomeOf(
-  { from, end }: TraceStory,
+  story: TraceStory,
   { family, ip, port, protocol, beganAt }: TraceTarget & { readonly beganAt: number },
   context: Context,
 ): Promise<readonly string[]> {
   const { seen, asked, counted } = context
-  if (end === 'lost') return lostLines(family)
+  const { from, end } = story
+  if (end === 'lost') return lostLines(story, family)
   if (end !== 'sent') return []
   if (counted) {
     await lookAtCounts(context)
@@ -225,8 +226,11 @@ async function outcomeOf(
   ]
 }
 
-function lostLines(family: IpFamily): readonly string[] {
-  const causes = notForwarding(family)
+function lostLines({ inInterface }: TraceStory, family: IpFamily): readonly string[] {
+  if (inInterface === '') {
+    return ['Mostly this node has no route to the endpoint: `ip route get ENDPOINT` tells.']
+  }
+  const causes = notForwarding(family, { inInterface })
   return causes.length > 0
     ? causes.map((text) => `Here ${text}.`)
     : [

@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ifPossible, messageOf } from '../errors.js'
 
@@ -40,6 +40,11 @@ export class Sysctls {
   /** The content of a file, without the line end. The path is relative to the root. */
   readFile(path: string): string | undefined {
     return ifPossible(() => readFileSync(join(this.#root, path), 'utf8').trim())
+  }
+
+  /** The names in a folder; none where it cannot be read. */
+  list(path: string): readonly string[] {
+    return ifPossible(() => readdirSync(join(this.#root, path))) ?? []
   }
 
   /** Like {@link ensure} for any file, such as a module's parameter under sys. */

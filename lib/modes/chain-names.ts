@@ -1,4 +1,4 @@
-import { tables, type Backend } from '../kernel/iptables.js'
+import { Iptables, tables, type Backend } from '../kernel/iptables.js'
 import { legacyTables } from '../kernel/iptables/flavour.js'
 import type { IpFamily } from '../state/ip.js'
 
@@ -21,6 +21,26 @@ export async function chainNames(family: IpFamily): Promise<ReadonlySet<string> 
   } catch {
     return undefined
   }
+}
+
+/** The chains of table nat of iptables-legacy. Most nodes have no such table, and start no program. */
+export async function legacyChainNames(family: IpFamily): Promise<ReadonlySet<string>> {
+  if (legacyTables(family)?.includes('nat') !== true) return new Set()
+  try {
+    const iptables = await Iptables.open({ family, backend: 'legacy' })
+    const saved = await iptables.save('nat', () => false)
+    return new Set(
+      saved.flatMap(({ table, chains }) => [...chains.keys()].map((name) => `${table} ${name}`)),
+    )
+  } catch {
+    return new Set()
+  }
+}
+
+/** The backend that this node uses; undefined without iptables. */
+export async function backendHere(family: IpFamily): Promise<Backend | undefined> {
+  const iptables = await Iptables.open({ family }).catch(() => undefined)
+  return iptables?.capabilities.backend
 }
 
 /** Whether nf_tables has chains with such names. Only for where no program can look at them. */
