@@ -14,6 +14,7 @@ import {
 import { clientLimit, openFilesLimit } from '../kernel/this-process.js'
 import { clientsMax } from '../observe/client-connections.js'
 import { freeStartMemory, memoryWatch } from './memory.js'
+import { ObstacleWatch } from './obstacle-watch.js'
 import { ownServerWatch } from './own-server.js'
 import { objectLog } from '../observe/object-observer.js'
 import { Metrics } from '../observe/metrics.js'
@@ -76,6 +77,9 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
   const traffic = readBeforePages(metrics, mode, counting)
   const dashboard = await dashboardOf(setup, metrics, counting)
 
+  const obstacles = new ObstacleWatch({
+    ...{ mode: setup.mode, log, changed: (texts) => dashboard?.obstacles(texts) },
+  })
   const checks = healthChecks(tracker, { requests, observation })
   const flows = await flowCleaning(setup, mode, metrics)
   const allApplied = new AbortController()
@@ -86,7 +90,7 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
       observer,
       ...clusterWarnings(setup, log),
       observation,
-      ...(config.dryRun ? [] : [checks, ...present<SyncListener>(dashboard, counting)]),
+      ...(config.dryRun ? [] : [checks, obstacles, ...present<SyncListener>(dashboard, counting)]),
     ],
   })
   const cleaned = (isLast: boolean) => flows?.again(isLast)
@@ -105,7 +109,7 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
     (inner) => followConfig(setup, reload, inner),
     (inner) => freeStartMemory(allApplied.signal, inner),
     ...unlessDry(setup, [
-      ...[observation, checks, traffic, counting, dashboard].map(partOf),
+      ...[observation, checks, traffic, counting, dashboard, obstacles].map(partOf),
       (inner) => runLeftoverCleanup(leftovers, requests.modeContext, inner),
     ]),
   ])

@@ -4,11 +4,11 @@ import type { IpFamily } from '../state/ip.js'
 /** What the kernel of this node does to connections, whatever the rules are. */
 
 /** New connections find no room in the connection table; those to the proxy itself, too. */
-export function fullTable(sysctls = new Sysctls()): readonly string[] {
+export function fullTable(sysctls = new Sysctls(), share = 0.99): readonly string[] {
   const read = (name: string) => sysctls.readFile(`proc/sys/net/netfilter/nf_conntrack_${name}`)
   const [count, max] = [Number(read('count')), Number(read('max'))]
   // The kernel counts before it looks, so a full table has some entries more or less.
-  if (!(max > 0) || !(count >= max * 0.99)) return []
+  if (!(max > 0) || !(count >= max * share)) return []
   return [
     `the connection table is full (${count} of ${max}, net.netfilter.nf_conntrack_max), so the kernel drops new connections, or unanswered ones for them; raise conntrack.maxPerCore`,
   ]

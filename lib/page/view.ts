@@ -13,7 +13,7 @@ export interface View {
   readonly isReadOnly: boolean
   /** The line under the title: where the source runs, and with which rights. */
   readonly where: string
-  /** What cannot be shown where this runs, and why; a sentence each. */
+  /** What cannot be shown where this runs, or what stops connections there; a sentence each. */
   readonly limits: readonly string[]
   readonly mode: string
   /** Modes that can run here. */

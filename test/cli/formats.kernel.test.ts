@@ -86,7 +86,7 @@ t.test(
       execFileSync('ip', ['address', verb, '10.244.1.11/30', 'dev', 'lo'], { stdio: 'ignore' })
     lo('add')
     t.teardown(() => lo('del'))
-    await startDaemon(t, 'nftables')
+    const daemon = await startDaemon(t, 'nftables')
     const pod = await kubeProxy('explain', 'web')
     const says = /^!! But net\.ipv4\.ip_forward is 0, so this node passes no packet of others on/m
     t.match(pod.stdout, says)
@@ -120,6 +120,12 @@ t.test(
     const waited = () => kubeProxy(...open).then(({ stderr }) => stderr)
     const old = /Only new ones are followed: the connection table has \d+ already, such as that of /
     await untilSeen('a connection from before', waited, old)
+
+    const log = () => Promise.resolve(daemon.output())
+    await untilSeen('a warning in the log', log, /net\.ipv4\.ip_forward is 0, so this node passes/)
+    writeFileSync('/proc/sys/net/ipv4/ip_forward', '1')
+    await untilSeen('the end of it in the log', log, /passes IPv4 packets of others on again/)
+    t.equal(daemon.output().match(/ip_forward is 0/g)?.length, 1)
   },
 )
 

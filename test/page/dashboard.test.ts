@@ -270,3 +270,16 @@ t.test('connections are counted by pod, over both IP families', async (t) => {
     { name: '10.244.1.2:8080', count: 4 },
   ])
 })
+
+t.test('the page shows what stops connections on the node while it does', async (t) => {
+  const { source } = await opened('nftables')
+  let told = 0
+  source.subscribe(() => told++)
+  source.obstacles(['the connection table is full; raise it'])
+  t.same(source.view().limits, [
+    'Connections fail on this node: the connection table is full; raise it.',
+  ])
+  source.obstacles([])
+  t.same(source.view().limits, [])
+  t.equal(told, 2, 'an open page is told each time')
+})

@@ -31,6 +31,8 @@ export interface DashboardOptions {
 /** The page over a daemon: it listens to syncs and objects, and runs until the signal. */
 interface Dashboard extends SyncListener {
   readonly podNames: PodNames
+  /** Takes what stops connections on this node; a sentence each. */
+  obstacles(texts: readonly string[]): void
   run(signal: AbortSignal): Promise<void>
 }
 
@@ -50,6 +52,7 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
     podNames,
     started: ({ states }) => source.started(states),
     synced: (report) => source.synced(report),
+    obstacles: (texts) => source.obstacles(texts),
     run: async (signal) => {
       const listen = () => PageServer.listen(source, address.port, access)
       const server = await opened(listen, options, signal)

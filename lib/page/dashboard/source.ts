@@ -51,6 +51,7 @@ export class DashboardSource implements PageSource {
   /** The port name that is shown while the selected one does not exist. */
   #first = ''
   #answers: readonly AnswerCount[] = []
+  #obstacles: readonly string[] = []
   /** The error that was logged last. */
   #told = ''
 
@@ -81,6 +82,11 @@ export class DashboardSource implements PageSource {
     this.#tell()
   }
 
+  obstacles(texts: readonly string[]): void {
+    this.#obstacles = texts.map((text) => `Connections fail on this node: ${text}.`)
+    this.#tell()
+  }
+
   /** Resolves when no sync is under way. */
   async idle(): Promise<void> {
     if (this.#syncing.size === 0) return
@@ -101,7 +107,7 @@ export class DashboardSource implements PageSource {
     return {
       isReadOnly: true,
       where: `node ${nodeName}, as its proxy sees it; nothing can be changed here`,
-      limits: [],
+      limits: this.#obstacles,
       mode,
       modes: [mode],
       listensItself: config.userspace.portals === 'addresses',
