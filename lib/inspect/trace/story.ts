@@ -25,7 +25,7 @@ export interface TraceStory {
   /** The interface it came in by; empty for a connection of this node. */
   readonly inInterface: string
   readonly hops: readonly TracedHop[]
-  /** Lost: its destination was changed, and no chain behind the routing saw it. */
+  /** Lost: no chain behind the routing saw it. */
   readonly end: 'sent' | 'dropped' | 'rejected' | 'lost'
   /** Its destination when it was last seen. */
   readonly destination: string
@@ -60,7 +60,7 @@ export function storyOf(
     ),
   }))
   const isDropped = events.some((event) => event.kind !== 'packet' && event.verdict === 'drop')
-  const isRejected = rules.some(({ rule }) => /\breject\b/i.test(rule))
+  const isRejected = rules.some(({ rule }) => does(rule, 'reject'))
   const rewritten = rules.findLast(({ rule }) => rewrites.test(rule))
   const target =
     /(?:\bdnat (?:ip6? )?to|--to-destination) (\[[^\]]+\]:\d+|[\d.]+:\d+)\b(?! map)/.exec(
@@ -73,7 +73,7 @@ export function storyOf(
     hops,
     end: isRejected ? 'rejected' : isDropped ? 'dropped' : isLost(events) ? 'lost' : 'sent',
     destination: isSame(first, last) && target?.[1] !== undefined ? target[1] : placeOf(last),
-    isMasqueraded: rules.some(({ rule }) => /\bmasquerade\b/i.test(rule)),
+    isMasqueraded: rules.some(({ rule }) => does(rule, 'masquerade')),
   }
 }
 
@@ -120,7 +120,8 @@ function isLost(events: readonly TraceEvent[]): boolean {
   const at = events.findLastIndex((event) => event.kind === 'rule' && rewrites.test(event.rule))
   const isRouted = (event: TraceEvent) =>
     event.kind === 'packet' && (event.packet.outInterface !== '' || !isBefore(event.chain))
-  return at >= 0 && !events.slice(at).some(isRouted)
+  const hasPacket = events.some(({ kind }) => kind === 'packet')
+  return hasPacket && !events.slice(Math.max(0, at)).some(isRouted)
 }
 
 /** A chain of a hook before the routing, by the names that nft, iptables and firewalld give it. */
@@ -130,14 +131,22 @@ const redirects = /(?:\bredirect to :|-j REDIRECT --to-ports )(\d+)/
 const newPort =
   /(?:\b(?:redirect|dnat(?: ip6?)?) to |--to-(?:ports|destination) )(?:\S*:)?(\d+)(?!\S)/
 
+/** Whether a rule has the statement or target. Comments and names of chains may have the word, too. */
+function does(rule: string, what: 'masquerade' | 'reject'): boolean {
+  const statement = { masquerade: / masquerade /, reject: / reject / }[what]
+  const target = { masquerade: /(?:-j |target ")MASQUERADE\b/, reject: /(?:-j |target ")REJECT\b/ }
+  const bare = ` ${rule} `.replace(/\bcomment (?:"[^"]*"|\S+)/g, '')
+  return statement.test(bare) || target[what].test(bare)
+}
+
 /** What a rule did, in plain words. */
 function whyOf(rule: string, verdict: string, chain: string): string {
   const target = targetOf(verdict)
   if (target !== undefined) return `on to chain ${target}`
-  if (/\bmasquerade\b/i.test(rule)) {
+  if (does(rule, 'masquerade')) {
     return 'the source becomes an address of this node, so that answers come back through it'
   }
-  if (/\breject\b/i.test(rule)) return 'refused, and the sender is told'
+  if (does(rule, 'reject')) return 'refused, and the sender is told'
   if (verdict === 'drop') return 'dropped, and the sender gets no answer'
   const listener = (isPortalChain(chain) ? newPort : redirects).exec(rule)?.[1]
   if (listener !== undefined) return `handed to a listener of this node, port ${listener}`
@@ -174,7 +183,7 @@ export function storyText(story: TraceStory, afterwards: readonly string[]): str
     sent: `sent to ${destination}${source}`,
     dropped: 'dropped: the sender gets no answer',
     rejected: 'refused: the sender is told at once',
-    lost: 'lost in the routing of this node: the rules gave it another destination, and no chain behind the routing saw it',
+    lost: 'lost in the routing of this node: no chain behind the routing saw it',
   }
   return [...lines, '', `So it was ${ending[end]}.`, ...afterwards, ''].join('\n')
 }

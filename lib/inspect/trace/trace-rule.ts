@@ -55,12 +55,16 @@ const tableName = `kube-proxy-trace-${process.pid}`
 
 /**
  * The priority is after connection tracking, which finds new connections, and before every rule of
- * a proxy: NAT of destinations is at -100, and nftables mode checks source ranges at -110.
+ * a proxy: NAT of destinations is at -100, and nftables mode checks source ranges at -110. The
+ * chains behind the routing are empty: they only show that a packet came there.
  */
 function tableText({ family, ip, port, protocol }: TraceTarget): string {
   const address = `${family === 'IPv4' ? 'ip' : 'ip6'} daddr ${ip}`
   const match = `${address} ${protocol.toLowerCase()} dport ${port} ct state new`
   const lines = [`add table inet ${tableName} { flags owner ; }`]
+  for (const hook of ['input', 'forward', 'postrouting']) {
+    lines.push(`add chain inet ${tableName} ${hook} { type filter hook ${hook} priority -300 ; }`)
+  }
   for (const hook of ['prerouting', 'output']) {
     lines.push(
       `add chain inet ${tableName} ${hook} { type filter hook ${hook} priority -150 ; }`,

@@ -136,6 +136,7 @@ t.test('trace does not say that a packet was sent which the routing of the node 
   const storyAfter = (...lines: string[]) => storyOf(read(...way, ...lines), context)
   const lost = storyAfter()
   t.equal(lost.end, 'lost')
+  t.equal(storyOf(read(...way.slice(0, 1)), context).end, 'lost', 'also without a rule for it')
   t.match(storyText(lost, []), /^So it was lost in the routing of this node: /m)
   const seen = storyAfter(`ip kube-proxy filter-forward ${packet('10.244.1.21', 8080)}`)
   t.match(seen, { end: 'sent', destination: '10.244.1.21:8080' })
@@ -151,6 +152,24 @@ t.test('trace does not say that a packet was sent which the routing of the node 
   t.match(storyOf(read(...own), context), { end: 'lost', inInterface: '' })
   const routed = `ip kube-proxy filter-output ${sends('10.244.1.21', 8080)}`
   t.equal(storyOf(read(...own, routed), context).end, 'sent')
+  t.end()
+})
+
+t.test('trace takes a word in a comment or in the name of a chain for no statement', (t) => {
+  const ends = (...rules: string[]) => {
+    const lines = rules.map((rule) => `ip nat KUBE-SVC-X rule ${rule}`)
+    const { end, isMasqueraded } = storyOf(read(...lines), context)
+    return [end, isMasqueraded]
+  }
+  t.same(ends('jump mark-for-masquerade (verdict jump mark-for-masquerade)'), ['sent', false])
+  const mark = '-A KUBE-EXT-X -m comment --comment "masquerade traffic for web" -j KUBE-MARK-MASQ'
+  t.same(ends(`${mark} (verdict jump KUBE-MARK-MASQ)`), ['sent', false])
+  const chain = 'service-SUSTUHLJ-default/reject/tcp/http'
+  t.same(ends(`goto ${chain} (verdict goto ${chain})`), ['sent', false])
+  t.same(ends('masquerade fully-random (verdict accept)'), ['sent', true])
+  t.same(ends('-A KUBE-POSTROUTING -j MASQUERADE --random-fully (verdict accept)'), ['sent', true])
+  t.same(ends('ip daddr 10.96.0.1 xt target "REJECT" (verdict drop)'), ['rejected', false])
+  t.same(ends('reject with icmp port-unreachable (verdict drop)'), ['rejected', false])
   t.end()
 })
 
