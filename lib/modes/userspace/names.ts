@@ -14,7 +14,7 @@ export function isPortalChain(chain: string): boolean {
 }
 
 export const filterChains = {
-  /** Accepts packets that were redirected to the listener of a node port (US11). */
+  /** Accepts packets that were redirected to a listener (US11). */
   nonLocal: 'KUBE-NODEPORT-NON-LOCAL',
   /** Ours: refuses or drops packets to a Service that has no endpoint for them, by its policies. */
   refuse: 'KUBE-PORTALS-REFUSE',

@@ -50,13 +50,17 @@ export function fixedRules({ portRange: range, logsRefused }: FixedFacts): reado
   const direct = { table: 'filter', chain: filterChains.direct } as const
   const standing = [{ ...direct, rule: redirected }, ...turningAway(logsRefused)]
   if (!range) return standing
-  const ports = `${range.from}:${range.to}`
+  const nonLocal = { table: 'filter', chain: filterChains.nonLocal } as const
   return [
     ...standing,
-    ...(['tcp', 'udp'] as const).map((protocol) => ({
-      ...direct,
-      rule: rule({ protocol, matches: [portMatch(protocol, ports)], ...rejectOf(protocol) }),
-    })),
+    ...(['tcp', 'udp'] as const).flatMap((protocol) => {
+      const port = portMatch(protocol, `${range.from}:${range.to}`)
+      const matches = [port, connectionState('DNAT')]
+      return [
+        { ...direct, rule: rule({ protocol, matches: [port], ...rejectOf(protocol) }) },
+        { ...nonLocal, rule: rule({ protocol, matches, jump: 'ACCEPT' }) },
+      ]
+    }),
   ]
 }
 

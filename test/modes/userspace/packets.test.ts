@@ -129,6 +129,44 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
     t.match(await flow('outside', addressOf('node', 'IPv4'), port), [{ outcome: 'refused' }])
   })
 
+  await t.test('US11: every address answers also where the firewall closes INPUT', async (t) => {
+    const firewall = async (policy: string, verb: string) => {
+      for (const program of ['iptables', 'ip6tables']) {
+        const open = [
+          'INPUT',
+          '-m',
+          'conntrack',
+          '--ctstate',
+          'ESTABLISHED,RELATED',
+          '-j',
+          'ACCEPT',
+        ]
+        await runCommand(program, [verb, ...open])
+        await runCommand(program, ['-P', 'INPUT', policy])
+      }
+      // Neighbours must find each other.
+      await runCommand('ip6tables', [verb, 'INPUT', '-p', 'ipv6-icmp', '-j', 'ACCEPT'])
+    }
+    // Without a node port, whose listener may be the same.
+    await put({ pods: everywhere.pods })
+    await firewall('DROP', '-A')
+    for (const family of families) {
+      for (const protocol of protocols) {
+        const destinations: [Place, string, number][] = [
+          ['client-pod', virtual.cluster[family], 80],
+          ['outside', virtual.balancer[family], 80],
+          ['outside', virtual.external[family], 80],
+        ]
+        for (const [from, host, port] of destinations) {
+          const [result] = await flow(from, host, port, { protocol })
+          t.equal(result?.outcome, 'reply', `${protocol} from ${from} to ${host}:${port}`)
+        }
+      }
+    }
+    await firewall('ACCEPT', '-D')
+    await put(everywhere)
+  })
+
   await t.test('S19: without endpoints every client is refused at once', async (t) => {
     await put({ ...everywhere, pods: [] })
     for (const family of families) {

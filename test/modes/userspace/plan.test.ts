@@ -350,13 +350,17 @@ t.test('the plan of userspace mode', async (t) => {
     t.match([...plan.services.values()], [{ listeners: [], rules: [], unsupported: /SCTP/ }])
   })
 
-  t.test('two rules guard a port range for any number of Services', async (t) => {
+  t.test('a port range has the same few rules for any number of Services', async (t) => {
     const specs = [1, 2, 3].map((number) =>
       service({ name: `web-${number}`, clusterIp: `10.96.1.${number}` }),
     )
     t.equal(rulesOf(specs, 'KUBE-PORTALS-DIRECT').length, 4)
     const guarded = rulesOf(specs, 'KUBE-PORTALS-DIRECT', { portRange: '1-9' })
     t.match(guarded, [/--ctstate DNAT -j RETURN/, /tcp --dport 1:9/, /udp --dport 1:9/])
+    t.match(rulesOf(specs, 'KUBE-NODEPORT-NON-LOCAL', { portRange: '1-9' }), [
+      /tcp --dport 1:9 .*DNAT -j ACCEPT/,
+      /udp --dport 1:9 .*DNAT -j ACCEPT/,
+    ])
   })
 
   t.test(

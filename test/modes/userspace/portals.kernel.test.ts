@@ -77,6 +77,7 @@ for (const backend of ['nft', 'legacy'] as const) {
       t.equal(text.match(/^-A KUBE-PORTALS-CONTAINER-[0-9A-F]{2} .*DNAT/gm)?.length, many)
       t.equal(text.match(/^-A KUBE-PORTALS-HOST-[0-9A-F]{2} .*DNAT/gm)?.length, many)
       t.equal(text.match(/^-A KUBE-PORTALS-DIRECT-[0-9A-F]{2} .*REJECT/gm)?.length, many)
+      t.equal(text.match(/^-A KUBE-NODEPORT-NON-LOCAL-[0-9A-F]{2} .*ACCEPT/gm)?.length, many)
       t.ok(await portals.isIntact())
       const flat = withoutSubChains(await readPortals(iptables))
       const chains = flat.find(({ table }) => table === 'nat')?.chains

@@ -18,7 +18,7 @@ export interface NodeFacts {
   /** The node-port addresses that a socket can be bound to. */
   readonly bindableAddresses: readonly string[]
   readonly localTraffic: LocalTraffic
-  /** Each listener needs its own rule against direct access, as there is no port range. */
+  /** Each listener needs its own rules in filter, as there is no port range. */
   readonly guardsEachPort: boolean
 }
 
@@ -126,14 +126,6 @@ class RuleWriter {
       this.#leadOrRefuse(natChains.nodePortContainer, place, external, refused)
       if (fromNode) this.#nat(natChains.nodePortHost, place, fromNode)
     }
-    for (const list of this.#listsOfNodePort()) {
-      this.#filter(filterChains.nonLocal, {
-        destinationPort: list,
-        isNodePort: true,
-        condition: 'redirected',
-        target: { kind: 'accept' },
-      })
-    }
   }
 
   /** Lets load balancers ask whether this node has endpoints (S20), even if INPUT drops packets. */
@@ -146,17 +138,16 @@ class RuleWriter {
     })
   }
 
+  /** Only what was redirected reaches a listener, and that even if INPUT drops packets. */
   guards(lists: readonly EndpointList[]): void {
     for (const list of lists) {
       this.#filter(filterChains.direct, { destinationPort: list, target: { kind: 'reject' } })
+      this.#filter(filterChains.nonLocal, {
+        destinationPort: list,
+        condition: 'redirected',
+        target: { kind: 'accept' },
+      })
     }
-  }
-
-  #listsOfNodePort(): ReadonlySet<EndpointList> {
-    const list = listOf(this.#service.external)
-    const lists = new Set<EndpointList>(list ? [list] : [])
-    if (this.#fromPods([{}]).length > 0) lists.add('cluster')
-    return lists
   }
 
   /** Pods of this node, which use all endpoints where outside clients use only local ones (S18). */

@@ -14,7 +14,7 @@ export interface PlacedRule {
 /*
  * With few Services our chains look like the original's, one rule after the other. From
  * `subChainsFrom` rules on, the large chains only jump to sub-chains: by the last bits of the
- * address, or by the proxy port. iptables-nft reads and compares a whole chain to delete one rule
+ * address, or by the port. iptables-nft reads and compares a whole chain to delete one rule
  * of it, and the kernel walks a whole chain for every new connection. With sub-chains both see a
  * 64th of the rules.
  */
@@ -26,8 +26,9 @@ const addressBits = subChains - 1
 const portsPerSubChain = 65_536 / subChains
 
 const splitInNat: readonly string[] = [natChains.portalsContainer, natChains.portalsHost]
+const splitInFilter: readonly string[] = [filterChains.direct, filterChains.nonLocal]
 
-/** The sub-chain of a rule, by its address or proxy port. Undefined for chains that have none. */
+/** The sub-chain of a rule, by its address or port. Undefined for chains that have none. */
 export function subChainOf(
   chain: string,
   destination: string | undefined,
@@ -38,7 +39,7 @@ export function subChainOf(
     return ip && Number(ip.value & BigInt(addressBits))
   }
   const number = Number(port)
-  const isPort = chain === filterChains.direct && number < 65_536
+  const isPort = splitInFilter.includes(chain) && number < 65_536
   return isPort ? Math.floor(number / portsPerSubChain) : undefined
 }
 
@@ -49,8 +50,8 @@ export function subChainName(chain: string, subChain: number): string {
 /** Whether a chain found in the kernel is a sub-chain, of this run or an earlier one. */
 export function isSubChain(table: string, chain: string): boolean {
   const [, parent] = /^(.*)-[0-9A-F]{2}$/.exec(chain) ?? []
-  if (table === 'filter') return parent === filterChains.direct
-  return table === 'nat' && parent !== undefined && splitInNat.includes(parent)
+  if (parent === undefined) return false
+  return table === 'filter' ? splitInFilter.includes(parent) : splitInNat.includes(parent)
 }
 
 interface SubChainOptions {
@@ -72,14 +73,15 @@ export function jumpsToSubChains(
         jumps.push({ table: 'nat', chain, rule: rule({ destination, jump }) })
       }
     }
-    if (!guardsEachPort) continue
     const from = subChain * portsPerSubChain
     const args = ['--dport', `${from}:${from + portsPerSubChain - 1}`]
-    for (const protocol of ['tcp', 'udp']) {
-      const jump = subChainName(filterChains.direct, subChain)
-      const matches = [{ name: protocol, args }]
-      const guard = rule({ protocol, matches, jump })
-      jumps.push({ table: 'filter', chain: filterChains.direct, rule: guard })
+    for (const chain of splitInFilter) {
+      if (chain === filterChains.direct && !guardsEachPort) continue
+      for (const protocol of ['tcp', 'udp']) {
+        const jump = subChainName(chain, subChain)
+        const matches = [{ name: protocol, args }]
+        jumps.push({ table: 'filter', chain, rule: rule({ protocol, matches, jump }) })
+      }
     }
   }
   return jumps
