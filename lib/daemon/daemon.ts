@@ -1,3 +1,4 @@
+import { getHeapStatistics } from 'node:v8'
 import { ApiEvents, logEvents } from '../observe/events.js'
 import { DaemonRequests } from './daemon-requests.js'
 import { followConfig } from './reload.js'
@@ -121,8 +122,9 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
 /** What the Services of the cluster tell of the setup. */
 function clusterWarnings({ mode, objects, config }: Setup, log: Log): readonly SyncListener[] {
   const server = config.dryRun ? undefined : objects.client?.server
+  const heap = getHeapStatistics().heap_size_limit
   return [
-    memoryWatch(mode, process.constrainedMemory(), log),
+    memoryWatch(mode, { limit: process.constrainedMemory(), heap }, log),
     ...(server === undefined ? [] : [ownServerWatch(server, log)]),
   ]
 }

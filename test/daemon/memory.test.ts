@@ -5,11 +5,11 @@ import { service, states } from '../support/states.js'
 
 const mebibyte = 1024 * 1024
 
-function watching(limit: number | undefined) {
+function watching(limit: number | undefined, heap = Number.MAX_SAFE_INTEGER) {
   const warnings: object[] = []
   const silent = () => undefined
   const log = { debug: silent, info: silent, warn: (fields: object) => warnings.push(fields) }
-  const watch = memoryWatch('userspace', limit, { ...log, error: silent })
+  const watch = memoryWatch('userspace', { limit, heap }, { ...log, error: silent })
   const cluster = states()
   const start = (count: number) => {
     for (let index = 0; index < count; index++) {
@@ -32,6 +32,14 @@ t.test('Services that do not fit the memory limit are said, before they are writ
   t.equal(warnings.length, 1, 'a few more are no news')
   start(400)
   t.equal(warnings.length, 2)
+})
+
+t.test('a heap that V8 keeps too small is said, although the memory limit suffices', async (t) => {
+  const { warnings, start } = watching(100 * mebibyte, 44 * mebibyte)
+  start(50)
+  t.same(warnings, [], 'they fit')
+  start(200)
+  t.match(warnings, [{ heapLimitMiB: 44, neededMiB: 69, servicePorts: 200, endpoints: 1800 }])
 })
 
 t.test('without a memory limit nothing is said', async (t) => {
