@@ -93,8 +93,8 @@ export class Links {
 
   /**
    * The addresses of one family: of the device `on`, or of all devices but those of the indices in
-   * `without`. With `metric`, only the addresses that were added with it. With `prefixes`, a prefix is named if it is shorter than the
-   * address.
+   * `without`. With `metric`, only the addresses that were added with it. With `prefixes`, a prefix
+   * is named if it is shorter than the address.
    */
   addresses(
     family: IpFamily,
