@@ -250,6 +250,31 @@ void t.test('NF15: with affinity a new client reaches each endpoint equally ofte
   t.equal(go('pod', '10.96.0.10:80'), '10.180.0.1:8080 or 10.180.0.2:8080')
 })
 
+void t.test('NF15: with affinity and many endpoints a change writes few rules', async (t) => {
+  const many = (first: string) => [
+    { ip: first },
+    ...Array.from({ length: 999 }, (_, i) => ({ ip: `10.181.${i >> 8}.${i & 255}` })),
+  ]
+  const cluster = states()
+  const plan = planner()
+  const spec = (first: string) => service({ affinitySeconds: 60, endpoints: many(first) })
+  const before = plan(cluster.put(spec('10.180.0.1')).take())
+  const after = plan(cluster.put(spec('10.180.0.2')).take())
+  const rules = between(after, before).commands.filter((each) => each.do === 'add-rule')
+  t.ok(rules.length < 300, `${rules.length} rules`)
+  const all = renderPlan(after)
+  for (const { ip } of many('10.180.0.2')) {
+    const remembered = new RegExp(
+      `rule ip kube-proxy (clients-\\S+) ip saddr @(affinity-\\S+__${ip}/8080) goto`,
+    )
+    if (!remembered.test(all)) t.fail(`no rule for the clients of ${ip}`)
+  }
+  const jumps = all.match(/rule ip kube-proxy service-\S+ jump clients-\S+/g) ?? []
+  t.equal(jumps.length, 16, 'the chain of the Service leads to all of them')
+  const reached = walk(spec('10.180.0.2'))('pod', '10.96.0.10:80').split(' or ')
+  t.equal(reached.length, 1000, 'a new client may reach each endpoint')
+})
+
 void t.test(
   'S16, S19, NF08: without endpoints packets are refused, and without local ones the policy drops them',
   async (t) => {

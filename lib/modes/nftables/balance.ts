@@ -8,6 +8,7 @@ import type {
   Statement,
 } from '../../kernel/nftables/model.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
+import { jenkinsHash, scale } from '../../kernel/jenkins-hash.js'
 import { firstOf, weightedPlaces, maglevTable } from '../shares.js'
 import { goTo, jumpTo, verdictRule } from './base-rules.js'
 import {
@@ -15,6 +16,7 @@ import {
   drawingChain,
   endpointBaseName,
   endpointMaps,
+  groupBaseName,
   l4ProtocolOf,
   prefixed,
   serviceBaseName,
@@ -111,7 +113,11 @@ function choiceChains(choice: Choice): readonly Chain[] {
 }
 
 /** The rules that choose an endpoint: NF14 without affinity, NF15 with it. */
-export function balance(service: DesiredService, list: 'cluster' | 'local'): Balanced {
+export function balance(
+  service: DesiredService,
+  list: 'cluster' | 'local',
+  namesOf: EndpointNames,
+): Balanced {
   const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
   const { drawn, by } = drawOf(service, endpoints)
   if (service.affinitySeconds === undefined) {
@@ -121,22 +127,56 @@ export function balance(service: DesiredService, list: 'cluster' | 'local'): Bal
       ? byTable(service, endpoints, list)
       : { rules: [dnatRule(service, drawn, by)] }
   }
-  const toEndpoint = drawn.map((endpoint) => goTo(endpointChain(service, endpoint)))
-  const rules = [
-    ...endpoints.map((endpoint) =>
-      verdictRule(
-        { kind: 'member', fields: ['saddr'], set: affinitySet(service, endpoint) },
-        { kind: 'verdict', verdict: goTo(endpointChain(service, endpoint)) },
-      ),
-    ),
-    verdictRule({ kind: 'random-verdict', verdicts: toEndpoint, by }),
-  ]
-  return { rules }
+  const toEndpoint = drawn.map((endpoint) => goTo(namesOf(endpoint).chain))
+  const toRemembered = (endpoint: Endpoint): Rule => {
+    const { set, chain } = namesOf(endpoint)
+    return verdictRule(
+      { kind: 'member', fields: ['saddr'], set },
+      { kind: 'verdict', verdict: goTo(chain) },
+    )
+  }
+  const chains = inGroups(endpoints, toRemembered, (group) =>
+    prefixed('clients', groupBaseName(service.name, list, group)),
+  )
+  const first =
+    chains.length > 0
+      ? chains.map(({ name }) => verdictRule(jumpTo(name)))
+      : endpoints.map(toRemembered)
+  return {
+    rules: [...first, verdictRule({ kind: 'random-verdict', verdicts: toEndpoint, by })],
+    chains,
+  }
 }
 
-/** The rules of a chain, and the table that they read. */
+/**
+ * For each of these rules the kernel looks through the sets of all endpoints to find one. So many of
+ * them are in chains of their own, and a change of one endpoint writes one of these chains.
+ */
+function inGroups(
+  endpoints: readonly Endpoint[],
+  ruleFor: (endpoint: Endpoint) => Rule,
+  nameOf: (group: number) => string,
+): readonly Chain[] {
+  if (endpoints.length <= rulesMost) return []
+  const groups = placesFor(endpoints.length / rulesMost)
+  const chains = new Map<number, Rule[]>()
+  for (const endpoint of endpoints) {
+    // A hash, and not the order, so that the others stay where they are.
+    const group = scale(jenkinsHash(Buffer.from(endpoint.key), 0), groups)
+    const rules = chains.get(group) ?? []
+    rules.push(ruleFor(endpoint))
+    chains.set(group, rules)
+  }
+  return Array.from(chains, ([group, rules]) => ({ name: nameOf(group), rules }))
+}
+
+/** The number of rules up to which they are in the chain of the Service, as with kube-proxy. */
+const rulesMost = 64
+
+/** The rules of a chain, the further chains that they lead to, and the table that they read. */
 interface Balanced {
   readonly rules: readonly Rule[]
+  readonly chains?: readonly Chain[]
   readonly table?: PlaceTable
 }
 
@@ -187,6 +227,7 @@ function dnatRule(service: DesiredService, targets: readonly DnatTarget[], by: D
 export function affinityOf(
   service: DesiredService,
   uses: { readonly usesCluster: boolean; readonly usesLocal: boolean },
+  namesOf: EndpointNames,
 ): { readonly chains: readonly Chain[]; readonly sets: readonly NftSet[] } {
   const timeoutSeconds = service.affinitySeconds
   if (timeoutSeconds === undefined) return { chains: [], sets: [] }
@@ -197,27 +238,36 @@ export function affinityOf(
   const endpoints = [...new Map(used.map((endpoint) => [endpoint.key, endpoint])).values()]
   return {
     sets: endpoints.map((endpoint) => ({
-      name: affinitySet(service, endpoint),
+      name: namesOf(endpoint).set,
       key: ['address'],
       holds: 'keys',
       timeoutSeconds,
     })),
-    chains: endpoints.map((endpoint) => ({
-      name: endpointChain(service, endpoint),
-      rules: [
-        verdictRule({
-          kind: 'remember',
-          set: affinitySet(service, endpoint),
-          field: 'saddr',
-        }),
-        dnatRule(service, [endpoint], 'chance'),
-      ],
-    })),
+    chains: endpoints.map((endpoint) => {
+      const { chain, set } = namesOf(endpoint)
+      return {
+        name: chain,
+        rules: [
+          verdictRule({ kind: 'remember', set, field: 'saddr' }),
+          dnatRule(service, [endpoint], 'chance'),
+        ],
+      }
+    }),
   }
 }
 
-const endpointChain = (service: DesiredService, { ip, port }: Endpoint) =>
-  prefixed('endpoint', endpointBaseName(service.name, ip, port))
+/** The chain of an endpoint, and the set of the clients that it remembers. */
+type EndpointNames = (endpoint: Endpoint) => { readonly chain: string; readonly set: string }
 
-const affinitySet = (service: DesiredService, { ip, port }: Endpoint) =>
-  prefixed('affinity', endpointBaseName(service.name, ip, port))
+/** Makes each name once, because a name contains a hash. */
+export function endpointNames({ name }: DesiredService): EndpointNames {
+  const made = new Map<string, ReturnType<EndpointNames>>()
+  return ({ key, ip, port }) => {
+    const known = made.get(key)
+    if (known) return known
+    const base = endpointBaseName(name, ip, port)
+    const names = { chain: prefixed('endpoint', base), set: prefixed('affinity', base) }
+    made.set(key, names)
+    return names
+  }
+}

@@ -176,6 +176,7 @@ type Prefix =
   | 'firewall'
   | 'endpoint'
   | 'affinity'
+  | 'clients'
   | 'places'
   | 'local-places'
 
@@ -191,6 +192,9 @@ export function serviceBaseName(name: ServicePortName): string {
 export function endpointBaseName(name: ServicePortName, ip: string, port: number): string {
   return hashed(`${servicePath(name)}__${ip.replaceAll(':', '.')}/${port}`)
 }
+
+export const groupBaseName = (name: ServicePortName, list: 'cluster' | 'local', group: number) =>
+  hashed(`${servicePath(name)}__${list}/${group}`)
 
 function servicePath({ namespace, name, protocol, port }: ServicePortName): string {
   return `${namespace}/${name}/${l4ProtocolOf(protocol)}/${port}`

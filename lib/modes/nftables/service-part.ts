@@ -3,7 +3,7 @@ import type { Chain, NftSet, Rule, Statement, Verdict } from '../../kernel/nftab
 import type { DesiredService, Verdict as Outcome } from '../../state/desired-state.js'
 import { bitsOf, cidrContains, parseIp } from '../../state/ip.js'
 import { droppingRule, fromPods, goTo, jumpTo, verdictRule, type NodeFacts } from './base-rules.js'
-import { affinityOf, balance, sharedChoice } from './balance.js'
+import { affinityOf, balance, endpointNames, sharedChoice } from './balance.js'
 import { chains, l4ProtocolOf, prefixed, serviceBaseName, sets, sharingChain } from './names.js'
 import { elementId } from './part.js'
 import type { ElementRequest, PlaceTable, RulesetPart, SharedChoice } from './part.js'
@@ -45,12 +45,14 @@ function partWithChains(service: DesiredService, facts: NodeFacts): RulesetPart 
   const usesCluster =
     service.internal === 'cluster' || (external.length > 0 && service.clusterEndpoints.length > 0)
   const usesLocal = service.internal === 'local' || service.external === 'local'
-  const affinity = affinityOf(service, { usesCluster, usesLocal })
+  const namesOf = endpointNames(service)
+  const affinity = affinityOf(service, { usesCluster, usesLocal }, namesOf)
   const own: Chain[] = [...affinity.chains]
   const tables: PlaceTable[] = []
   const balanced = (list: 'cluster' | 'local') => {
-    const { rules, table } = balance(facts.hasHash ? service : withoutHash(service), list)
-    own.push({ name: names[list], rules })
+    const hashing = facts.hasHash ? service : withoutHash(service)
+    const { rules, chains: further = [], table } = balance(hashing, list, namesOf)
+    own.push({ name: names[list], rules }, ...further)
     if (table) tables.push(table)
   }
   if (usesCluster) balanced('cluster')

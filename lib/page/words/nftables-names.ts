@@ -4,7 +4,7 @@ import type { BaseHook, Chain } from '../../kernel/nftables/model.js'
 
 /** Names of chains and sets of a Service: kind-HASH-namespace/name/protocol/port[__ip/port]. */
 export const owned =
-  /^(service|external|local|firewall|endpoint|affinity)-[A-Z2-7]{8}-([^/]+)\/([^/]+)\/(\w+)\/([^_]*)(?:__(.+)\/(\d+))?$/
+  /^(service|external|local|firewall|endpoint|affinity|clients)-[A-Z2-7]{8}-([^/]+)\/([^/]+)\/(\w+)\/([^_]*)(?:__(.+)\/(\d+))?$/
 
 const sets: Readonly<Record<string, string>> = {
   'cluster-ips': 'every ClusterIP',
@@ -71,4 +71,5 @@ const chainsOfServices: Readonly<Record<string, string>> = {
   local: 'the endpoints of this Service on this node, one by chance',
   external: 'traffic that came to an external address or node port',
   firewall: 'who may use the load balancer of this Service?',
+  clients: 'clients that some of the endpoints remember',
 }

@@ -54,7 +54,8 @@ function ownerOf(name: string, rule?: Rule): string {
 }
 
 function fieldOf(kind: string, statements: readonly Statement[], endpoint?: string): string {
-  if (kind === 'affinity' || statements.some(isAboutAffinity)) return 'spec.sessionAffinity'
+  if (kind === 'affinity' || kind === 'clients' || statements.some(isAboutAffinity))
+    return 'spec.sessionAffinity'
   if (endpoint !== undefined) return `${endpoint} in its EndpointSlice`
   if (kind === 'firewall') return 'spec.loadBalancerSourceRanges'
   if (kind === 'external' || kind === 'local') return 'spec.externalTrafficPolicy'
