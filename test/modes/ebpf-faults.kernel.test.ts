@@ -365,7 +365,7 @@ t.test('what a kernel refuses is said, and what to do', { skip }, (t) => {
     ...real,
     bpf: (asked, bytes) => (asked === command ? result : real.bpf(asked, bytes)),
   })
-  const [notPermitted, invalid] = [-1, -22]
+  const [notPermitted, invalid, tooManyFiles] = [-1, -22, -24]
   const { log } = contextOf().context
   const probed = (calls: SystemCalls, kernel = '6.1.0-13-amd64') =>
     probeSockets({
@@ -380,6 +380,8 @@ t.test('what a kernel refuses is said, and what to do', { skip }, (t) => {
   t.match(probed(cannot), [
     { ok: false, required: true, seen: /load eBPF program kpts_\w+: /, fix: /CONFIG_CGROUP_BPF/ },
   ])
+  const few = refusing(commands.createMap, tooManyFiles)
+  t.match(probed(few), [{ ok: false, seen: /EMFILE/, fix: /limit of open files/ }])
   // Linux 5.10 answers EPERM to root at the first map if too little memory may be locked.
   for (const [calls, kernel] of [
     [mayNot, '5.10.0-46-cloud-amd64'],

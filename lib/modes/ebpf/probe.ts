@@ -57,6 +57,7 @@ function programsFinding(deps: ProbeDeps): Finding {
 /** An older kernel refuses with many words: before 5.11 it denies even root memory for the maps. */
 function fixFor(error: unknown, kernel: string): string {
   if (!atLeast(kernel, leastKernel)) return `use Linux 5.18 or newer; this is ${kernel}`
+  if (messageOf(error).includes('EMFILE')) return 'raise the limit of open files (LimitNOFILE=)'
   return error instanceof KernelError && error.kind === 'denied'
     ? 'run as root or with CAP_BPF and CAP_NET_ADMIN; who has them and may not is kept from bpf(2) by seccomp or a security module'
     : 'use a kernel with CONFIG_BPF_SYSCALL and CONFIG_CGROUP_BPF'
