@@ -83,8 +83,12 @@ export class DaemonRequests {
   takeFull(): boolean {
     const isFull = this.#isFullRequested
     this.#isFullRequested = false
-    // A sync for another reason is the repair, too.
-    if (isFull) clearTimeout(this.#repair)
+    if (isFull) {
+      // A sync for another reason is the repair, too. The next one waits from now on.
+      clearTimeout(this.#repair)
+      const now = this.#options.now()
+      this.#repairs = this.#repairs.map((due) => Math.min(due, now))
+    }
     return isFull
   }
 

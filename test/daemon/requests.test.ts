@@ -82,4 +82,15 @@ t.test('repairs of what another program does again and again become rare', async
     requests.takeFull()
   }
   t.equal(seen.warnings.length, 3, 'a dispute that lasts is told once in ten minutes')
+
+  for (let changes = 0; changes < 20; changes++) {
+    change()
+    requests.sync()
+    t.ok(requests.takeFull())
+    await pass(500)
+  }
+  change()
+  const early = seen.asked
+  await pass(10_000)
+  t.equal(seen.asked, early + 1, 'repairs by changes of objects do not make the next one later')
 })
