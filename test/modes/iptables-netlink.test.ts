@@ -7,7 +7,11 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { createNetns, programSkip } from '../support/netns.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
+import { openGeneration } from '../../lib/modes/foreign-commits.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
+import { openFamilies } from '../../lib/modes/iptables/open.js'
+import { iptablesPlanner } from '../../lib/modes/iptables/plan.js'
+import { iptablesSettings } from '../../lib/modes/iptables/settings.js'
 import { Sysctls } from '../../lib/kernel/sysctl.js'
 import { openPacketAccounts } from '../../lib/kernel/nfacct.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
@@ -272,6 +276,39 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
     })
   }
 })
+
+t.test(
+  'IT46: a commit of another program during a full sync is not taken for our own',
+  { skip: skip || false },
+  async (t) => {
+    const another = (action: string) =>
+      execFileSync('iptables-nft', ['-t', 'nat', action, 'OF-ANOTHER'])
+    let isDisturbed = false
+    const node = new Node('nft')
+    const settings = iptablesSettings(configWith({}))
+    const opened = await openFamilies(() => settings, ['IPv4'], node.context.log, {
+      backend: 'nft',
+      run: (file, ...rest) => {
+        if (isDisturbed && file === 'iptables-nft-restore') another('-N')
+        return runProgram(file, ...rest)
+      },
+      openAccounts: () => Promise.resolve(openPacketAccounts()),
+      openGeneration,
+    })
+    const { families, foreign, facts, accounts } = opened
+    const rules = families.get('IPv4')
+    const plan = iptablesPlanner({ ...settings, ...facts })(states().put(service()).take())
+    await rules?.apply(plan)
+    const before = foreign.mark
+    rules?.forget()
+    isDisturbed = true
+    await rules?.apply(plan)
+    t.equal(foreign.mark, Number(before) + 1, 'though a table had all that was written')
+    another('-X')
+    accounts?.close()
+    await node.definition.cleanup(node.context)
+  },
+)
 
 const echoServer = `
   require('node:net').createServer((socket) => socket.pipe(socket)).listen(80, () => console.log('up'))`

@@ -68,9 +68,12 @@ export class Batch {
     return this.#line(table, '-X', chain)
   }
 
-  /** The tables that the batch changes. The restore is one transaction for each. */
-  get tables(): readonly Table[] {
-    return [...this.#tables.keys()]
+  /**
+   * How many transactions of the restore change something. There is one for each table, but the kernel
+   * may hold all of it already where chains are only declared. Then it counts none.
+   */
+  get transactions(): number {
+    return [...this.#tables.values()].filter(({ lines }) => lines.length > 0).length
   }
 
   /** Rules put into a table so far. */

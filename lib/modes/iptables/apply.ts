@@ -213,7 +213,7 @@ export class FamilyRules {
 
   async #restore(batches: readonly Batch[]): Promise<Pick<Written, 'bytes' | 'objects' | 'rules'>> {
     const text = batches.map(String).join('')
-    const transactions = sum(batches, ({ tables }) => tables.length)
+    const transactions = sum(batches, (batch) => batch.transactions)
     const { foreign, iptables } = this.#options
     await foreign.around(transactions, () => iptables.restore(text))
     const rules = {

@@ -223,8 +223,7 @@ export class IptablesPortals implements Portals {
 
   async #restore(batch: Batch): Promise<Omit<WriteOutcome, 'changed'>> {
     try {
-      const { length } = batch.tables
-      await this.#foreign.around(length, () => this.iptables.restore(batch))
+      await this.#foreign.around(batch.transactions, () => this.iptables.restore(batch))
     } catch (error) {
       this.#isKnown = false
       throw kernelError(error, `write the rules of userspace mode`)
