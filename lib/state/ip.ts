@@ -108,6 +108,12 @@ export function isLinkLocal(ip: Ip): boolean {
   return ip.family === 'IPv4' ? ip.value >> 16n === 0xa9fen : ip.value >> 118n === 0x3fan
 }
 
+/** Whether an address means something only together with the name of a device. */
+export function isScoped(text: string): boolean {
+  const ip = parseIp(text)
+  return ip?.family === 'IPv6' && isLinkLocal(ip)
+}
+
 export function isMulticast(ip: Ip): boolean {
   return ip.family === 'IPv4' ? ip.value >> 28n === 0xen : ip.value >> 120n === 0xffn
 }

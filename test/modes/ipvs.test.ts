@@ -68,6 +68,18 @@ void t.test('the plan of a Service', async (t) => {
     t.end()
   })
 
+  await t.test('IP21: a device with a link-local address of IPv6 changes nothing', (t) => {
+    const web6 = service({ clusterIp: 'fd00:96::10', nodePort: 30080 })
+    const cluster = states('IPv6').put(web6)
+    const plan = planner()
+    const first = plan(cluster.take())
+    t.match(renderPlan(first), '-A -t [2001:db8::1]:30080 -s rr')
+    // Each pod brings such a device.
+    const ofPod = ['::1', '2001:db8::1', 'fe80::a0dd:13ff:fef5:c8f7']
+    t.equal(plan(cluster.setLocalAddresses(ofPod).take()), first)
+    t.end()
+  })
+
   await t.test('IP01: endpoints get connections by their weight', (t) => {
     const weighted = walk({ ...loud, options: { 'ipvs-scheduler': 'wrr' } })
     t.equal(weighted('pod', '10.96.0.10:80'), '16.7 % 10.180.0.1:8080, 83.3 % 10.180.1.2:8080')

@@ -1,5 +1,5 @@
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
-import { isNotLoopback, type IpFamily } from '../../state/ip.js'
+import { isNotLoopback, isScoped, type IpFamily } from '../../state/ip.js'
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import { memoryByFacts } from '../planner-memory.js'
 import { updateRequests, type Requests } from '../requests.js'
@@ -85,13 +85,16 @@ const reader = {
 }
 
 function factsOf({ family, node }: DesiredState, settings: PlanSettings): Facts {
+  // Each device of a pod has such an address. With them, each new pod would bring a virtual server for
+  // each node port.
+  const unscoped = (addresses: readonly string[]) => addresses.filter((one) => !isScoped(one))
   return {
     part: {
       family,
       scheduler: settings.scheduler,
       primaryIp: node.primaryIp,
-      nodePortAddresses: node.nodePorts.addresses.filter(isNotLoopback),
-      ownAddresses: new Set(node.localAddresses),
+      nodePortAddresses: unscoped(node.nodePorts.addresses).filter(isNotLoopback),
+      ownAddresses: new Set(unscoped(node.localAddresses)),
       logsRefused: settings.logsRefused,
     },
     chains: {

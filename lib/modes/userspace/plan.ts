@@ -5,6 +5,7 @@ import {
   ipFamilies,
   isLinkLocal,
   isLoopback,
+  isScoped,
   isUnspecified,
   parseIp,
   type IpFamily,
@@ -175,6 +176,7 @@ function endpointListsOf(service: DesiredService): readonly EndpointList[] {
 
 function factsOf(node: NodeView, family: IpFamily, settings: UserspaceSettings): NodeFacts {
   const bound = parseIp(settings.bindAddress)
+  // Sockets here do not name the device of an address.
   const bindableAddresses = node.nodePorts.addresses.filter((address) => !isScoped(address))
   const isBound = bound?.family === family && !isUnspecified(bound)
   return {
@@ -233,12 +235,6 @@ function frontendsOf(service: DesiredService, facts: NodeFacts): readonly string
   const virtual = [clusterIp, ...externalIps, ...loadBalancerIps].map((ip) => hostPort(ip, port))
   if (nodePort === 0) return virtual
   return [...virtual, ...facts.nodePortAddresses.map((ip) => hostPort(ip, nodePort))]
-}
-
-/** A link-local address also needs an interface, which sockets here do not name. */
-function isScoped(address: string): boolean {
-  const ip = parseIp(address)
-  return ip?.family === 'IPv6' && isLinkLocal(ip)
 }
 
 /** A proxy that runs on a loopback address has no rules, so this needs no look at the node. */
