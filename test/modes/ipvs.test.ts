@@ -1,5 +1,6 @@
 import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
+import { IpSets } from '../../lib/kernel/ipset.js'
 import { parseCidr } from '../../lib/state/ip.js'
 import { cleanUp } from '../../lib/modes/ipvs/cleanup.js'
 import { ipvsPlanner } from '../../lib/modes/ipvs/plan.js'
@@ -455,6 +456,21 @@ void t.test('cleanup keeps the shared chains that iptables mode wrote', async (t
     log: silent,
   })
   t.equal(tables.text(), before)
+})
+
+void t.test('cleanup without ipset says that something is left where the mode ran', async (t) => {
+  const node = new FakeNode()
+  const exposed = service({ nodePort: 30080 })
+  await node.applier().apply(planner()(states().put(exposed).take()))
+  const deps = { ...node.edge, rules: [node.rules], excluded: [], log: silent }
+  const missing = new KernelError('not-found', 'run ipset: spawn ipset ENOENT')
+  const without = { ...deps, sets: new IpSets(() => Promise.reject(missing)) }
+  await t.rejects(cleanUp(without), /ipset ENOENT: .* virtual servers may .* ipset installed/)
+  t.notMatch(node.tables.IPv4.text(), 'KUBE-', 'the rest is removed')
+  await cleanUp(without)
+  t.pass('without the device, nothing says that the mode ran')
+  await cleanUp({ ...deps, sets: node.sets.tool })
+  t.same([await node.servers(), [...node.sets.sets.keys()]], [[], []], 'with ipset all goes')
 })
 
 void t.test(

@@ -30,8 +30,19 @@ export async function cleanUp(deps: CleanupDeps): Promise<void> {
     if (ipvs) await tolerate(log, () => removeServers(deps, ipvs, family))
     for (const each of rules) await tolerate(log, () => each.remove(family))
   }
-  await tolerate(log, () => removeSets(deps))
-  if (links.remove(deviceName)) log.info({ device: deviceName }, 'removed')
+  const wasHere = links.remove(deviceName)
+  if (wasHere) log.info({ device: deviceName }, 'removed')
+  // The device says that there is something. An image has ipset, and its node may have none.
+  if (wasHere) await removeSets(deps).catch(nothingSeen)
+  else await tolerate(log, () => removeSets(deps))
+}
+
+/** Without the sets, most virtual servers cannot be told from those of other programs, either. */
+function nothingSeen(error: unknown): never {
+  const kind = error instanceof KernelError ? error.kind : 'failed'
+  const left =
+    'its ipsets and virtual servers may still be there; clean up again, with ipset installed'
+  throw new KernelError(kind, `${messageOf(error)}: ${left}`, { cause: error })
 }
 
 async function removeServers(deps: CleanupDeps, ipvs: Ipvs, family: IpFamily): Promise<void> {
