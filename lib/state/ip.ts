@@ -40,10 +40,9 @@ export function parseCidr(text: string): Cidr | undefined {
   const ip = parseIp(text.slice(0, slash))
   const digits = text.slice(slash + 1)
   if (!ip || !/^(0|[1-9]\d{0,2})$/.test(digits)) return undefined
-  const prefix = Number(digits)
-  // The prefix of a mapped address could count 32 or 128 bits, so it is refused.
-  if (ip.family === 'IPv4' && text.includes(':')) return undefined
-  if (prefix > bitsOf(ip.family)) return undefined
+  // All of Kubernetes counts the 96 bits before the IPv4 address in a mapped one, too.
+  const prefix = Number(digits) - (ip.family === 'IPv4' && text.includes(':') ? 96 : 0)
+  if (prefix < 0 || prefix > bitsOf(ip.family)) return undefined
   return cidrOf(ip, prefix)
 }
 
@@ -56,8 +55,8 @@ export function cidrsOf(family: IpFamily, texts: readonly string[]): readonly Ci
 }
 
 /**
- * An address of an object. Old clusters have IPv4 addresses with leading zeros, and everything in
- * Kubernetes reads those as decimal numbers. The kernel's programs would not.
+ * An address of an object. Old clusters have IPv4 addresses and prefixes with leading zeros, and
+ * everything in Kubernetes reads those as decimal numbers. The kernel's programs would not.
  */
 export const parseObjectIp = (text: string) => parseIp(text) ?? parseIp(withoutZeros(text))
 
@@ -65,7 +64,7 @@ export const parseObjectIp = (text: string) => parseIp(text) ?? parseIp(withoutZ
 export const parseObjectCidr = (text: string) => parseCidr(text) ?? parseCidr(withoutZeros(text))
 
 function withoutZeros(text: string): string {
-  return text.length > 64 || text.includes(':') ? text : text.replace(/(^|\.)0+(?=\d)/g, '$1')
+  return text.length > 64 ? text : text.replace(/(^|[./])0+(?=\d)/g, '$1')
 }
 
 /** The CIDR of that prefix length around an address. */

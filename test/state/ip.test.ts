@@ -40,7 +40,9 @@ t.test('in objects leading zeros are of decimal numbers, as kube-proxy reads the
   for (const text of ['0256.1.1.1', '0x1.2.3.4', '1.2.3', '010.0.0.', '::ffff:010.0.0.1']) {
     t.equal(parseObjectIp(text), undefined, text)
   }
-  t.equal(parseObjectCidr('10.0.0.0/08'), undefined)
+  t.equal(parseObjectCidr('10.1.0.0/08')?.text, '10.0.0.0/8')
+  t.equal(parseObjectCidr('fd00::1/064')?.text, 'fd00::/64')
+  t.equal(parseObjectCidr('10.0.0.0/00')?.text, '0.0.0.0/0')
 })
 
 t.test('wrong addresses are refused: leading zeros, zones, short forms, blanks', async (t) => {
@@ -110,13 +112,16 @@ t.test('every address of both IP families survives formatting and parsing', asyn
 t.test('CIDRs lose their host bits, keep their family, and contain what they should', async (t) => {
   t.equal(parseCidr('10.1.2.3/8')?.text, '10.0.0.0/8')
   t.equal(parseCidr('fd00::1/64')?.text, 'fd00::/64')
+  t.equal(parseCidr('::ffff:10.1.2.3/112')?.text, '10.1.0.0/16')
+  t.equal(parseCidr('::ffff:a01:203/96')?.text, '0.0.0.0/0')
   for (const wrong of [
     '10.0.0.0',
     '10.0.0.0/33',
     '10.0.0.0/08',
     'fd00::/129',
     '10.0.0.0/',
-    '::ffff:10.0.0.0/104',
+    '::ffff:10.0.0.0/95',
+    '::ffff:10.0.0.0/129',
     '10.0.0.0/-1',
     '10.0.0.0/8 ',
   ]) {
