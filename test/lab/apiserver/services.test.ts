@@ -272,6 +272,13 @@ void t.test('S25: in a new Service the protocols of one port share a node port',
   })
   const given = create('b', dns('NodePort', 30_099))
   t.match(given.spec, { ports: [{ nodePort: 30_099 }, { nodePort: 30_099 }] })
+  // Not with another port of the same protocol: no update of such a Service would be valid.
+  const other = { name: 'http', port: 80, protocol: 'TCP', nodePort: 30_099 }
+  const { type, ports } = dns('NodePort', 30_099)
+  t.match(
+    refused(() => create('d', { type, ports: [...ports, other] })),
+    [/^spec.ports\[0\].nodePort: Invalid value: 30099: provided port is already allocated/],
+  )
   create('c', dns('ClusterIP'))
   t.match(update('c', dns('NodePort')).spec, {
     ports: [{ nodePort: 30_001 }, { nodePort: 30_002 }],

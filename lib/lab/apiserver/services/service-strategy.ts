@@ -153,6 +153,9 @@ function allocatePorts(
         numberAt(other, 'port') === port['port'] && nodePortOf(other) !== 0
       const twin = isNew ? ports.find(isTwin) : undefined
       const free = twin ? nodePortOf(twin) : allocations.freePort(taken, refuser(service, field, 0))
+      const isHolder = (other: Json) =>
+        nodePortOf(other) === free && textAt(other, 'protocol') === textAt(port, 'protocol')
+      if (ports.some(isHolder)) refuser(service, field, free)('provided port is already allocated')
       taken.add(free)
       ports[index] = { ...port, nodePort: free }
     }
