@@ -1,6 +1,6 @@
 import { hostPort } from '../../state/ip.js'
 import { idleEndpoints, type Balancer } from './idle-endpoints.js'
-import type { DesiredService } from '../../state/desired-state.js'
+import type { DesiredService, Endpoint } from '../../state/desired-state.js'
 import type { EndpointSliceObject, SliceEndpointObject } from '../../state/objects.js'
 import type { IpFamily } from '../../state/ip.js'
 
@@ -74,18 +74,21 @@ function reasonOf(service: DesiredService, candidate: Candidate): EndpointReason
   }
   const failure = service.health?.failing.find((each) => each.key === key)?.reason
   const has = (list: DesiredService['reachableEndpoints']) => list.some((each) => each.key === key)
+  // Another EndpointSlice may have a record of it that counts more than this one.
+  const used = service.reachableEndpoints.find((each) => each.key === key)
   const { ready, serving, terminating } = endpoint
-  const isHere = endpoint.nodeName === nodeName
+  const isHere = used?.isLocal ?? endpoint.nodeName === nodeName
   const place = isHere
     ? 'on this node'
     : endpoint.nodeName === undefined
       ? 'on an unknown node'
       : `on ${endpoint.nodeName}`
-  if (has(service.reachableEndpoints)) {
-    const state = ready ? 'ready' : 'terminating, but no other endpoint is ready'
+  if (used) {
+    const others = has(service.clusterEndpoints) ? 'endpoint' : 'endpoint of this node'
+    const state = used.ready ? 'ready' : `terminating, but no other ${others} is ready`
     const health =
       failure === undefined ? [] : [`fails its health check (${failure}), but no other is left`]
-    const reason = [state, place, ...health, ...limits(service, key)].join(', ')
+    const reason = [state, place, ...health, ...limits(service, used)].join(', ')
     return idle === undefined ? { key, isUsed: true, reason } : out(`${idle}; ${reason}`)
   }
   if (terminating && !serving) return out(`terminating, and no longer serving, ${place}`)
@@ -100,7 +103,7 @@ function reasonOf(service: DesiredService, candidate: Candidate): EndpointReason
 }
 
 /** The traffic that a used endpoint does not get. */
-function limits(service: DesiredService, key: string): readonly string[] {
+function limits(service: DesiredService, { key, ready }: Endpoint): readonly string[] {
   const { clusterEndpoints, localEndpoints, internalPolicyLocal, externalPolicyLocal } = service
   const within = (list: typeof clusterEndpoints) => list.some((each) => each.key === key)
   const sides = [
@@ -113,7 +116,7 @@ function limits(service: DesiredService, key: string): readonly string[] {
     return [`not for traffic ${sides.join(' or ')} (policy Local)`]
   }
   return clusterEndpoints.length > 0 && !within(clusterEndpoints)
-    ? ['only for policy Local, because of its topology hints']
+    ? [`only for policy Local${ready ? ', because of its topology hints' : ''}`]
     : []
 }
 

@@ -172,3 +172,26 @@ t.test('an endpoint that only one policy sends connections to is used', async (t
     '10.0.0.2:8080': /^used: /,
   })
 })
+
+t.test('E11: an endpoint that only a policy Local uses names no hints that it lacks', async (t) => {
+  const slice = rawSlice({
+    endpoints: [
+      endpoint('10.0.0.1', { node: 'node-1', ready: false, serving: true, terminating: true }),
+      endpoint('10.0.0.2', { node: 'node-2' }),
+    ],
+  })
+  const ports = [{ name: 'http', protocol: 'TCP', port: 80, nodePort: 30080 }]
+  t.same(reasonsOf({ type: 'NodePort', ports, externalTrafficPolicy: 'Local' }, slice), {
+    '10.0.0.1:8080':
+      'used: terminating, but no other endpoint of this node is ready, on this node, only for policy Local',
+    '10.0.0.2:8080': 'used: ready, on node-2, not for traffic from outside (policy Local)',
+  })
+})
+
+t.test('E07: of two records of an endpoint the one that counts is told', async (t) => {
+  const slices = [
+    rawSlice({ name: 'old', endpoints: [endpoint('10.0.0.1', { node: 'node-1', ready: false })] }),
+    rawSlice({ name: 'young', endpoints: [endpoint('10.0.0.1', { node: 'node-1' })] }),
+  ]
+  t.same(reasonsOf({}, ...slices), { '10.0.0.1:8080': 'used: ready, on this node' })
+})
