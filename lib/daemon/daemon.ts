@@ -78,6 +78,7 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
   const traffic = readBeforePages(metrics, mode, counting)
   const dashboard = await dashboardOf(setup, metrics, counting)
 
+  const memory = memoryWatch(setup.mode, memoryLimits(), log)
   const obstacles = new ObstacleWatch({
     ...{ mode: setup.mode, log, changed: (texts) => dashboard?.obstacles(texts) },
   })
@@ -89,14 +90,15 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
     ...{ tracker, mode, requests, log, flows, allApplied, signal: ending },
     listeners: [
       observer,
-      ...clusterWarnings(setup, log),
+      memory,
+      ...ownServer(setup, log),
       observation,
       ...(config.dryRun ? [] : [checks, obstacles, ...present<SyncListener>(dashboard, counting)]),
     ],
   })
   const cleaned = (isLast: boolean) => flows?.again(isLast)
   const leftovers = { ...setup, inForce: allApplied.signal, cleaned, portFreed }
-  const sink = trackerSink(setup, { tracker, requests, metrics, observation })
+  const sink = trackerSink(setup, { tracker, requests, metrics, observation, memory })
 
   const watchers = present<ObjectWatcher>(objectLog(log), dashboard?.podNames, counting?.podNames)
   const reload = { tracker, sink, mode, loop, requests, observation, meter: metrics }
@@ -119,14 +121,14 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
   await Promise.all([counting?.end(), flows?.idle()])
 }
 
-/** What the Services of the cluster tell of the setup. */
-function clusterWarnings({ mode, objects, config }: Setup, log: Log): readonly SyncListener[] {
+const memoryLimits = () => ({
+  limit: process.constrainedMemory(),
+  heap: getHeapStatistics().heap_size_limit,
+})
+
+function ownServer({ objects, config }: Setup, log: Log): readonly SyncListener[] {
   const server = config.dryRun ? undefined : objects.client?.server
-  const heap = getHeapStatistics().heap_size_limit
-  return [
-    memoryWatch(mode, { limit: process.constrainedMemory(), heap }, log),
-    ...(server === undefined ? [] : [ownServerWatch(server, log)]),
-  ]
+  return server === undefined ? [] : [ownServerWatch(server, log)]
 }
 
 /** A dry run changes nothing, and an open port is a change. The real proxy may hold the ports. */

@@ -30,6 +30,19 @@ const shareOfHeap = 0.65
 /** All Services are counted again when there are more by this factor. */
 const growth = 1.2
 
+export interface MemoryWatch extends SyncListener {
+  /**
+   * So many ports of a Service or endpoints of a slice have come. Before the first sync they are
+   * counted: a limit that is far too low ends the process while they come.
+   */
+  readonly came: (kind: keyof Counted, count: number) => void
+}
+
+interface Counted {
+  readonly servicePorts: number
+  readonly endpoints: number
+}
+
 /**
  * Logs a warning when the Services of this cluster do not fit the memory limit of this process and
  * its children, before the kernel kills it without a word, or V8's own limit, which V8 derives from it
@@ -39,25 +52,39 @@ export function memoryWatch(
   mode: ModeName,
   { limit = 0, heap }: { readonly limit?: number | undefined; readonly heap: number },
   log: Log,
-): SyncListener {
+): MemoryWatch {
+  const limitMiB = limit > 0 ? mebibytes(limit) : Infinity
+  const heapLimitMiB = mebibytes(heap)
+  const arrived = { servicePorts: 0, endpoints: 0 }
   let looked = 0
+  /** Returns whether they fit. */
+  const look = (counted: Counted, more = ''): boolean => {
+    const { base, each } = needs[mode]
+    const neededMiB = Math.ceil(base + ((counted.servicePorts + counted.endpoints) * each) / 1024)
+    const isEnough = neededMiB <= limitMiB
+    const isHeapEnough = neededMiB * shareOfHeap <= heapLimitMiB
+    if (!isEnough) log.warn({ limitMiB, neededMiB, ...counted }, `${tooLow}${more}`)
+    if (!isHeapEnough)
+      log.warn({ heapLimitMiB, neededMiB, ...counted }, `${heapTooLow}${neededMiB}${more}`)
+    return isEnough && isHeapEnough
+  }
+  let isArriving = true
   return {
+    came(kind, count) {
+      if (!isArriving) return
+      arrived[kind] += count
+      isArriving = look(arrived, '; more objects are coming, so it takes more than that')
+    },
     started({ states }: StateUpdate) {
-      const services = states.reduce((sum, state) => sum + state.services.size, 0)
-      if (services <= looked * growth) return
-      looked = services
+      isArriving = false
+      const servicePorts = states.reduce((sum, state) => sum + state.services.size, 0)
+      if (servicePorts <= looked * growth) return
+      looked = servicePorts
       let endpoints = 0
       for (const state of states) {
         for (const service of state.services.values()) endpoints += service.clusterEndpoints.length
       }
-      const { base, each } = needs[mode]
-      const neededMiB = Math.ceil(base + ((services + endpoints) * each) / 1024)
-      const counted = { servicePorts: services, endpoints }
-      const limitMiB = mebibytes(limit)
-      if (limit > 0 && neededMiB > limitMiB) log.warn({ limitMiB, neededMiB, ...counted }, tooLow)
-      const heapLimitMiB = mebibytes(heap)
-      if (neededMiB * shareOfHeap <= heapLimitMiB) return
-      log.warn({ heapLimitMiB, neededMiB, ...counted }, `${heapTooLow}${neededMiB}`)
+      look({ servicePorts, endpoints })
     },
   }
 }

@@ -22,6 +22,7 @@ import type { DesiredState } from '../state/desired-state.js'
 import type { IpFamily } from '../state/ip.js'
 import type { DaemonRequests } from './daemon-requests.js'
 import type { Logger } from '../observe/logger.js'
+import type { MemoryWatch } from './memory.js'
 import type { Metrics } from '../observe/metrics.js'
 import type { Log, Mode } from '../modes/mode.js'
 import type { Observation } from '../observe/observation.js'
@@ -158,12 +159,14 @@ interface SinkParts {
   readonly requests: DaemonRequests
   readonly metrics: Metrics
   readonly observation: Observation
+  readonly memory: MemoryWatch
 }
 
 /** Takes objects into the tracker. No sync is requested before enough of them are known (R01). */
 export function trackerSink({ deps, nodeName }: Setup, parts: SinkParts): TrackerSink {
-  const { tracker, requests, metrics, observation } = parts
+  const { tracker, requests, metrics, observation, memory } = parts
   return new TrackerSink(tracker, nodeName, {
+    came: memory.came,
     ...objectObserver({ log: deps.log, meter: metrics, observation, now: () => performance.now() }),
     changed: (_kind, isComplete) => {
       if (isComplete) requests.sync()

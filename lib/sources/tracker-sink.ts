@@ -12,6 +12,8 @@ interface SinkListener {
    * An object came, changed or went. `isComplete` says whether enough objects are known to begin.
    */
   changed(kind: ObjectKind, isComplete: boolean): void
+  /** So many ports of a Service or endpoints of a slice came, new or not. */
+  came?(kind: 'servicePorts' | 'endpoints', count: number): void
   /** An object cannot be used; its last good version stays in use. */
   malformed(kind: ObjectKind, identity: Identity, reason: string): void
   /** A part of an object has no effect; the rest is used. */
@@ -62,12 +64,16 @@ export class TrackerSink implements ObjectSink {
     const tracker = this.#tracker
     switch (kind) {
       case 'Service':
-        this.#use(kind, parseService(raw), (service) => tracker.upsertService(service))
+        this.#use(kind, parseService(raw), (service) => {
+          tracker.upsertService(service)
+          this.#listener.came?.('servicePorts', service.ports.length)
+        })
         break
       case 'EndpointSlice':
-        this.#use(kind, parseEndpointSlice(raw, tracker.endpointRules), (slice) =>
-          tracker.upsertEndpointSlice(slice),
-        )
+        this.#use(kind, parseEndpointSlice(raw, tracker.endpointRules), (slice) => {
+          tracker.upsertEndpointSlice(slice)
+          this.#listener.came?.('endpoints', slice.ports.length * slice.endpoints.length)
+        })
         break
       case 'ServiceCIDR':
         this.#use(kind, parseServiceCidr(raw), (cidr) => tracker.upsertServiceCidr(cidr))

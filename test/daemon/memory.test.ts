@@ -19,7 +19,7 @@ function watching(limit: number | undefined, heap = Number.MAX_SAFE_INTEGER) {
     const update: Pick<StateUpdate, 'states'> = { states: [cluster.take()] }
     watch.started(update as StateUpdate)
   }
-  return { warnings, start }
+  return { warnings, start, came: watch.came }
 }
 
 t.test('Services that do not fit the memory limit are said, before they are written', async (t) => {
@@ -31,6 +31,21 @@ t.test('Services that do not fit the memory limit are said, before they are writ
   start(210)
   t.equal(warnings.length, 1, 'a few more are no news')
   start(400)
+  t.equal(warnings.length, 2)
+})
+
+t.test('a limit that is far too low is said while the objects come, and once', async (t) => {
+  const { warnings, came, start } = watching(66 * mebibyte)
+  came('servicePorts', 100)
+  came('endpoints', 900)
+  t.same(warnings, [], 'so many fit')
+  came('endpoints', 100)
+  t.match(warnings, [{ limitMiB: 66, neededMiB: 67, servicePorts: 100, endpoints: 1000 }])
+  came('endpoints', 100)
+  t.equal(warnings.length, 1)
+  start(200)
+  t.match(warnings[1], { servicePorts: 200, endpoints: 1800 }, 'all of them are known')
+  came('endpoints', 10_000)
   t.equal(warnings.length, 2)
 })
 
