@@ -153,14 +153,16 @@ t.test('what keeps the address of clients comes and goes', { skip }, async (t) =
     t.same(await sources(), ['kept'])
     t.same(await sources('pod-1'), ['hidden'], 'auto does not rely on the routes of pods')
     const written = await leftBehind()
+    // Each look starts six programs, and a repair takes seconds.
+    const repaired = () => until('the repair', async () => (await leftBehind()) === written, 1000)
     for (const family of ['-4', '-6']) await run('ip', family, 'rule', 'del', 'table', '27504')
     for (const program of ['iptables', 'ip6tables']) await run(program, '-t', 'mangle', '-F')
-    while ((await leftBehind()) !== written) await new Promise((later) => setTimeout(later, 100))
+    await repaired()
     t.same(await sources(), ['kept'])
 
     const ours = ['-t', 'mangle', '-R', 'KUBE-PORTALS-SOURCE', '1']
     for (const program of ['iptables', 'ip6tables']) await run(program, ...ours, '-j', 'RETURN')
-    while ((await leftBehind()) !== written) await new Promise((later) => setTimeout(later, 100))
+    await repaired()
     t.pass('as many rules as before, but others')
 
     const handles = async () => run('nft', '--handle', 'list', 'table', 'ip', 'mangle')
