@@ -1,5 +1,5 @@
 /** The daemon with few descriptors, and with clients that take many connections. */
-import { spawn, execFileSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
@@ -10,9 +10,10 @@ import { rawService, rawSlice } from '../state/objects.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { program } from '../support/program.js'
 import { until } from '../support/until.js'
+import { execSync } from '../support/run-sync.js'
 
 const skip = enterPrivateNetns() ?? false
-if (skip === false) execFileSync('ip', ['link', 'set', 'lo', 'up'])
+if (skip === false) execSync('ip', ['link', 'set', 'lo', 'up'])
 const health = { host: '127.0.0.1', port: 10256 }
 
 const clusterIp = (number: number) => `10.96.${1 + (number >> 7)}.${1 + (number & 127)}`
@@ -56,7 +57,7 @@ const answers = (path: string) => async () => {
   return (await fetch(url).catch(() => undefined))?.ok === true
 }
 
-const rules = () => execFileSync('iptables-save', ['-t', 'nat'], { encoding: 'utf8' })
+const rules = () => execSync('iptables-save', ['-t', 'nat'])
 
 t.test('1,124 idle connections to the health port do not delay Services', { skip }, async (t) => {
   const folder = t.testdir({})
@@ -76,7 +77,7 @@ t.test('1,124 idle connections to the health port do not delay Services', { skip
   await until('the rules of a new Service', () => rules().includes(clusterIp(2)))
   t.ok(await answers('/healthz')())
   t.equal(daemon.child.exitCode, null, 'it lives')
-  const held = execFileSync('ls', [`/proc/${daemon.child.pid}/fd`], { encoding: 'utf8' })
+  const held = execSync('ls', [`/proc/${daemon.child.pid}/fd`])
   t.ok(held.split('\n').length < 200, `${held.split('\n').length} descriptors are open`)
 })
 
@@ -84,8 +85,8 @@ t.test(
   'with 256 descriptors for 400 Services those that fit work, and one message reports the rest',
   { skip },
   async (t) => {
-    execFileSync('ip', ['address', 'add', '10.244.0.1/32', 'dev', 'lo'])
-    execFileSync('ip', ['route', 'add', 'default', 'dev', 'lo'])
+    execSync('ip', ['address', 'add', '10.244.0.1/32', 'dev', 'lo'])
+    execSync('ip', ['route', 'add', 'default', 'dev', 'lo'])
     const endpoint = createServer((socket) => socket.end('served')).listen(8080, '10.244.0.1')
     await once(endpoint, 'listening')
     t.teardown(() => void endpoint.close())
@@ -162,7 +163,7 @@ for (const dataPath of ['net', 'splice']) {
           }
         }
         await delay(20)
-        const held = execFileSync('ls', [`/proc/${daemon.child.pid}/fd`], { encoding: 'utf8' })
+        const held = execSync('ls', [`/proc/${daemon.child.pid}/fd`])
         most = Math.max(most, held.split('\n').length - 1)
       }
       t.ok(most < limit - 20, `${most} descriptors of ${limit} at most`)

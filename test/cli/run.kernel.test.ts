@@ -1,6 +1,6 @@
 import { modeNames } from '../../lib/modes/registry.js'
 import t, { type Test } from 'tap'
-import { execFileSync, spawn, spawnSync, type ChildProcessByStdio } from 'node:child_process'
+import { spawn, type ChildProcessByStdio } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { open } from 'node:fs/promises'
@@ -14,11 +14,12 @@ import { examples } from '../support/live-daemon.js'
 import { program } from '../support/program.js'
 import { createFaultyApi } from '../support/faulty-api.js'
 import { until, untilSeen, untilThere } from '../support/until.js'
+import { execSync, runSync } from '../support/run-sync.js'
 
 /** The command as an operator runs it, in a network namespace of this process. */
 
 const skip = enterPrivateNetns() ?? false
-if (skip === false) execFileSync('ip', ['link', 'set', 'lo', 'up'])
+if (skip === false) execSync('ip', ['link', 'set', 'lo', 'up'])
 const whole = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 
 function start(t: Test, ...args: readonly string[]) {
@@ -60,7 +61,7 @@ async function post(url: string, object: unknown): Promise<void> {
   if (!reply.ok) throw new Error(`${url}: ${reply.status} ${await reply.text()}`)
 }
 
-const ruleset = () => execFileSync('nft', ['list', 'ruleset'], { encoding: 'utf8' })
+const ruleset = () => execSync('nft', ['list', 'ruleset'])
 const healthz = 'http://127.0.0.1:10256'
 
 t.test('the usual command line works, even if the API server starts later', { skip }, async (t) => {
@@ -182,7 +183,7 @@ for (const mode of ['userspace', 'iptables'] as const) {
       const folder = t.testdir({ lock: '', manifests: {} })
       const lock = join(folder, 'lock')
       const hint = (verb: '-N' | '-X') =>
-        execFileSync('iptables-legacy', ['-w', '-t', 'mangle', verb, 'KUBE-KUBELET-CANARY'])
+        execSync('iptables-legacy', ['-w', '-t', 'mangle', verb, 'KUBE-KUBELET-CANARY'])
       hint('-N')
       t.teardown(() => hint('-X'))
       const env = { ...process.env, XTABLES_LOCKFILE: lock }
@@ -243,7 +244,7 @@ t.test('a proxy ends with the signal while a file or a plugin hangs', { skip }, 
   await t.test('a file', async (t) => {
     const folder = t.testdir({ kubeconfig: withUser({ tokenFile: 'token' }) })
     const token = join(folder, 'token')
-    execFileSync('mkfifo', [token])
+    execSync('mkfifo', [token])
     const proxy = start(t, '--proxy-mode=nftables', `--kubeconfig=${folder}/kubeconfig`)
     await untilSeen('the mode', proxy.output, /nftables mode writes rules/)
     // No log tells that the thread waits. A signal that comes before finds less, and no failure.
@@ -337,35 +338,35 @@ t.test('check and cleanup print what they found as text and as JSON', { skip }, 
 
 t.test('cleanup says which rules stay where iptables is missing', { skip }, (t) => {
   const add = (...chains: readonly string[]) =>
-    chains.forEach((chain) => execFileSync('iptables-nft', ['-t', 'nat', '-N', chain]))
+    chains.forEach((chain) => execSync('iptables-nft', ['-t', 'nat', '-N', chain]))
   add('KUBE-MARK-MASQ', 'KUBE-POSTROUTING')
   const script = 'for each in /usr/sbin /sbin; do mount -t tmpfs none $each; done; exec "$@"'
   const without = ['--mount', 'sh', '-c', script, 'sh']
   const words = [...without, process.execPath, program, 'cleanup']
-  const cleanUp = () => spawnSync('unshare', words, { encoding: 'utf8' })
+  const cleanUp = () => runSync('unshare', words)
   t.equal(cleanUp().status, 0, 'kubelet before 1.27 has such chains')
   add('KUBE-SERVICES', 'KUBE-PORTALS-HOST')
   const { status, stderr } = cleanUp()
   t.equal(status, 1)
   t.match(stderr, /userspace: IPv4 rules are still there; install iptables/)
   t.match(stderr, /iptables: .*find iptables-nft: .*install iptables/)
-  execFileSync(process.execPath, [program, 'cleanup'])
+  execSync(process.execPath, [program, 'cleanup'])
   t.notMatch(ruleset(), /KUBE-(?!FIREWALL)/)
   t.end()
 })
 
 t.test('cleanup removes ipvs rules of the backend that is not used now', { skip }, (t) => {
   const rules = ['render', '--mode', 'ipvs', '--manifests', examples]
-  const all = execFileSync(process.execPath, [program, ...rules], { encoding: 'utf8' })
+  const all = execSync(process.execPath, [program, ...rules])
   const [, sets = '', batch = ''] = all.split(/^# (?:ipset restore|iptables-restore).*$/m)
-  execFileSync('ipset', ['restore'], { input: sets })
-  execFileSync('iptables-legacy-restore', ['--noflush'], { input: batch.split(/^#/m)[0] })
+  execSync('ipset', ['restore'], sets)
+  execSync('iptables-legacy-restore', ['--noflush'], batch.split(/^#/m)[0])
   // kubelet tells by this chain which backend it uses.
-  execFileSync('iptables-nft', ['-t', 'mangle', '-N', 'KUBE-KUBELET-CANARY'])
-  const { stderr } = spawnSync(process.execPath, [program, 'cleanup'], { encoding: 'utf8' })
+  execSync('iptables-nft', ['-t', 'mangle', '-N', 'KUBE-KUBELET-CANARY'])
+  const { stderr } = runSync(process.execPath, [program, 'cleanup'])
   t.notMatch(stderr, /an ipset stays/)
-  t.notMatch(execFileSync('iptables-legacy-save', { encoding: 'utf8' }), /KUBE-/)
-  execFileSync('iptables-nft', ['-t', 'mangle', '-X', 'KUBE-KUBELET-CANARY'])
+  t.notMatch(execSync('iptables-legacy-save'), /KUBE-/)
+  execSync('iptables-nft', ['-t', 'mangle', '-X', 'KUBE-KUBELET-CANARY'])
   t.end()
 })
 
@@ -411,15 +412,13 @@ t.test('US76: where koffi does not load, userspace mode serves', { skip }, async
   t.match(proxy.output(), /this node cannot run nftables mode/)
   t.match(proxy.output(), /"dataPath":"net"/)
   t.match(ruleset(), /ip daddr 10\.96\.0\.10 .*redirect/i)
-  execFileSync('nft', [
-    'add rule ip nat PREROUTING iifname wan0 tcp dport 2222 dnat to 192.0.2.9:22',
-  ])
+  execSync('nft', ['add rule ip nat PREROUTING iifname wan0 tcp dport 2222 dnat to 192.0.2.9:22'])
   const diff = startWithoutKoffi(t, 'diff', '--proxy-mode=userspace', '--manifests', examples)
   t.equal(await diff.exited, 2, 'what cannot be read is no difference')
   t.match(diff.output(), /iptables-save leaves out table nat/)
   t.equal(await proxy.stop(), 0)
   t.notMatch(ruleset(), /KUBE-PORTALS-(CONTAINER|HOST)/)
-  execFileSync('nft', ['delete table ip nat'])
+  execSync('nft', ['delete table ip nat'])
 })
 
 const heldProgram = `#!/bin/sh

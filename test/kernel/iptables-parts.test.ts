@@ -28,6 +28,7 @@ import { runProgram } from '../../lib/kernel/iptables/command.js'
 import { visitChains } from '../../lib/kernel/iptables/left-out.js'
 import { parseCounters, parseSaved, SavedTables } from '../../lib/kernel/iptables/saved.js'
 import { anyText, examplesOf, nearText, textsOf } from '../support/corpus.js'
+import { insideNamespace } from '../../lib/kernel/network-namespaces.js'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import type { Backend, Match, Run, RuleSpec } from '../../lib/kernel/iptables.js'
 
@@ -185,7 +186,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     const netns = createNetns(`iptables-parts-${backend}`)
     t.teardown(() => netns.remove())
     const run: Run = (file, args, options) =>
-      runProgram('ip', ['netns', 'exec', netns.name, file, ...args], options)
+      insideNamespace(netns.name, () => runProgram(file, args, options))
     const iptables = await Iptables.open({ family: 'IPv4', backend, run })
     const write = async (specs: readonly RuleSpec[]) => {
       const batch = new Batch().chain('nat', 'X').chain('nat', 'Y')

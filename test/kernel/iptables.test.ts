@@ -26,6 +26,7 @@ import {
 } from '../../lib/kernel/iptables.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
 import { classifyFailure } from '../../lib/kernel/iptables/error.js'
+import { insideNamespace } from '../../lib/kernel/network-namespaces.js'
 import { createNetns, netnsSkip, programSkip, type NetworkNamespace } from '../support/netns.js'
 import type { Backend, Locked, Rule, Run } from '../../lib/kernel/iptables.js'
 
@@ -230,7 +231,7 @@ t.test('IT48: to look for the backend makes no table', { skip: legacySkip }, asy
   const netns = createNetns('iptables-lib-look')
   t.teardown(() => netns.remove())
   const run: Run = (file, args, options) =>
-    runProgram('ip', ['netns', 'exec', netns.name, file, ...args], options)
+    insideNamespace(netns.name, () => runProgram(file, args, options))
   const tables = () => netns.exec('sh', '-c', 'cat /proc/net/ip*_tables_names').trim()
   t.equal(await backendInUse(run), undefined)
   t.equal(tables(), '')
@@ -466,7 +467,7 @@ t.test('IT47: the xtables lock is respected', { skip: lockSkip }, async (t) => {
   const netns = createNetns('iptables-lock')
   t.teardown(() => netns.remove())
   const inside: Run = (file, args, options) =>
-    runProgram('ip', ['netns', 'exec', netns.name, file, ...args], options)
+    insideNamespace(netns.name, () => runProgram(file, args, options))
   const batch = new Batch().chain('nat', 'X')
   process.env.XTABLES_LOCKFILE = lockFile
   t.teardown(() => delete process.env.XTABLES_LOCKFILE)
@@ -568,7 +569,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     const netns = createNetns(`iptables-lib-${backend}`)
     t.teardown(() => netns.remove())
     const run: Run = (file, args, options) =>
-      runProgram('ip', ['netns', 'exec', netns.name, file, ...args], options)
+      insideNamespace(netns.name, () => runProgram(file, args, options))
     const open = (family: 'IPv4' | 'IPv6') =>
       Iptables.open({ family, backend, run, waitSeconds: 1 })
     const iptables = await open('IPv4')

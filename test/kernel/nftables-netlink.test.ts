@@ -215,7 +215,7 @@ for (const family of ['ip', 'ip6'] as const) {
         netns.remove()
       })
       const nft = new Nft((file, args, options) =>
-        runCommand('ip', ['netns', 'exec', netns.name, file, ...args], options),
+        insideNamespace(netns.name, () => runCommand(file, args, options)),
       )
       const transaction = { table: tableOf(family), commands: everything(family) }
       const listing = async (writer: RulesetWriter) => {

@@ -1,6 +1,6 @@
 /** Iptables mode reads by netlink, in a network namespace of this process. */
 import { connect, createServer } from 'node:net'
-import { execFileSync, spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
+import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -21,6 +21,7 @@ import type { Backend, Run } from '../../lib/kernel/iptables.js'
 import type { FamilyPlan, Mode, ModeContext } from '../../lib/modes/mode.js'
 import type { States } from '../support/states.js'
 import { until, untilTrue } from '../support/until.js'
+import { execSync } from '../support/run-sync.js'
 
 const skip = enterPrivateNetns() ?? (programSkip('iptables-legacy') || programSkip('conntrack'))
 
@@ -83,9 +84,9 @@ async function echo(host: string, port: number): Promise<string> {
 }
 
 t.test('iptables mode counts and watches through netlink', { skip: skip || false }, async (t) => {
-  execFileSync('ip', ['link', 'set', 'lo', 'up'])
+  execSync('ip', ['link', 'set', 'lo', 'up'])
   for (const ip of ['10.180.0.1', '192.0.2.1']) {
-    execFileSync('ip', ['address', 'add', `${ip}/32`, 'dev', 'lo'])
+    execSync('ip', ['address', 'add', `${ip}/32`, 'dev', 'lo'])
   }
   sysctl('net/ipv4/conf/all/route_localnet', '1')
   sysctl('net/ipv4/ip_forward', '1')
@@ -143,13 +144,13 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
     await onNode('IT10: INVALID packets that are dropped are counted', async (t, node) => {
       const ends = ['client', 'server'].map((label) => createNetns(`iptables-${label}`))
       t.teardown(() => {
-        execFileSync('ip', ['link', 'delete', 'v0'])
-        execFileSync('ip', ['link', 'delete', 'v1'])
+        execSync('ip', ['link', 'delete', 'v0'])
+        execSync('ip', ['link', 'delete', 'v1'])
         for (const end of ends) end.remove()
       })
       for (const [index, end] of ends.entries()) {
         const net = `10.99.${index}`
-        execFileSync('ip', [
+        execSync('ip', [
           'link',
           'add',
           `v${index}`,
@@ -160,8 +161,8 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
           'netns',
           end.name,
         ])
-        execFileSync('ip', ['address', 'add', `${net}.1/24`, 'dev', `v${index}`])
-        execFileSync('ip', ['link', 'set', `v${index}`, 'up'])
+        execSync('ip', ['address', 'add', `${net}.1/24`, 'dev', `v${index}`])
+        execSync('ip', ['link', 'set', `v${index}`, 'up'])
         end.exec('ip', 'address', 'add', `${net}.2/24`, 'dev', 'e0')
         end.exec('ip', 'link', 'set', 'e0', 'up')
         end.exec('ip', 'route', 'add', 'default', 'via', `${net}.1`)
@@ -181,7 +182,7 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
       t.equal(count(), 0)
       // The kernel forgets the connection and must not track it again.
       sysctl('net/netfilter/nf_conntrack_tcp_loose', '0')
-      execFileSync('conntrack', ['-F'], { stdio: 'ignore' })
+      execSync('conntrack', ['-F'])
       client.stdin.write('two')
       await untilTrue(() => count() > 0)
       t.ok(count() > 0)
@@ -197,18 +198,18 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
       const stop = new AbortController()
       const running = mode.run(stop.signal)
       const table = [`iptables-${backend}`, '-t', 'nat'] as const
-      const list = (chain: string) => execFileSync(table[0], [...table.slice(1), '-S', chain])
-      const before = list('KUBE-SERVICES').toString()
+      const list = (chain: string) => execSync(table[0], [...table.slice(1), '-S', chain])
+      const before = list('KUBE-SERVICES')
       const rule = /-d 10\.96\.0\.10\/32 .*/.exec(before)?.[0] ?? ''
       const edited = rule.replace('10.96.0.10', '10.96.0.66')
       const edit = `*nat\n-R KUBE-SERVICES 1 ${edited}\nCOMMIT\n`
-      execFileSync(`iptables-${backend}-restore`, ['--noflush'], { input: edit })
-      t.match(list('KUBE-SERVICES').toString(), '10.96.0.66')
+      execSync(`iptables-${backend}-restore`, ['--noflush'], edit)
+      t.match(list('KUBE-SERVICES'), '10.96.0.66')
       await untilTrue(() => node.resyncs.length > 0)
       t.match(node.resyncs[0], /nat KUBE-SERVICES lacks -d 10.96.0.10/)
       mode.forget()
       await mode.apply(plan)
-      t.equal(list('KUBE-SERVICES').toString(), before)
+      t.equal(list('KUBE-SERVICES'), before)
       stop.abort()
       await running
       await mode.close()
@@ -221,7 +222,7 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
       await node.definition.cleanup(node.context)
       cluster.put(service({ endpoints: 3 }))
       t.same((await mode.apply(mode.plan(cluster.take()))).failed, [])
-      const rules = execFileSync(`iptables-${backend}`, ['-S', 'KUBE-FORWARD']).toString()
+      const rules = execSync(`iptables-${backend}`, ['-S', 'KUBE-FORWARD'])
       t.match(rules, 'ct_state_invalid_dropped_pkts')
       await mode.close()
     })
@@ -232,7 +233,7 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
       const stop = new AbortController()
       const running = mode.run(stop.signal)
       node.programs.length = 0
-      execFileSync(`iptables-${backend}`, ['-t', 'nat', '-F'])
+      execSync(`iptables-${backend}`, ['-t', 'nat', '-F'])
       await untilTrue(() => node.resyncs.length > 0)
       t.match(node.resyncs[0], /table nat was flushed: chain KUBE-POSTROUTING is empty/)
       t.notOk(
@@ -265,11 +266,11 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
         t.same(node.programs, ['iptables-nft-restore'], 'our own change is no reason to')
       } else await until('a reading', () => saves() > 0)
 
-      execFileSync(`iptables-${backend}`, ['-t', 'nat', '-N', 'OF-ANOTHER'])
+      execSync(`iptables-${backend}`, ['-t', 'nat', '-N', 'OF-ANOTHER'])
       node.programs.length = 0
       await untilTrue(() => saves() >= 1)
       t.same(node.resyncs, [], 'somebody else’s chain is a reason to look, and no change of ours')
-      execFileSync(`iptables-${backend}`, ['-t', 'nat', '-X', 'OF-ANOTHER'])
+      execSync(`iptables-${backend}`, ['-t', 'nat', '-X', 'OF-ANOTHER'])
       stop.abort()
       await running
       await mode.close()

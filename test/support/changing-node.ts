@@ -1,5 +1,5 @@
 import type { Test } from 'tap'
-import { execFileSync, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { renameSync, rmSync, writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
@@ -8,6 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { program } from './program.js'
 import { patienceMs, untilSeen, untilTrue } from './until.js'
+import { execSync } from './run-sync.js'
 
 /**
  * The proxy on a node that is the network namespace of this test. This process serves the endpoints
@@ -17,7 +18,7 @@ import { patienceMs, untilSeen, untilTrue } from './until.js'
 export const clusterIp = '10.96.0.10'
 export const nodePort = 30080
 
-export const ip = (text: string) => execFileSync('ip', text.split(' '))
+export const ip = (text: string) => execSync('ip', text.split(' '))
 
 /** The interfaces of the node; 192.0.2.2 has the endpoints. */
 export function setUpNode(): void {
@@ -207,14 +208,14 @@ export async function startOnNode(t: Test, mode: string, firstConfig: string) {
     if (child.exitCode === null) child.kill('SIGTERM')
     await exited
     // The rules of kernel modes outlive their process and would still serve in the next test.
-    execFileSync('nft', ['flush', 'ruleset'])
+    execSync('nft', ['flush', 'ruleset'])
   }
   t.teardown(end)
   const readyz = async () => (await fetch('http://127.0.0.1:10256/readyz')).status
   await untilSeen('readyz', readyz, /^200$/)
   // The kernel remembers for two minutes where a connection went before there were rules. A new
   // connection with the same port would go the same way.
-  execFileSync('conntrack', ['-F'], { stdio: 'ignore' })
+  execSync('conntrack', ['-F'])
   await untilSeen('the Service', () => answerOf(clusterIp, 80), /^8080$/)
   const kept = await ask(clusterIp, 80, patienceMs)
   const probes = probing()

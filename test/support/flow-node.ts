@@ -1,5 +1,5 @@
 /** A node with Services and servers. Its tests compare what clients saw with what flows report. */
-import { execFileSync, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { createServer, connect } from 'node:net'
 import { mkdtempSync, readlinkSync, rmSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
@@ -16,6 +16,7 @@ import { kubeProxy as kubeProxyProgram, startProxy } from './live-daemon.js'
 import { runCommand } from './run-command.js'
 import { enterPrivateNetns } from './private-netns.js'
 import { patienceMs, until as untilSo } from './until.js'
+import { execSync } from './run-sync.js'
 
 export const skip = enterPrivateNetns() ?? false
 /** Runs commands of the program beside the daemon. */
@@ -23,23 +24,23 @@ export const kubeProxy = commandThread()
 const folder = mkdtempSync(join(tmpdir(), 'flows-'))
 t.teardown(() => rmSync(folder, { recursive: true }))
 if (skip === false) {
-  execFileSync('sysctl', ['-qw', 'net.ipv4.ip_forward=1'])
-  execFileSync('ip', ['link', 'set', 'lo', 'up'])
-  execFileSync('ip', ['address', 'add', '192.0.2.1/24', 'dev', 'lo'])
-  execFileSync('ip', ['route', 'add', 'default', 'dev', 'lo'])
+  execSync('sysctl', ['-qw', 'net.ipv4.ip_forward=1'])
+  execSync('ip', ['link', 'set', 'lo', 'up'])
+  execSync('ip', ['address', 'add', '192.0.2.1/24', 'dev', 'lo'])
+  execSync('ip', ['route', 'add', 'default', 'dev', 'lo'])
   // A client does not hear over lo that it is refused.
-  execFileSync('ip', ['link', 'add', 'out', 'type', 'veth', 'peer', 'name', 'beyond'])
-  execFileSync('ip', ['link', 'set', 'out', 'up'])
-  execFileSync('ip', ['address', 'add', '2001:db8::1/128', 'dev', 'lo', 'nodad'])
+  execSync('ip', ['link', 'add', 'out', 'type', 'veth', 'peer', 'name', 'beyond'])
+  execSync('ip', ['link', 'set', 'out', 'up'])
+  execSync('ip', ['address', 'add', '2001:db8::1/128', 'dev', 'lo', 'nodad'])
   for (const [ip, from] of [
     ['10.96.0.11/32', '192.0.2.1'],
     ['203.0.113.2/32', '192.0.2.1'],
     ['fd00:10:96::11/128', '2001:db8::1'],
   ] as const) {
-    execFileSync('ip', ['route', 'add', ip, 'dev', 'out', 'src', from])
+    execSync('ip', ['route', 'add', ip, 'dev', 'out', 'src', from])
   }
   for (const ip of ['10.244.1.1', '10.244.1.2']) {
-    execFileSync('ip', ['address', 'add', `${ip}/32`, 'dev', 'lo'])
+    execSync('ip', ['address', 'add', `${ip}/32`, 'dev', 'lo'])
   }
 }
 
@@ -55,8 +56,8 @@ async function createBeyond(): Promise<readonly string[]> {
   while (namespace(pid) === namespace('thread-self')) await delay(10)
   const inside = ['nsenter', '-t', pid, '-n']
   const [enter = '', ...rest] = inside
-  const ip = (...words: string[]) => execFileSync('ip', words)
-  const ipInside = (words: string) => execFileSync(enter, [...rest, 'ip', ...words.split(' ')])
+  const ip = (...words: string[]) => execSync('ip', words)
+  const ipInside = (words: string) => execSync(enter, [...rest, 'ip', ...words.split(' ')])
   ip('link', 'set', 'beyond', 'netns', pid)
   ipInside('link set beyond up')
   for (const prefix of ['198.18.0', '198.51.100']) {

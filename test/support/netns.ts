@@ -1,5 +1,6 @@
-import { execFileSync, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { insideNamespace } from '../../lib/kernel/network-namespaces.js'
+import { execSync } from './run-sync.js'
 
 /** A reason to skip a test that needs its own network namespace, or false. */
 export const netnsSkip: string | false = (() => {
@@ -25,14 +26,11 @@ let created = 0
 /** Makes a network namespace. The process id in its name keeps test files apart. */
 export function createNetns(label: string): NetworkNamespace {
   const name = `${label}-${process.pid}-${++created}`
-  execFileSync('ip', ['netns', 'add', name])
+  execSync('ip', ['netns', 'add', name])
   return {
     name,
     // `ip netns exec` is one more program, and makes mounts.
-    exec: (file, ...args) =>
-      insideNamespace(name, () =>
-        execFileSync(file, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }),
-      ),
-    remove: () => void execFileSync('ip', ['netns', 'delete', name]),
+    exec: (file, ...args) => insideNamespace(name, () => execSync(file, args)),
+    remove: () => void execSync('ip', ['netns', 'delete', name]),
   }
 }

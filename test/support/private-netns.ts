@@ -1,4 +1,8 @@
 import koffi from 'koffi'
+import { startProgramsQuickly } from '../../lib/kernel/posix-spawn.js'
+
+// What needs a network starts many programs, and a fork of a test costs more than most of them.
+await startProgramsQuickly()
 
 const newNetworkNamespace = 0x40000000
 

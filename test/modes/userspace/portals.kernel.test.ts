@@ -1,5 +1,4 @@
 /** The rules of many Services in a real kernel: they move into sub-chains and out again. */
-import { spawnSync } from 'node:child_process'
 import t from 'tap'
 import { Iptables, rule } from '../../../lib/kernel/iptables.js'
 import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
@@ -20,6 +19,7 @@ import { runProgram } from '../../../lib/kernel/iptables/command.js'
 import type { Run } from '../../../lib/kernel/iptables.js'
 import { service, states, testSettings } from '../../support/states.js'
 import type { IpFamily } from '../../../lib/state/ip.js'
+import { runSync } from '../../support/run-sync.js'
 
 const skip = enterPrivateNetns() ?? false
 /** How many Services there are, with three rules each. */
@@ -64,7 +64,7 @@ for (const backend of ['nft', 'legacy'] as const) {
       }
       const portals = new IptablesPortals(iptables, options)
       const program = family === 'IPv4' ? 'iptables' : 'ip6tables'
-      const save = () => spawnSync(`${program}-${backend}-save`, { encoding: 'utf8' }).stdout
+      const save = () => runSync(`${program}-${backend}-save`).stdout
       const few = rulesOf(family, 5)
       await portals.replaceAll(few)
       t.match(save(), /-A KUBE-PORTALS-CONTAINER -d \S+ -p tcp .*web-1/, 'as the original')
@@ -89,7 +89,7 @@ for (const backend of ['nft', 'legacy'] as const) {
       t.equal(save().match(/CONTAINER-.* DNAT /g)?.length, many - 1)
 
       const [, chain = ''] = /^-A (KUBE-PORTALS-HOST-\S+)/m.exec(text) ?? []
-      t.equal(spawnSync(`${program}-${backend}`, ['-t', 'nat', '-F', chain]).status, 0)
+      t.equal(runSync(`${program}-${backend}`, ['-t', 'nat', '-F', chain]).status, 0)
       t.notOk(await portals.isIntact(), 'a flushed sub-chain is seen')
       await portals.replaceAll(all)
       t.ok(await portals.isIntact())
@@ -139,7 +139,7 @@ for (const backend of ['nft', 'legacy'] as const) {
     { skip },
     async (t) => {
       const run = (program: string, args: string[], input = '') => {
-        const { status, stdout, stderr } = spawnSync(program, args, { encoding: 'utf8', input })
+        const { status, stdout, stderr } = runSync(program, args, input)
         t.equal(status, 0, stderr)
         return stdout
       }
@@ -243,7 +243,7 @@ t.test('a flush that is repeated while the rules are read is repaired', { skip }
   const flush = () => {
     mark++
     const chain = ['-t', 'nat', '-F', 'KUBE-PORTALS-CONTAINER']
-    t.equal(spawnSync('iptables-legacy', chain).status, 0)
+    t.equal(runSync('iptables-legacy', chain).status, 0)
   }
   const iptables = await Iptables.open({ family: 'IPv4', backend: 'legacy', run: spying })
   const fixed = fixedRules({ portRange: undefined, logsRefused: true })
@@ -322,7 +322,7 @@ t.test('rules in another order are found', { skip }, async (t) => {
   await portals.replaceAll(new Map())
   t.ok(await portals.isIntact())
   const direct = ['KUBE-PORTALS-DIRECT', '1']
-  t.equal(spawnSync('iptables-nft', ['-D', ...direct]).status, 0)
+  t.equal(runSync('iptables-nft', ['-D', ...direct]).status, 0)
   const first = [
     '-A',
     'KUBE-PORTALS-DIRECT',
@@ -333,7 +333,7 @@ t.test('rules in another order are found', { skip }, async (t) => {
     '-j',
     'RETURN',
   ]
-  t.equal(spawnSync('iptables-nft', first).status, 0)
+  t.equal(runSync('iptables-nft', first).status, 0)
   t.notOk(await portals.isIntact(), 'redirected packets would be refused')
   const guard = rule({ protocol: 'tcp', comment: 'a Service', jump: 'REJECT' })
   const placed = { table: 'filter', chain: 'KUBE-PORTALS-DIRECT', rule: guard } as const
@@ -341,8 +341,8 @@ t.test('rules in another order are found', { skip }, async (t) => {
   const guarding = new IptablesPortals(iptables, { fixed: own, guardsEachPort: true })
   await guarding.replaceAll(new Map([['a', [placed]]]))
   t.ok(await guarding.isIntact())
-  t.equal(spawnSync('iptables-nft', ['-D', ...direct]).status, 0)
-  t.equal(spawnSync('iptables-nft', first).status, 0)
+  t.equal(runSync('iptables-nft', ['-D', ...direct]).status, 0)
+  t.equal(runSync('iptables-nft', first).status, 0)
   t.notOk(await guarding.isIntact(), 'also by the rule of a Service')
   await guarding.remove()
 })
@@ -360,7 +360,7 @@ for (const backend of ['nft', 'legacy'] as const) {
       const portals = new IptablesPortals(iptables, options)
       const rules = rulesOf('IPv4', 3)
       await portals.replaceAll(rules)
-      t.equal(spawnSync(`iptables-${backend}`, ['-t', 'nat', '-F']).status, 0)
+      t.equal(runSync(`iptables-${backend}`, ['-t', 'nat', '-F']).status, 0)
       const [[key = '', own = []] = []] = rules
       // The flush has deleted the rules that this change replaces.
       const { changed } = await portals.change(new Map([[key, own.slice(1)]]))

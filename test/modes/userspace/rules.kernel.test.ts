@@ -1,5 +1,4 @@
 /** Rules are written and removed in a network namespace. Programs of the node are the clients. */
-import { execFileSync } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
@@ -22,6 +21,7 @@ import type { ModeContext } from '../../../lib/modes/mode.js'
 import type { UserspaceSettings } from '../../../lib/modes/userspace/settings.js'
 import type { Test } from 'tap'
 import { patienceMs, until } from '../../support/until.js'
+import { execSync } from '../../support/run-sync.js'
 
 const skip = enterPrivateNetns() ?? false
 const nodeIp = '192.0.2.1'
@@ -29,7 +29,7 @@ const otherIp = '192.0.2.2'
 const clusterIp = '10.96.0.10'
 
 if (skip === false) {
-  const ip = (...args: string[]) => execFileSync('ip', args)
+  const ip = (...args: string[]) => execSync('ip', args)
   ip('link', 'set', 'lo', 'up')
   for (const address of [nodeIp, otherIp]) ip('address', 'add', `${address}/32`, 'dev', 'lo')
   ip('route', 'add', 'default', 'dev', 'lo')
@@ -37,7 +37,7 @@ if (skip === false) {
 
 /** The rules without counters and the date. */
 const rules = () =>
-  execFileSync('iptables-save', { encoding: 'utf8' })
+  execSync('iptables-save')
     .replaceAll(/^#.*\n/gm, '')
     .replaceAll(/\[\d+:\d+\]/g, '')
 
@@ -299,7 +299,7 @@ for (const datapath of ['net', 'splice'] as const) {
         }
         t.equal(await say('before'), 'before')
         const closing = mode.close()
-        while (rules().includes('KUBE-PORTALS-CONTAINER')) await setImmediate()
+        await until('the end of its rules', () => !rules().includes('KUBE-PORTALS-CONTAINER'))
         return { client, say, end, closing }
       }
       const patient = await begin(600_000)
@@ -334,20 +334,20 @@ t.test(
 
 t.test('the drain chain of a killed process is removed', { skip }, async (t) => {
   const leave = ['-N', 'KUBE-PORTALS-DRAIN']
-  execFileSync('iptables', leave)
+  execSync('iptables', leave)
   const mode = await openMode(t)
   mode.cluster.put(service({ clusterIp, endpoints: [await openEndpoint(t, 'web')] }))
   await mode.sync()
   t.notMatch(rules(), /DRAIN/, 'by the next process')
   await mode.close()
-  execFileSync('iptables', leave)
+  execSync('iptables', leave)
   await definition.cleanup({ log: quietLog, meter: quietMeter, resync: () => undefined })
   t.notMatch(rules(), /KUBE-/, 'by cleanup')
 })
 
 t.test('cleanup finds rules in the backend that the node used before', { skip }, async (t) => {
   const canary = (backend: string, verb: '-N' | '-X') =>
-    execFileSync(`iptables-${backend}`, ['-t', 'mangle', verb, 'KUBE-KUBELET-CANARY'])
+    execSync(`iptables-${backend}`, ['-t', 'mangle', verb, 'KUBE-KUBELET-CANARY'])
   canary('legacy', '-N')
   const mode = await openMode(t, runProgram, { sourceAddress: 'auto' })
   mode.cluster.put(service({ clusterIp, endpoints: [await openEndpoint(t, 'web')] }))
@@ -356,7 +356,7 @@ t.test('cleanup finds rules in the backend that the node used before', { skip },
   canary('legacy', '-X')
   canary('nft', '-N')
   t.teardown(() => canary('nft', '-X'))
-  const saved = () => execFileSync('iptables-legacy-save', { encoding: 'utf8' })
+  const saved = () => execSync('iptables-legacy-save')
   t.match(saved(), /KUBE-PORTALS/)
   t.strictSame(mode.warnings, [])
   const next = await openMode(t)
@@ -377,7 +377,7 @@ for (const end of ['the process', 'cleanup'] as const) {
         ['filter', 'KUBE-PORTALS-DRAIN'],
         ['mangle', 'KUBE-PORTALS-SOURCE'],
       ] as const
-      const iptables = (...args: string[]) => execFileSync('iptables', args, { stdio: 'pipe' })
+      const iptables = (...args: string[]) => execSync('iptables', args)
       const tables = new Set(jumps.map(([table]) => table))
       for (const table of tables) iptables('-t', table, '-N', 'FOREIGN')
       for (const [table, chain] of jumps) {
