@@ -1,14 +1,15 @@
 /** The tests inside share a node with two servers, and the mode as the daemon makes it. */
-import { execSync } from 'node:child_process'
 import { once } from 'node:events'
 import { createConnection, createServer, type Socket } from 'node:net'
 import t from 'tap'
 import { mode } from '../../../lib/modes/ipvs/index.js'
 import type { Mode, ModeContext } from '../../../lib/modes/mode.js'
 import { configWith } from '../../../lib/config/load.js'
+import { execSync } from '../../support/run-sync.js'
 import { service } from '../../support/states.js'
 
-export const sh = (command: string) => execSync(command, { encoding: 'utf8', stdio: 'pipe' })
+/** Without a fork, as also the mode starts its programs: in this kernel a fork costs most of all. */
+export const sh = (command: string) => execSync('sh', ['-c', command])
 export const table = () => sh('ipvsadm -Sn').trim().split('\n').filter(Boolean)
 
 /** Whether the kernel has a scheduler. Some lack a few of them, most often `twos`. */
