@@ -38,11 +38,14 @@ const { values: options, positionals: chosen } = withUsage(usage, () =>
 /** Seconds until a file counts as stuck. A busy machine is only slow. */
 const patience = { short: 1200, long: 1800 }
 const files = listTests('build/test')
-/** Jobs that take minutes. They begin first, so that nobody waits for one of them at the end. */
+/** Jobs that take a minute or more. They begin first, so that nobody waits for one at the end. */
 const longJobs = [
   'User Mode Linux',
   'build/test/chaos/chaos.kernel.test.js',
   'build/test/observe/flows/flows.kernel.test.js',
+  'build/test/observe/flows/userspace-numbers.kernel.test.js',
+  'build/test/modes/userspace/rules.kernel.test.js',
+  'build/test/modes/userspace/source-address.kernel.test.js',
   'build/test/security/confined.test.js',
   'build/test/package/package.test.js',
   'build/test/package/deb.test.js',
