@@ -283,7 +283,7 @@ t.test(
   { skip: skip || false },
   async (t) => {
     const another = (action: string) =>
-      execFileSync('iptables-nft', ['-t', 'nat', action, 'OF-ANOTHER'])
+      execSync('iptables-nft', ['-t', 'nat', action, 'OF-ANOTHER'])
     let isDisturbed = false
     const node = new Node('nft')
     const settings = iptablesSettings(configWith({}))
