@@ -43,7 +43,11 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
           t.match(rules.join('\n'), /ip nat KUBE-SVC-\S+ \(default\/web:http\): .*dnat/)
         } else {
           t.match(rules.join('\n'), /ip nat KUBE-PORTALS-CONTAINER .*dnat to \S+:\d+/)
-          t.match(rules.join('\n'), /ip filter INPUT .* jump KUBE-PORTALS-DIRECT/, 'to its end')
+          t.match(
+            rules.join('\n'),
+            /ip filter KUBE-NODEPORT-NON-LOCAL .* jump KUBE-PORTALS-DIRECT/,
+            'to its end',
+          )
           t.match(story.destination, /^10\.244\.1\.1:\d+$/, 'a listener of the node')
           t.match(
             story.afterwards[0],

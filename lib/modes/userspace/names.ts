@@ -14,7 +14,7 @@ export function isPortalChain(chain: string): boolean {
 }
 
 export const filterChains = {
-  /** Accepts packets that were redirected to a listener (US11). */
+  /** Asks the chain below about packets to a listener, and accepts health checks (US11). */
   nonLocal: 'KUBE-NODEPORT-NON-LOCAL',
   /** Ours: refuses or drops packets to a Service that has no endpoint for them, by its policies. */
   refuse: 'KUBE-PORTALS-REFUSE',
@@ -22,7 +22,7 @@ export const filterChains = {
   refused: 'KUBE-PORTALS-REFUSED',
   dropped: 'KUBE-PORTALS-DROPPED',
   blocked: 'KUBE-PORTALS-BLOCKED',
-  /** Ours: refuses packets to a proxy port that were not redirected, as they bypass policies. */
+  /** Ours: accepts packets to a listener that were redirected. Others would bypass policies. */
   direct: 'KUBE-PORTALS-DIRECT',
 } as const
 
@@ -41,7 +41,6 @@ export const nodePortComment =
   'handle service NodePorts; NOTE: this must be the last rule in the chain'
 export const nonLocalComment = 'Ensure that non-local NodePort traffic can flow'
 export const refuseComment = 'kubernetes service portals without endpoints'
-export const directComment = 'kubernetes proxy ports are reached through their services only'
 
 /** The device with the addresses of Services where there are no rules. */
 export const deviceName = 'kube-portals0'

@@ -37,7 +37,6 @@ export const jumps: readonly (PlacedRule & { readonly prepend: boolean })[] = [
   jump('nat', 'PREROUTING', natChains.nodePortContainer, names.nodePortComment),
   jump('nat', 'OUTPUT', natChains.nodePortHost, names.nodePortComment),
   jump('filter', 'INPUT', filterChains.nonLocal, names.nonLocalComment),
-  jump('filter', 'INPUT', filterChains.direct, names.directComment),
   jump('filter', 'INPUT', filterChains.refuse, names.refuseComment),
   jump('filter', 'FORWARD', filterChains.refuse, names.refuseComment),
   jump('filter', 'OUTPUT', filterChains.refuse, names.refuseComment),
@@ -45,21 +44,20 @@ export const jumps: readonly (PlacedRule & { readonly prepend: boolean })[] = [
 
 /** Rules that belong to no Service. */
 export function fixedRules({ portRange: range, logsRefused }: FixedFacts): readonly PlacedRule[] {
-  // Most new connections were redirected and need not pass the other rules.
-  const redirected = rule({ matches: [connectionState('DNAT')], jump: 'RETURN' })
-  const direct = { table: 'filter', chain: filterChains.direct } as const
-  const standing = [{ ...direct, rule: redirected }, ...turningAway(logsRefused)]
+  const redirected: RuleSpec = { matches: [connectionState('DNAT')], jump: 'ACCEPT' }
+  const standing = [
+    ...[redirected, ...refusal].map(
+      (spec) => ({ table: 'filter', chain: filterChains.direct, rule: rule(spec) }) as const,
+    ),
+    ...turningAway(logsRefused),
+  ]
   if (!range) return standing
-  const nonLocal = { table: 'filter', chain: filterChains.nonLocal } as const
   return [
     ...standing,
-    ...(['tcp', 'udp'] as const).flatMap((protocol) => {
-      const port = portMatch(protocol, `${range.from}:${range.to}`)
-      const matches = [port, connectionState('DNAT')]
-      return [
-        { ...direct, rule: rule({ protocol, matches: [port], ...rejectOf(protocol) }) },
-        { ...nonLocal, rule: rule({ protocol, matches, jump: 'ACCEPT' }) },
-      ]
+    ...(['tcp', 'udp'] as const).map((protocol) => {
+      const matches = [portMatch(protocol, `${range.from}:${range.to}`)]
+      const toListener = rule({ protocol, matches, jump: filterChains.direct })
+      return { table: 'filter', chain: filterChains.nonLocal, rule: toListener } as const
     }),
   ]
 }
@@ -69,7 +67,7 @@ type FixedFacts = Pick<UserspaceSettings, 'portRange' | 'logsRefused'>
 /** Only what is turned away anyway meets these, so that telling the proxy costs no other packet. */
 function turningAway(logsRefused: boolean): readonly PlacedRule[] {
   const ends = [
-    [filterChains.refused, undefined, [{ protocol: 'tcp', ...rejectOf('tcp') }, rejectOf('udp')]],
+    [filterChains.refused, undefined, refusal],
     [filterChains.dropped, 'localPolicy', [{ jump: 'DROP' }]],
     [filterChains.blocked, 'sourceRange', [{ jump: 'DROP' }]],
   ] as const
@@ -87,7 +85,7 @@ export function placeRules(rules: readonly PortalRule[], ports: ProxyPorts): Pla
       typeof portal.destinationPort === 'number'
         ? String(portal.destinationPort)
         : ports[portal.destinationPort]
-    const target = targetOf(portal, ports)
+    const target = targetOf(portal.target, ports)
     if (port === undefined || !target) return []
     const { table, chain, destination } = portal
     const subChain = subChainOf(chain, destination, port)
@@ -99,15 +97,13 @@ function ruleOf(portal: PortalRule, port: string, end: Pick<RuleSpec, 'jump' | '
   const { table, chain, destinationPort, condition, isNodePort, target, ...spec } = portal
   const matches = [portMatch(spec.protocol, port)]
   if (condition === 'to local address') matches.push(addressType('dst', 'LOCAL'))
-  if (condition === 'redirected') matches.push(connectionState('DNAT'))
   return rule({ ...spec, matches, ...end })
 }
 
 function targetOf(
-  { target, protocol }: PortalRule,
+  target: PortalRule['target'],
   ports: ProxyPorts,
 ): Pick<RuleSpec, 'jump' | 'jumpArgs'> | undefined {
-  if (target.kind === 'reject') return rejectOf(protocol)
   if (target.kind === 'accept') return { jump: 'ACCEPT' }
   if (!('list' in target)) return { jump: filterChains[target.kind] }
   const port = ports[target.list]
@@ -117,9 +113,10 @@ function targetOf(
 }
 
 /** A TCP client understands a reset on every path; ICMP may be filtered or limited on the way. */
-function rejectOf(protocol: 'tcp' | 'udp'): Pick<RuleSpec, 'jump' | 'jumpArgs'> {
-  return { jump: 'REJECT', jumpArgs: protocol === 'tcp' ? ['--reject-with', 'tcp-reset'] : [] }
-}
+const refusal: readonly RuleSpec[] = [
+  { protocol: 'tcp', jump: 'REJECT', jumpArgs: ['--reject-with', 'tcp-reset'] },
+  { jump: 'REJECT', jumpArgs: [] },
+]
 
 function portMatch(protocol: 'tcp' | 'udp', port: string): Match {
   return { name: protocol, args: ['--dport', port] }

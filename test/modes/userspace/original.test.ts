@@ -53,7 +53,7 @@ t.test(
     const accepts = rulesOf(reachable).filter((line) =>
       line.startsWith('-A KUBE-NODEPORT-NON-LOCAL'),
     )
-    t.match(accepts, [/--dport PROXY-PORT .*-j ACCEPT/])
+    t.match(accepts, [/--dport PROXY-PORT -j KUBE-PORTALS-DIRECT/])
   },
 )
 

@@ -354,13 +354,12 @@ t.test('the plan of userspace mode', async (t) => {
     const specs = [1, 2, 3].map((number) =>
       service({ name: `web-${number}`, clusterIp: `10.96.1.${number}` }),
     )
-    t.equal(rulesOf(specs, 'KUBE-PORTALS-DIRECT').length, 4)
-    const guarded = rulesOf(specs, 'KUBE-PORTALS-DIRECT', { portRange: '1-9' })
-    t.match(guarded, [/--ctstate DNAT -j RETURN/, /tcp --dport 1:9/, /udp --dport 1:9/])
+    t.equal(rulesOf(specs, 'KUBE-NODEPORT-NON-LOCAL').length, 3)
     t.match(rulesOf(specs, 'KUBE-NODEPORT-NON-LOCAL', { portRange: '1-9' }), [
-      /tcp --dport 1:9 .*DNAT -j ACCEPT/,
-      /udp --dport 1:9 .*DNAT -j ACCEPT/,
+      /tcp --dport 1:9 -j KUBE-PORTALS-DIRECT/,
+      /udp --dport 1:9 -j KUBE-PORTALS-DIRECT/,
     ])
+    t.match(rulesOf(specs, 'KUBE-PORTALS-DIRECT'), [/DNAT -j ACCEPT/, /REJECT/, /REJECT/])
   })
 
   t.test(

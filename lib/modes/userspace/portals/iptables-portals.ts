@@ -20,7 +20,6 @@ import type { Portals, WriteOutcome } from './portals.js'
 
 interface IptablesPortalsOptions {
   readonly fixed: readonly PlacedRule[]
-  readonly guardsEachPort: boolean
   readonly log?: Log
   /** Shared by all that write to the same kernel. */
   readonly foreign?: ForeignCommits
@@ -53,10 +52,8 @@ export class IptablesPortals implements Portals {
     this.#foreign = options.foreign ?? new ForeignCommits()
     this.#reported = options.log && new Reported(options.log)
     this.#fixed = options.fixed
-    this.#jumpsToSubChains = jumpsToSubChains(iptables.family, {
-      guardsEachPort: options.guardsEachPort,
-      sparseMasks: iptables.capabilities.sparseMasks,
-    })
+    const { family, capabilities } = iptables
+    this.#jumpsToSubChains = jumpsToSubChains(family, capabilities.sparseMasks)
   }
 
   /** Writes everything in one transaction, whatever our chains hold now. */

@@ -79,7 +79,6 @@ async function openFamily(
       await warnOfOtherBackend({ family, backend, chain: natChains.portalsContainer }, { log, run })
       return new IptablesPortals(iptables, {
         fixed: fixedRules({ ...settings, logsRefused }),
-        guardsEachPort: settings.portRange === undefined,
         log,
         ...(backend === 'nft' ? { foreign } : {}),
       })
@@ -109,7 +108,7 @@ export async function removeRules(
   try {
     const iptables = await opening
     if (!(await iptables.hasAny([...ourChains, ['filter', drainChain]]))) return
-    const portals = new IptablesPortals(iptables, { fixed: [], guardsEachPort: true })
+    const portals = new IptablesPortals(iptables, { fixed: [] })
     await flows.forget(family, await portals.remove())
     await portals.drained()
   } catch (error) {

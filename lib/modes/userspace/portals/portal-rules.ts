@@ -18,7 +18,7 @@ export interface NodeFacts {
   /** The node-port addresses that a socket can be bound to. */
   readonly bindableAddresses: readonly string[]
   readonly localTraffic: LocalTraffic
-  /** Each listener needs its own rules in filter, as there is no port range. */
+  /** Each listener needs its own rule in filter, as there is no port range. */
   readonly guardsEachPort: boolean
 }
 
@@ -33,7 +33,7 @@ export interface PortalRule {
   readonly destination?: string
   /** A port, or the proxy port of that list. */
   readonly destinationPort: number | EndpointList
-  readonly condition?: 'to local address' | 'redirected'
+  readonly condition?: 'to local address'
   /** The rule is left out while another program holds the node port. */
   readonly isNodePort?: true
   readonly target: PortalTarget
@@ -44,9 +44,9 @@ type PortalTarget =
   | { readonly kind: 'redirect'; readonly list: EndpointList }
   /** Leads to the listener at `address`; if this is empty, at the packet's destination. */
   | { readonly kind: 'dnat'; readonly address: string; readonly list: EndpointList }
-  | { readonly kind: 'accept' | 'reject' }
-  /** Leads to the chain that turns the packet away for this reason. */
-  | { readonly kind: 'refused' | 'dropped' | 'blocked' }
+  | { readonly kind: 'accept' }
+  /** Leads to the chain of this name. The last three turn the packet away for this reason. */
+  | { readonly kind: 'direct' | 'refused' | 'dropped' | 'blocked' }
 
 /** The rules of one service port. They lead to its listeners, or refuse. */
 export function portalRulesOf(
@@ -141,12 +141,7 @@ class RuleWriter {
   /** Only what was redirected reaches a listener, and that even if INPUT drops packets. */
   guards(lists: readonly EndpointList[]): void {
     for (const list of lists) {
-      this.#filter(filterChains.direct, { destinationPort: list, target: { kind: 'reject' } })
-      this.#filter(filterChains.nonLocal, {
-        destinationPort: list,
-        condition: 'redirected',
-        target: { kind: 'accept' },
-      })
+      this.#filter(filterChains.nonLocal, { destinationPort: list, target: { kind: 'direct' } })
     }
   }
 

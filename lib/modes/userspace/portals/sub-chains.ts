@@ -26,7 +26,6 @@ const addressBits = subChains - 1
 const portsPerSubChain = 65_536 / subChains
 
 const splitInNat: readonly string[] = [natChains.portalsContainer, natChains.portalsHost]
-const splitInFilter: readonly string[] = [filterChains.direct, filterChains.nonLocal]
 
 /** The sub-chain of a rule, by its address or port. Undefined for chains that have none. */
 export function subChainOf(
@@ -39,7 +38,7 @@ export function subChainOf(
     return ip && Number(ip.value & BigInt(addressBits))
   }
   const number = Number(port)
-  const isPort = splitInFilter.includes(chain) && number < 65_536
+  const isPort = chain === filterChains.nonLocal && number < 65_536
   return isPort ? Math.floor(number / portsPerSubChain) : undefined
 }
 
@@ -50,21 +49,15 @@ export function subChainName(chain: string, subChain: number): string {
 /** Whether a chain found in the kernel is a sub-chain, of this run or an earlier one. */
 export function isSubChain(table: string, chain: string): boolean {
   const [, parent] = /^(.*)-[0-9A-F]{2}$/.exec(chain) ?? []
-  if (parent === undefined) return false
-  return table === 'filter' ? splitInFilter.includes(parent) : splitInNat.includes(parent)
+  const parents = table === 'filter' ? Object.values<string>(filterChains) : splitInNat
+  return parent !== undefined && parents.includes(parent)
 }
 
-interface SubChainOptions {
-  readonly guardsEachPort: boolean
-  /** Whether iptables takes a mask that begins with a zero byte. */
-  readonly sparseMasks: boolean
-}
-
-/** The rules of the large chains once there are sub-chains. */
-export function jumpsToSubChains(
-  family: IpFamily,
-  { guardsEachPort, sparseMasks }: SubChainOptions,
-): readonly PlacedRule[] {
+/**
+ * The rules of the large chains once there are sub-chains. `sparseMasks`: iptables takes a mask that
+ * begins with a zero byte.
+ */
+export function jumpsToSubChains(family: IpFamily, sparseMasks: boolean): readonly PlacedRule[] {
   const jumps: PlacedRule[] = []
   for (let subChain = 0; subChain < subChains; subChain++) {
     for (const destination of addressesOf(subChain, family, sparseMasks)) {
@@ -75,13 +68,11 @@ export function jumpsToSubChains(
     }
     const from = subChain * portsPerSubChain
     const args = ['--dport', `${from}:${from + portsPerSubChain - 1}`]
-    for (const chain of splitInFilter) {
-      if (chain === filterChains.direct && !guardsEachPort) continue
-      for (const protocol of ['tcp', 'udp']) {
-        const jump = subChainName(chain, subChain)
-        const matches = [{ name: protocol, args }]
-        jumps.push({ table: 'filter', chain, rule: rule({ protocol, matches, jump }) })
-      }
+    for (const protocol of ['tcp', 'udp']) {
+      const jump = subChainName(filterChains.nonLocal, subChain)
+      const matches = [{ name: protocol, args }]
+      const placed = rule({ protocol, matches, jump })
+      jumps.push({ table: 'filter', chain: filterChains.nonLocal, rule: placed })
     }
   }
   return jumps
