@@ -7,7 +7,7 @@ import { jenkinsHash, scale } from '../kernel/jenkins-hash.js'
 type Weighted = Pick<Endpoint, 'weight'>
 
 /** The weights to use: an endpoint of weight 0 gets nothing, unless all have it. */
-function usedWeights(endpoints: readonly Weighted[]): readonly number[] {
+export function usedWeights(endpoints: readonly Weighted[]): readonly number[] {
   const isAllZero = endpoints.every(({ weight }) => weight === 0)
   return endpoints.map(({ weight }) => (isAllZero ? 1 : weight))
 }
@@ -86,6 +86,31 @@ export function maglevTable(keys: readonly string[]): Uint16Array {
 }
 
 const mostPlaces = 1000
+
+/** The number of rules up to which those of remembered clients are in one chain, as in kube-proxy. */
+const rulesMost = 64
+
+/**
+ * Many endpoints in groups of at most about 64, by number; none if there are few. Each group is a
+ * chain, so that a change of one endpoint writes few rules. A hash makes the groups, and not the
+ * order, so that the others stay where they are.
+ */
+export function inGroups<T extends Pick<Endpoint, 'key'>>(
+  endpoints: readonly T[],
+): ReadonlyMap<number, readonly T[]> {
+  const groups = new Map<number, T[]>()
+  if (endpoints.length <= rulesMost) return groups
+  const text = new TextEncoder()
+  let count = 4
+  while (count * rulesMost < endpoints.length) count *= 4
+  for (const endpoint of endpoints) {
+    const group = scale(jenkinsHash(text.encode(endpoint.key), 0), count)
+    const known = groups.get(group)
+    if (known) known.push(endpoint)
+    else groups.set(group, [endpoint])
+  }
+  return groups
+}
 
 function greatestDivisor(a: number, b: number): number {
   return b === 0 ? a : greatestDivisor(b, a % b)

@@ -107,3 +107,24 @@ t.test('with affinity a client without an endpoint gets one by the word', async 
   t.match(text, /--bytecode .* -j KUBE-SEP-/)
   t.match(textOf(balanced('first', { affinitySeconds })), /--rcheck/)
 })
+
+t.test('with affinity and many endpoints each word chooses as with few', async (t) => {
+  const endpoints = Array.from({ length: 100 }, (_, index) => ({
+    ip: `10.180.0.${index + 1}`,
+    weight: index === 7 ? 101 : index % 2,
+  }))
+  const chances = (word: string) =>
+    new Map(
+      walk(balanced(word, { affinitySeconds: 60, endpoints }), ['10.180.9.9'])[0] as [
+        string,
+        number,
+      ][],
+    )
+  const weighted = chances('weighted')
+  t.equal(weighted.size, 50, 'weight 0 gets nothing')
+  t.ok(Math.abs((weighted.get('10.180.0.8') ?? 0) - 101 / 150) < 1e-4)
+  t.ok(Math.abs((weighted.get('10.180.0.2') ?? 0) - 1 / 150) < 1e-4)
+  t.same([...chances('first')], [['10.180.0.8', 1]])
+  t.equal(chances('round-robin').size, 100)
+  t.equal(chances('source-hash').size, 1)
+})

@@ -195,6 +195,39 @@ t.test('IT30 IT32: with affinity a new client reaches each endpoint equally ofte
   t.equal(go('pod', '10.96.0.10:80'), '10.180.0.1:8080 or 10.180.0.2:8080')
 })
 
+t.test('IT30 IT32: with affinity and many endpoints a change writes few rules', async (t) => {
+  const ips = (first: string) => [
+    first,
+    ...Array.from({ length: 999 }, (_, i) => `10.181.${i >> 8}.${i & 255}`),
+  ]
+  const cluster = states()
+  const plan = iptablesPlanner(settings)
+  const spec = (first: string) => web({ affinitySeconds: 60, endpoints: ips(first) })
+  const before = plan(cluster.put(spec('10.180.0.1')).take())
+  const after = plan(cluster.put(spec('10.180.0.2')).take())
+  const changes = changeBatch(after, before)
+  t.ok(changes.rulesWritten('nat') < 400, `${changes.rulesWritten('nat')} rules`)
+  const text = renderPlan(after)
+  const own = serviceChainNames('default/web:http', 'TCP').cluster
+  const isReached = (chain: string) => text.includes(`-A ${own} -j ${chain}\n`)
+  for (const ip of ips('10.180.0.2')) {
+    const list = endpointChainName('default/web:http', 'TCP', `${ip}:8080`)
+    const rule = new RegExp(`-A (KUBE-SVC-\\S+) .*--rcheck .*--name ${list} .*-j ${list}\\n`)
+    if (!isReached(rule.exec(text)?.[1] ?? '')) t.fail(`no rule for the clients of ${ip}`)
+  }
+  const ways = walkIptables(
+    iptablesRuleset(after),
+    {
+      ...{ family: 'IPv4', protocol: 'TCP', source: '10.180.9.9', inInterface: 'veth0', port: 80 },
+      ...{ mark: 0, destination: '10.96.0.10', isDnated: false, isMasqueraded: false },
+    },
+    { localAddresses: new Set() },
+  )
+  const chances = ways.map(({ probability }) => probability).filter((each) => each > 0)
+  t.equal(chances.length, 1000, 'a new client may reach each endpoint')
+  t.ok(Math.min(...chances) > 0.00099 && Math.max(...chances) < 0.00101, 'equally often')
+})
+
 t.test('IT07 IT08: the mark is the configured bit, and is removed again', async (t) => {
   const go = walk([web({ endpoints: 1 })], { 'iptables.masqueradeBit': 15 })
   t.equal(go('outside', '10.96.0.10:80'), '10.180.0.1:8080 masqueraded')

@@ -94,3 +94,12 @@ export function endpointChainName(portName: string, protocol: Protocol, endpoint
   const hash = nameHash(portName + protocol.toLowerCase() + endpoint, hashLength)
   return servicePrefixes.endpoint + hash
 }
+
+/**
+ * nat, unknown to kube-proxy: the rules of one group of endpoints. The name looks like that of a
+ * Service's chain, so that kube-proxy removes it when it takes over.
+ */
+export function groupChainName(portName: string, protocol: Protocol, group: string): string {
+  const hash = nameHash(`${portName}${protocol.toLowerCase()} ${group}`, hashLength)
+  return servicePrefixes.cluster + hash
+}

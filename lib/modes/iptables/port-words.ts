@@ -1,5 +1,6 @@
 import { addressType, destinationPort, type Match, type RuleSpec } from '../../kernel/iptables.js'
-import type { DesiredService, NodeView, LocalTraffic } from '../../state/desired-state.js'
+import { endpointChainName } from './names.js'
+import type { DesiredService, Endpoint, NodeView, LocalTraffic } from '../../state/desired-state.js'
 import { bitsOf, type IpFamily } from '../../state/ip.js'
 
 /** What the rules of a Service depend on, in addition to the Service itself. */
@@ -25,11 +26,21 @@ export class PortWords {
   readonly service: DesiredService
   readonly context: RuleContext
   readonly protocol: 'tcp' | 'udp' | 'sctp'
+  readonly #endpointChains = new Map<string, string>()
 
   constructor(service: DesiredService, context: RuleContext) {
     this.service = service
     this.context = context
     this.protocol = protocols[service.protocol]
+  }
+
+  /** The chain of an endpoint. Each name is made once, because it contains a hash. */
+  endpointChain({ key }: Endpoint): string {
+    const known = this.#endpointChains.get(key)
+    if (known !== undefined) return known
+    const made = endpointChainName(this.service.portName, this.service.protocol, key)
+    this.#endpointChains.set(key, made)
+    return made
   }
 
   /** Matches the port of the Service at an address. */

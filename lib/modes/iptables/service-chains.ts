@@ -8,68 +8,106 @@ import {
   seenRecently,
   sourceIn,
 } from '../../kernel/iptables.js'
-import { drawable, firstOf } from '../shares.js'
-import { chains, endpointChainName, type ServiceChainNames } from './names.js'
+import { firstOf, inGroups, usedWeights } from '../shares.js'
+import { chains, groupChainName, type ServiceChainNames } from './names.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
 import { podSources, type PortWords } from './port-words.js'
+import type { Balance } from '../../state/balance.js'
 import type { Endpoint } from '../../state/desired-state.js'
 import type { Match, Rule } from '../../kernel/iptables.js'
 
+/** The rules of a chain, and the further chains that they lead to. */
+interface Balanced {
+  readonly rules: readonly Rule[]
+  readonly further: ReadonlyMap<string, readonly Rule[]>
+}
+
 /** IT21, IT30, IT31: masquerades if needed, then chooses one endpoint. */
-export function balanceRules(
+export function balanceRules(words: PortWords, list: 'cluster' | 'local'): Balanced {
+  const { service } = words
+  const first = service.internal === list ? masqueradeClusterIp(words) : []
+  const all = withWeights(
+    service.balance?.used,
+    list === 'cluster' ? service.clusterEndpoints : service.localEndpoints,
+  )
+  if (service.affinitySeconds !== undefined) {
+    const { rules, further } = stickyRules(words, list, all)
+    return { rules: [...first, ...rules], further }
+  }
+  const rules = drawnOf(words, all).map((one) => send(words, ...one))
+  return { rules: [...first, ...rules], further: new Map() }
+}
+
+/**
+ * Sends remembered clients to their endpoints, and draws one for a new client. With more than a few
+ * endpoints both are in several chains, so that a change of one endpoint writes few rules.
+ */
+function stickyRules(
   words: PortWords,
+  list: 'cluster' | 'local',
   endpoints: readonly Endpoint[],
-  servesClusterIp: boolean,
-): Rule[] {
-  const rules = servesClusterIp ? masqueradeClusterIp(words) : []
-  const { affinitySeconds } = words.service
-  if (affinitySeconds !== undefined) {
-    for (const endpoint of endpoints) {
-      const jump = endpointChain(words, endpoint)
-      const matches = [seenRecently(jump, affinitySeconds)]
-      rules.push(rule({ ...words.comment(`-> ${endpoint.key}`), matches, jump }))
-    }
+): Balanced {
+  const { affinitySeconds = 0, portName, protocol, balance } = words.service
+  const remembered = (endpoint: Endpoint) =>
+    toEndpoint(words, endpoint, [seenRecently(words.endpointChain(endpoint), affinitySeconds)])
+  const draws = (of: readonly Endpoint[]) =>
+    drawnOf(words, of).map((one) => toEndpoint(words, ...one))
+  const groups = [...inGroups(endpoints)]
+  if (groups.length === 0) {
+    return { rules: [...endpoints.map(remembered), ...draws(endpoints)], further: new Map() }
   }
-  for (const { endpoint, matches } of drawnOf(words, endpoints)) {
-    const comment = words.comment(`-> ${endpoint.key}`)
-    rules.push(
-      affinitySeconds === undefined
-        ? send(words, endpoint, matches)
-        : rule({ ...comment, matches, jump: endpointChain(words, endpoint) }),
-    )
+  const further = new Map<string, readonly Rule[]>()
+  const inChain = (group: string, rules: readonly Rule[]) => {
+    const jump = groupChainName(portName, protocol, `${list} ${group}`)
+    further.set(jump, rules)
+    return jump
   }
-  return rules
+  const clients = groups.map(([group, members]) =>
+    rule({ jump: inChain(`clients ${group}`, members.map(remembered)) }),
+  )
+  // Who takes turns or hashes the client needs all endpoints in one chain.
+  if (balance?.used === 'round-robin' || balance?.used === 'source-hash') {
+    return { rules: [...clients, ...draws(endpoints)], further }
+  }
+  const drawn = groups.map(([group, members]) => ({
+    jump: inChain(`new clients ${group}`, draws(members)),
+    weight: members.reduce((sum, { weight }) => sum + weight, 0),
+  }))
+  const toDrawn = drawnOf(words, drawn).map(([{ jump }, matches]) => rule({ matches, jump }))
+  return { rules: [...clients, ...toDrawn], further }
 }
 
-interface Drawn {
-  readonly endpoint: Endpoint
-  /** Choose among the packets that no endpoint before it took. */
-  readonly matches: readonly Match[]
+/** The endpoints with the weights to use; an endpoint of weight 0 gets no new connection. */
+function withWeights(
+  word: Balance | undefined,
+  endpoints: readonly Endpoint[],
+): readonly Endpoint[] {
+  const weights = word === 'weighted' ? usedWeights(endpoints) : []
+  const first = word === 'first' ? firstOf(endpoints) : undefined
+  return endpoints.map((one, index) => {
+    const weight = weights[index] ?? (first && one !== first ? 0 : 1)
+    return weight === one.weight ? one : { ...one, weight }
+  })
 }
 
-/** The endpoints with matches: by chance or as the Service asks for. The last takes the rest. */
-function drawnOf(
+/** All that get anything, with matches: by chance or as the Service asks. The last takes the rest. */
+function drawnOf<T extends { readonly weight: number }>(
   { service, context }: PortWords,
-  endpoints: readonly Endpoint[],
-): readonly Drawn[] {
+  of: readonly T[],
+): readonly (readonly [T, readonly Match[]])[] {
   const word = service.balance?.used
-  if (word === 'first') {
-    const first = firstOf(endpoints)
-    return first ? [{ endpoint: first, matches: [] }] : []
-  }
-  const weightOf = ({ weight }: Endpoint) => (word === 'weighted' ? weight : 1)
-  const all = drawable(endpoints.map((endpoint) => ({ endpoint, weight: weightOf(endpoint) })))
+  const all = of.filter(({ weight }) => weight > 0)
   let rest = all.reduce((sum, { weight }) => sum + weight, 0)
-  return all.map(({ endpoint, weight }, index) => {
+  return all.map((one, index) => {
     const left = all.length - index
-    const share = weight / rest
-    rest -= weight
-    if (left === 1) return { endpoint, matches: [] }
-    if (word === 'round-robin') return { endpoint, matches: [everyNth(left)] }
+    const share = one.weight / rest
+    rest -= one.weight
+    if (left === 1) return [one, []]
+    if (word === 'round-robin') return [one, [everyNth(left)]]
     if (word === 'source-hash' && context.hasBpf) {
-      return { endpoint, matches: [sourceIn(context.family, { index, count: all.length })] }
+      return [one, [sourceIn(context.family, { index, count: all.length })]]
     }
-    return { endpoint, matches: [randomly(share)] }
+    return [one, [randomly(share)]]
   })
 }
 
@@ -139,11 +177,12 @@ export function firewallRules(words: PortWords, names: ServiceChainNames): Rule[
 
 /** IT32, for session affinity: the `recent` list has the name of the endpoint's chain. */
 export function endpointRules(words: PortWords, endpoint: Endpoint): Rule[] {
-  return [send(words, endpoint, [remember(endpointChain(words, endpoint))])]
+  return [send(words, endpoint, [remember(words.endpointChain(endpoint))])]
 }
 
-export function endpointChain({ service }: PortWords, endpoint: Endpoint): string {
-  return endpointChainName(service.portName, service.protocol, endpoint.key)
+function toEndpoint(words: PortWords, endpoint: Endpoint, matches: readonly Match[]): Rule {
+  const jump = words.endpointChain(endpoint)
+  return rule({ ...words.comment(`-> ${endpoint.key}`), matches, jump })
 }
 
 function send(words: PortWords, endpoint: Endpoint, matches: readonly Match[]): Rule {

@@ -1,12 +1,6 @@
 import { accounted, destinationPort, rule } from '../../kernel/iptables.js'
 import { accounts, chains, serviceChainNames, type ServiceChainNames } from './names.js'
-import {
-  balanceRules,
-  endpointChain,
-  endpointRules,
-  externalRules,
-  firewallRules,
-} from './service-chains.js'
+import { balanceRules, endpointRules, externalRules, firewallRules } from './service-chains.js'
 import { PortWords, type RuleContext } from './port-words.js'
 import type { DesiredService } from '../../state/desired-state.js'
 import type { Rule, RuleSpec, Table } from '../../kernel/iptables.js'
@@ -78,10 +72,13 @@ class PortRules {
     const usesCluster =
       internal === 'cluster' || (this.#hasExternalChain && clusterEndpoints.length > 0)
     const usesLocal = internal === 'local' || external === 'local'
-    if (usesCluster) {
-      add(this.#names.cluster, balanceRules(words, clusterEndpoints, internal === 'cluster'))
+    const balance = (list: 'cluster' | 'local') => {
+      const { rules, further } = balanceRules(words, list)
+      add(this.#names[list], rules)
+      for (const [chain, more] of further) add(chain, more)
     }
-    if (usesLocal) add(this.#names.local, balanceRules(words, localEndpoints, internal === 'local'))
+    if (usesCluster) balance('cluster')
+    if (usesLocal) balance('local')
     if (this.#hasExternalChain) add(this.#names.external, externalRules(words, this.#names))
     if (this.#hasFirewallChain) add(this.#names.firewall, firewallRules(words, this.#names))
     if (this.#service.affinitySeconds !== undefined) {
@@ -92,7 +89,7 @@ class PortRules {
       )
       for (const endpoint of this.#service.reachableEndpoints) {
         if (used.has(endpoint.key))
-          add(endpointChain(words, endpoint), endpointRules(words, endpoint))
+          add(words.endpointChain(endpoint), endpointRules(words, endpoint))
       }
     }
     return out

@@ -8,8 +8,7 @@ import type {
   Statement,
 } from '../../kernel/nftables/model.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
-import { jenkinsHash, scale } from '../../kernel/jenkins-hash.js'
-import { firstOf, weightedPlaces, maglevTable } from '../shares.js'
+import { firstOf, inGroups, weightedPlaces, maglevTable } from '../shares.js'
 import { goTo, jumpTo, verdictRule } from './base-rules.js'
 import {
   choiceChain,
@@ -135,9 +134,11 @@ export function balance(
       { kind: 'verdict', verdict: goTo(chain) },
     )
   }
-  const chains = inGroups(endpoints, toRemembered, (group) =>
-    prefixed('clients', groupBaseName(service.name, list, group)),
-  )
+  // For each of these rules the kernel looks through the sets of all endpoints to find one.
+  const chains = Array.from(inGroups(endpoints), ([group, members]) => ({
+    name: prefixed('clients', groupBaseName(service.name, list, group)),
+    rules: members.map(toRemembered),
+  }))
   const first =
     chains.length > 0
       ? chains.map(({ name }) => verdictRule(jumpTo(name)))
@@ -147,31 +148,6 @@ export function balance(
     chains,
   }
 }
-
-/**
- * For each of these rules the kernel looks through the sets of all endpoints to find one. So many of
- * them are in chains of their own, and a change of one endpoint writes one of these chains.
- */
-function inGroups(
-  endpoints: readonly Endpoint[],
-  ruleFor: (endpoint: Endpoint) => Rule,
-  nameOf: (group: number) => string,
-): readonly Chain[] {
-  if (endpoints.length <= rulesMost) return []
-  const groups = placesFor(endpoints.length / rulesMost)
-  const chains = new Map<number, Rule[]>()
-  for (const endpoint of endpoints) {
-    // A hash, and not the order, so that the others stay where they are.
-    const group = scale(jenkinsHash(Buffer.from(endpoint.key), 0), groups)
-    const rules = chains.get(group) ?? []
-    rules.push(ruleFor(endpoint))
-    chains.set(group, rules)
-  }
-  return Array.from(chains, ([group, rules]) => ({ name: nameOf(group), rules }))
-}
-
-/** The number of rules up to which they are in the chain of the Service, as with kube-proxy. */
-const rulesMost = 64
 
 /** The rules of a chain, the further chains that they lead to, and the table that they read. */
 interface Balanced {
