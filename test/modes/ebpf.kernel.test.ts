@@ -2,6 +2,7 @@ import { mkdirSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { attachedPrograms } from '../../lib/kernel/bpf/attached.js'
+import { Attributes } from '../../lib/kernel/bpf/attributes.js'
 import { createLink } from '../../lib/kernel/bpf/link.js'
 import { Assembler } from '../../lib/kernel/bpf/assembler.js'
 import { loadProgram } from '../../lib/kernel/bpf/program.js'
@@ -504,6 +505,16 @@ t.test('the mode does not run beside the socket programs of others', { skip }, a
     t.match(probe(where), found, 'it translates for cgroups below it, too')
   }
   for (const fd of [link, program]) calls.close(fd)
-  cgroup.close()
   t.same([...probe(folder), ...probe(below)], [])
+  // Without a flag nothing else may be attached here, nor below. This way has no link.
+  const alone = loadProgram(calls, { name: 'alone', hook: 'connect4', code })
+  const [attachWithoutLink, connect4] = [8, 10]
+  const place = new Attributes(calls, 12).u32(0, cgroup.fd).u32(4, alone).u32(8, connect4)
+  t.equal(calls.bpf(attachWithoutLink, place.bytes), 0)
+  for (const where of [folder, below]) {
+    const found = [{ seen: /EPERM.* alone$/, fix: /BPF_F_ALLOW_MULTI/ }]
+    t.match(probe(where), found, 'a program that shares its hook with none')
+  }
+  calls.close(alone)
+  cgroup.close()
 })

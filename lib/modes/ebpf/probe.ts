@@ -1,6 +1,9 @@
 import { release } from 'node:os'
-import { KernelError, messageOf } from '../../errors.js'
+import { ifPossible, KernelError, messageOf } from '../../errors.js'
+import { Assembler } from '../../kernel/bpf/assembler.js'
 import { attachedPrograms } from '../../kernel/bpf/attached.js'
+import { createLink } from '../../kernel/bpf/link.js'
+import { loadProgram } from '../../kernel/bpf/program.js'
 import { networkCookie } from '../../kernel/network-namespaces.js'
 import { openSystemCalls, type SystemCalls } from '../../kernel/bpf/system-calls.js'
 import { openCgroup, type OpenCgroup } from '../../kernel/cgroup.js'
@@ -12,6 +15,8 @@ import { OpenFlowMaps } from './flow-maps.js'
 import { otherProxies } from './names.js'
 import { NetworkNote } from './network-note.js'
 import { whyNot } from './pins.js'
+import { verdicts } from './programs/context.js'
+import { socketHooks } from './programs/programs.js'
 import type { EbpfSettings } from './settings.js'
 import { OpenSharedMaps } from './shared-maps.js'
 import { whyNotEnding } from './stale-sockets.js'
@@ -107,7 +112,9 @@ function cgroupFindings({ settings, openCalls = openSystemCalls }: ProbeDeps): r
     return [{ what, ok: false, required: true, seen: messageOf(error), fix }]
   }
   try {
-    return [reachFinding(cgroup, settings), otherProxyFinding(openCalls(), cgroup), udpFinding()]
+    const calls = openCalls()
+    const shared = [otherProxyFinding(calls, cgroup), attachFinding(calls, cgroup)]
+    return [reachFinding(cgroup, settings), ...shared, udpFinding()]
   } finally {
     cgroup.close()
   }
@@ -141,6 +148,33 @@ function otherProxyFinding(calls: SystemCalls, cgroup: OpenCgroup): Finding {
   } catch (error) {
     return { what, ok: true, required: false, seen: messageOf(error), fix: '' }
   }
+}
+
+/**
+ * Attaches a program that does nothing at each hook. The kernel refuses that where other software
+ * attached a program that shares its hook with none.
+ */
+function attachFinding(calls: SystemCalls, { fd: cgroup }: OpenCgroup): Finding {
+  const what = 'hooks of the cgroup that take programs'
+  const code = new Assembler().set('r0', verdicts.goOn).exit().finish()
+  for (const hook of socketHooks) {
+    try {
+      const program = loadProgram(calls, { name: 'tries_to_attach', hook, code })
+      try {
+        calls.close(createLink(calls, { hook, program, cgroup }))
+      } finally {
+        calls.close(program)
+      }
+    } catch (error) {
+      const there = ifPossible(() => attachedPrograms(calls, cgroup, hook, 'all')) ?? []
+      const names = there.map(({ name }) => name).join(', ')
+      const seen = names === '' ? messageOf(error) : `${messageOf(error)}, beside ${names}`
+      const fix =
+        'let the program that is there be attached with BPF_F_ALLOW_MULTI, or use another mode'
+      return { what, ok: false, required: true, seen, fix }
+    }
+  }
+  return { what, ok: true, required: true, seen: `all ${socketHooks.length}`, fix: '' }
 }
 
 function udpFinding(): Finding {
