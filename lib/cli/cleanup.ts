@@ -1,6 +1,7 @@
 import type { Command } from 'commander'
 import { KernelError, messageOf } from '../errors.js'
 import { startProgramsQuickly } from '../kernel/posix-spawn.js'
+import { cleanupContext } from '../modes/leftovers.js'
 import type { Log } from '../modes/mode.js'
 import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { missingSystem } from '../modes/systems.js'
@@ -56,7 +57,7 @@ export async function cleanup(
     if (missingSystem(name)) continue
     try {
       const definition = await load().catch(notLoaded)
-      await definition.cleanup({ log, resync: () => undefined, meter: silentMeter }, config)
+      await definition.cleanup(cleanupContext(log), config)
       log.info({ mode: name }, 'Cleaned up')
       modes.push({ mode: name, isClean: true, reason: '' })
     } catch (error) {
@@ -88,11 +89,4 @@ function notLoaded(error: unknown): never {
   if (!isAboutKoffi(error)) throw error
   const reason = `nobody looked, because koffi does not load here; ${installKoffi}, and try again`
   throw new KernelError('unsupported', reason, { cause: error })
-}
-
-const silentMeter = {
-  count: () => undefined,
-  gauge: () => undefined,
-  observe: () => undefined,
-  forget: () => undefined,
 }

@@ -2,6 +2,7 @@ import { writeFileSync } from 'node:fs'
 import { applyConntrackSettings } from '../kernel/conntrack-settings.js'
 import { messageOf } from '../errors.js'
 import { chooseMode, warnPassedOver } from '../modes/choose.js'
+import { cleanLeftovers, cleanupContext } from '../modes/leftovers.js'
 import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { isLinux } from '../platform.js'
 import { Sysctls } from '../kernel/sysctl.js'
@@ -52,6 +53,10 @@ export async function prepareMode(
     )
     warnPassedOver(chosen, log)
     await chosen.definition.prepare?.(config, { log })
+    // The daemon may see no pins, and may not detach programs. They would go on with the endpoints
+    // that they know. Connections then use the rules, which stay until those of the daemon work.
+    const { ebpf } = loaders
+    if (ebpf) await cleanLeftovers(chosen.mode, cleanupContext(log), config, { ebpf })
     log.info({ mode: chosen.mode, requested }, `Prepared this node for ${chosen.mode} mode`)
   } catch (error) {
     log.warn({ mode: requested, error: messageOf(error) }, 'this mode could not be prepared')

@@ -77,6 +77,17 @@ async function cleanPatiently(
   log.warn({}, `rules that other modes left could not be removed: ${advice}`)
 }
 
+/** For a cleanup without a daemon. */
+export const cleanupContext = (log: Log): ModeContext => ({
+  ...{ log, resync: () => undefined },
+  meter: {
+    count: () => undefined,
+    gauge: () => undefined,
+    observe: () => undefined,
+    forget: () => undefined,
+  },
+})
+
 /** Whether the process has NET_ADMIN, bit 12 of the capabilities; true if they cannot be read. */
 function mayChangeRules(): boolean {
   const status = ifPossible(() => readFileSync('/proc/self/status', 'utf8')) ?? ''

@@ -11,7 +11,7 @@ async function prepared(config: Parameters<typeof configWith>[0], runnable: read
   const said: string[] = []
   const say = (_: object, text: string) => void said.push(text)
   const log = { debug: say, info: say, warn: say, error: say }
-  const entries = (['nftables', 'iptables', 'ipvs', 'userspace'] as const).map((name) => {
+  const entries = (['nftables', 'iptables', 'ipvs', 'userspace', 'ebpf'] as const).map((name) => {
     const need = { what: 'a module', required: true, seen: '', fix: `modprobe ${name}` }
     const definition: Partial<ModeDefinition> = {
       probe: async () => {
@@ -19,6 +19,7 @@ async function prepared(config: Parameters<typeof configWith>[0], runnable: read
         return [{ ...need, ok: runnable.includes(name) }]
       },
       prepare: async () => void done.push(`prepare ${name}`),
+      cleanup: async () => void done.push(`clean up ${name}`),
     }
     return [name, async () => definition]
   })
@@ -29,19 +30,26 @@ async function prepared(config: Parameters<typeof configWith>[0], runnable: read
 
 t.test('auto prepares the first mode that runs, and tries those before it', async (t) => {
   const { done, said } = await prepared({ mode: 'auto' }, ['iptables', 'userspace'])
-  t.same(done, ['probe nftables', 'probe iptables', 'prepare iptables'])
+  t.same(done, ['probe nftables', 'probe iptables', 'prepare iptables', 'clean up ebpf'])
   t.same(said, ['this node cannot run nftables mode', 'Prepared this node for iptables mode'])
 })
 
 t.test('no mode means iptables; a mode that cannot run prepares its fallback', async (t) => {
   const { done } = await prepared({}, ['iptables'])
-  t.same(done, ['probe iptables', 'prepare iptables'])
+  t.same(done, ['probe iptables', 'prepare iptables', 'clean up ebpf'])
   const asked = await prepared({ mode: 'ipvs', modeFallback: 'nftables' }, ['nftables'])
-  t.same(asked.done, ['probe ipvs', 'probe nftables', 'prepare nftables'])
+  t.same(asked.done, ['probe ipvs', 'probe nftables', 'prepare nftables', 'clean up ebpf'])
 })
 
 t.test('if no mode runs, all possible ones were tried, and the log says so', async (t) => {
   const { done, said } = await prepared({ mode: 'auto' }, [])
   t.same(done, ['probe nftables', 'probe iptables', 'probe userspace'])
   t.same(said, ['this mode could not be prepared'])
+})
+
+t.test('programs of ebpf mode go, because the daemon may not detach them', async (t) => {
+  const { done } = await prepared({ mode: 'ebpf' }, ['ebpf'])
+  t.same(done, ['probe ebpf', 'prepare ebpf'], 'but they stay for the next daemon in ebpf mode')
+  const fallen = await prepared({ mode: 'ebpf' }, ['nftables'])
+  t.match(fallen.done, ['probe ebpf', 'probe nftables', 'prepare nftables', 'clean up ebpf'])
 })

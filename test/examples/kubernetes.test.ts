@@ -254,6 +254,9 @@ void t.test('RB02, RB03, RB05: the pod runs on every node, before any Service wo
     hostPath: { path: '/run/xtables.lock', type: 'FileOrCreate' },
   })
   t.match(hostPath('modules'), { hostPath: { path: '/lib/modules' } })
+  // A folder that is there also without a bpffs below it.
+  t.match(hostPath('sys-fs'), { hostPath: { path: '/sys/fs', type: 'Directory' } })
+  t.match(pod.initContainers[0]?.volumeMounts.at(-1), { name: 'sys-fs' })
 })
 
 void t.test('the daemon serves every metric of the alerts and of the dashboard', async (t) => {
