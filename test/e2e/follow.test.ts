@@ -45,7 +45,7 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
           t.match(rules.join('\n'), /ip nat KUBE-PORTALS-CONTAINER .*dnat to \S+:\d+/)
           t.match(
             rules.join('\n'),
-            /ip filter KUBE-NODEPORT-NON-LOCAL .* jump KUBE-PORTALS-DIRECT/,
+            /ip filter KUBE-PORTALS-DIRECT .* jump KUBE-PORTALS-LISTENER/,
             'to its end',
           )
           t.match(story.destination, /^10\.244\.1\.1:\d+$/, 'a listener of the node')

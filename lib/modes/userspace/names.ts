@@ -14,7 +14,7 @@ export function isPortalChain(chain: string): boolean {
 }
 
 export const filterChains = {
-  /** Asks the chain below about packets to a listener, and accepts health checks (US11). */
+  /** Accepts health checks. Node ports are among the listeners below (US11). */
   nonLocal: 'KUBE-NODEPORT-NON-LOCAL',
   /** Ours: refuses or drops packets to a Service that has no endpoint for them, by its policies. */
   refuse: 'KUBE-PORTALS-REFUSE',
@@ -22,8 +22,10 @@ export const filterChains = {
   refused: 'KUBE-PORTALS-REFUSED',
   dropped: 'KUBE-PORTALS-DROPPED',
   blocked: 'KUBE-PORTALS-BLOCKED',
-  /** Ours: accepts packets to a listener that were redirected. Others would bypass policies. */
+  /** Ours: a rule for each listener, which leads to the next chain. */
   direct: 'KUBE-PORTALS-DIRECT',
+  /** Ours: accepts packets to a listener that were redirected. Others would bypass policies. */
+  listener: 'KUBE-PORTALS-LISTENER',
 } as const
 
 /**
@@ -40,6 +42,7 @@ export const portalsComment = 'handle ClusterIPs; NOTE: this must be before the 
 export const nodePortComment =
   'handle service NodePorts; NOTE: this must be the last rule in the chain'
 export const nonLocalComment = 'Ensure that non-local NodePort traffic can flow'
+export const directComment = 'kubernetes proxy ports are reached through their services only'
 export const refuseComment = 'kubernetes service portals without endpoints'
 
 /** The device with the addresses of Services where there are no rules. */

@@ -37,6 +37,7 @@ export const jumps: readonly (PlacedRule & { readonly prepend: boolean })[] = [
   jump('nat', 'PREROUTING', natChains.nodePortContainer, names.nodePortComment),
   jump('nat', 'OUTPUT', natChains.nodePortHost, names.nodePortComment),
   jump('filter', 'INPUT', filterChains.nonLocal, names.nonLocalComment),
+  jump('filter', 'INPUT', filterChains.direct, names.directComment),
   jump('filter', 'INPUT', filterChains.refuse, names.refuseComment),
   jump('filter', 'FORWARD', filterChains.refuse, names.refuseComment),
   jump('filter', 'OUTPUT', filterChains.refuse, names.refuseComment),
@@ -47,7 +48,7 @@ export function fixedRules({ portRange: range, logsRefused }: FixedFacts): reado
   const redirected: RuleSpec = { matches: [connectionState('DNAT')], jump: 'ACCEPT' }
   const standing = [
     ...[redirected, ...refusal].map(
-      (spec) => ({ table: 'filter', chain: filterChains.direct, rule: rule(spec) }) as const,
+      (spec) => ({ table: 'filter', chain: filterChains.listener, rule: rule(spec) }) as const,
     ),
     ...turningAway(logsRefused),
   ]
@@ -56,8 +57,8 @@ export function fixedRules({ portRange: range, logsRefused }: FixedFacts): reado
     ...standing,
     ...(['tcp', 'udp'] as const).map((protocol) => {
       const matches = [portMatch(protocol, `${range.from}:${range.to}`)]
-      const toListener = rule({ protocol, matches, jump: filterChains.direct })
-      return { table: 'filter', chain: filterChains.nonLocal, rule: toListener } as const
+      const toListener = rule({ protocol, matches, jump: filterChains.listener })
+      return { table: 'filter', chain: filterChains.direct, rule: toListener } as const
     }),
   ]
 }

@@ -161,12 +161,13 @@ const knownChains: Readonly<Record<string, string>> = {
   'KUBE-PORTALS-HOST': 'ClusterIPs, for packets of this node itself',
   'KUBE-NODEPORT-CONTAINER': 'node ports, for packets from pods and from outside',
   'KUBE-NODEPORT-HOST': 'node ports, for packets of this node itself',
-  'KUBE-NODEPORT-NON-LOCAL': 'the ports of the proxy, and of health checks',
+  'KUBE-NODEPORT-NON-LOCAL': 'the ports of health checks',
   'KUBE-PORTALS-REFUSE': 'Services without endpoints',
   'KUBE-PORTALS-REFUSED': 'refuses, and tells the sender',
   'KUBE-PORTALS-DROPPED': 'drops what wants an endpoint on this node',
   'KUBE-PORTALS-BLOCKED': 'drops what is in no source range',
-  'KUBE-PORTALS-DIRECT': 'the proxy takes connections that were redirected, and no others',
+  'KUBE-PORTALS-DIRECT': 'the ports of the proxy',
+  'KUBE-PORTALS-LISTENER': 'the proxy takes connections that were redirected, and no others',
   'KUBE-NODE-PORT': 'which node port is it for?',
   'KUBE-LOAD-BALANCER': 'load-balancer addresses: masquerade, unless the policy is Local',
   'KUBE-SOURCE-RANGES-FIREWALL': 'who is in the source ranges of its load balancer?',
@@ -199,7 +200,6 @@ function fieldOf({ chain, comment, conditions, target }: RuleLine): string {
   if (chain.startsWith('KUBE-FW-') || chain === 'KUBE-PROXY-FIREWALL') {
     return 'spec.loadBalancerSourceRanges'
   }
-  if (chain.startsWith('KUBE-NODEPORT-NON-LOCAL')) return ''
   if (/NODE-?PORT/.test(chain)) return 'spec.ports[].nodePort'
   if (/external IP$/.test(comment)) return 'spec.externalIPs'
   if (/loadbalancer IP$/.test(comment)) return 'status.loadBalancer.ingress'

@@ -51,21 +51,21 @@ t.test('a rule of no Service is named if it comes after those of Services', asyn
   const plan = userspacePlanner(testSettings)(states().put(service()).take())
   const fixed = fixedRules({ portRange: { from: 1, to: 9 }, logsRefused: false })
   const texts = fixed
-    .filter(({ chain }) => chain === 'KUBE-NODEPORT-NON-LOCAL')
+    .filter(({ chain }) => chain === 'KUBE-PORTALS-DIRECT')
     .map(({ rule }) => rule.text)
   const seen = (order: (rules: readonly string[]) => readonly string[]) => {
     const withFixed = saved(plan, (text) => text).map(({ table, chains }) => ({
       table,
       chains: new Map(
         [...chains].map(([name, one]) => {
-          const rules = name === 'KUBE-NODEPORT-NON-LOCAL' ? order(one.rules) : one.rules
+          const rules = name === 'KUBE-PORTALS-DIRECT' ? order(one.rules) : one.rules
           return [name, { ...one, rules }]
         }),
       ),
     }))
     const listing = { tables: withFixed, listening: new Set<string>() }
     return userspaceDifferences(plan, fixed, listing)
-      .filter(({ place }) => place.name.includes('KUBE-NODEPORT-NON-LOCAL'))
+      .filter(({ place }) => place.name.includes('KUBE-PORTALS-DIRECT'))
       .map(({ expected }) => expected)
   }
   t.same(
@@ -74,6 +74,6 @@ t.test('a rule of no Service is named if it comes after those of Services', asyn
   )
   t.match(
     seen((rules) => [...rules, ...texts]),
-    [/^first: .*udp --dport 1:9 -j KUBE-PORTALS-DIRECT$/],
+    [/^first: .*udp --dport 1:9 -j KUBE-PORTALS-LISTENER$/],
   )
 })

@@ -50,10 +50,8 @@ t.test(
     for (const from of ['pod', 'node', 'outside'])
       t.equal(go(from, '192.0.2.1:30080'), served, from)
     t.equal(go('node', '127.0.0.1:30080'), served)
-    const accepts = rulesOf(reachable).filter((line) =>
-      line.startsWith('-A KUBE-NODEPORT-NON-LOCAL'),
-    )
-    t.match(accepts, [/--dport PROXY-PORT -j KUBE-PORTALS-DIRECT/])
+    const accepts = rulesOf(reachable).filter((line) => line.startsWith('-A KUBE-PORTALS-DIRECT'))
+    t.match(accepts, [/--dport PROXY-PORT -j KUBE-PORTALS-LISTENER/])
   },
 )
 

@@ -354,12 +354,12 @@ t.test('the plan of userspace mode', async (t) => {
     const specs = [1, 2, 3].map((number) =>
       service({ name: `web-${number}`, clusterIp: `10.96.1.${number}` }),
     )
-    t.equal(rulesOf(specs, 'KUBE-NODEPORT-NON-LOCAL').length, 3)
-    t.match(rulesOf(specs, 'KUBE-NODEPORT-NON-LOCAL', { portRange: '1-9' }), [
-      /tcp --dport 1:9 -j KUBE-PORTALS-DIRECT/,
-      /udp --dport 1:9 -j KUBE-PORTALS-DIRECT/,
+    t.equal(rulesOf(specs, 'KUBE-PORTALS-DIRECT').length, 3)
+    t.match(rulesOf(specs, 'KUBE-PORTALS-DIRECT', { portRange: '1-9' }), [
+      /tcp --dport 1:9 -j KUBE-PORTALS-LISTENER/,
+      /udp --dport 1:9 -j KUBE-PORTALS-LISTENER/,
     ])
-    t.match(rulesOf(specs, 'KUBE-PORTALS-DIRECT'), [/DNAT -j ACCEPT/, /REJECT/, /REJECT/])
+    t.match(rulesOf(specs, 'KUBE-PORTALS-LISTENER'), [/DNAT -j ACCEPT/, /REJECT/, /REJECT/])
   })
 
   t.test(

@@ -75,7 +75,7 @@ for (const backend of ['nft', 'legacy'] as const) {
       t.notMatch(text, /-A KUBE-PORTALS-CONTAINER -d \S+ -p tcp/)
       t.equal(text.match(/^-A KUBE-PORTALS-CONTAINER-[0-9A-F]{2} .*DNAT/gm)?.length, many)
       t.equal(text.match(/^-A KUBE-PORTALS-HOST-[0-9A-F]{2} .*DNAT/gm)?.length, many)
-      const guards = /^-A KUBE-NODEPORT-NON-LOCAL-[0-9A-F]{2} .*KUBE-PORTALS-DIRECT$/gm
+      const guards = /^-A KUBE-PORTALS-DIRECT-[0-9A-F]{2} .*KUBE-PORTALS-LISTENER$/gm
       t.equal(text.match(guards)?.length, many)
       t.ok(await portals.isIntact())
       const flat = withoutSubChains(await readPortals(iptables))
@@ -169,7 +169,7 @@ for (const backend of ['nft', 'legacy'] as const) {
       const direct = (action: string) =>
         run(`iptables-${backend}`, [
           action,
-          ...'KUBE-PORTALS-DIRECT -p udp --dport 9 -j DROP'.split(' '),
+          ...'KUBE-PORTALS-LISTENER -p udp --dport 9 -j DROP'.split(' '),
         ])
       direct('-A')
       t.notOk(await portals.isIntact(), 'one more rule')
@@ -317,11 +317,11 @@ t.test('rules in another order are found', { skip }, async (t) => {
   const portals = new IptablesPortals(iptables, options)
   await portals.replaceAll(new Map())
   t.ok(await portals.isIntact())
-  const direct = ['KUBE-PORTALS-DIRECT', '1']
+  const direct = ['KUBE-PORTALS-LISTENER', '1']
   t.equal(runSync('iptables-nft', ['-D', ...direct]).status, 0)
   const first = [
     '-A',
-    'KUBE-PORTALS-DIRECT',
+    'KUBE-PORTALS-LISTENER',
     '-m',
     'conntrack',
     '--ctstate',
@@ -332,7 +332,7 @@ t.test('rules in another order are found', { skip }, async (t) => {
   t.equal(runSync('iptables-nft', first).status, 0)
   t.notOk(await portals.isIntact(), 'redirected packets would be refused')
   const guard = rule({ protocol: 'tcp', comment: 'a Service', jump: 'REJECT' })
-  const placed = { table: 'filter', chain: 'KUBE-PORTALS-DIRECT', rule: guard } as const
+  const placed = { table: 'filter', chain: 'KUBE-PORTALS-LISTENER', rule: guard } as const
   const own = fixedRules({ portRange: undefined, logsRefused: false })
   const guarding = new IptablesPortals(iptables, { fixed: own })
   await guarding.replaceAll(new Map([['a', [placed]]]))

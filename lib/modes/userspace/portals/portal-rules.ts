@@ -46,7 +46,7 @@ type PortalTarget =
   | { readonly kind: 'dnat'; readonly address: string; readonly list: EndpointList }
   | { readonly kind: 'accept' }
   /** Leads to the chain of this name. The last three turn the packet away for this reason. */
-  | { readonly kind: 'direct' | 'refused' | 'dropped' | 'blocked' }
+  | { readonly kind: 'listener' | 'refused' | 'dropped' | 'blocked' }
 
 /** The rules of one service port. They lead to its listeners, or refuse. */
 export function portalRulesOf(
@@ -141,7 +141,7 @@ class RuleWriter {
   /** Only what was redirected reaches a listener, and that even if INPUT drops packets. */
   guards(lists: readonly EndpointList[]): void {
     for (const list of lists) {
-      this.#filter(filterChains.nonLocal, { destinationPort: list, target: { kind: 'direct' } })
+      this.#filter(filterChains.direct, { destinationPort: list, target: { kind: 'listener' } })
     }
   }
 

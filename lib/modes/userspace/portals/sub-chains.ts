@@ -38,7 +38,7 @@ export function subChainOf(
     return ip && Number(ip.value & BigInt(addressBits))
   }
   const number = Number(port)
-  const isPort = chain === filterChains.nonLocal && number < 65_536
+  const isPort = chain === filterChains.direct && number < 65_536
   return isPort ? Math.floor(number / portsPerSubChain) : undefined
 }
 
@@ -69,10 +69,10 @@ export function jumpsToSubChains(family: IpFamily, sparseMasks: boolean): readon
     const from = subChain * portsPerSubChain
     const args = ['--dport', `${from}:${from + portsPerSubChain - 1}`]
     for (const protocol of ['tcp', 'udp']) {
-      const jump = subChainName(filterChains.nonLocal, subChain)
+      const jump = subChainName(filterChains.direct, subChain)
       const matches = [{ name: protocol, args }]
       const placed = rule({ protocol, matches, jump })
-      jumps.push({ table: 'filter', chain: filterChains.nonLocal, rule: placed })
+      jumps.push({ table: 'filter', chain: filterChains.direct, rule: placed })
     }
   }
   return jumps
