@@ -209,7 +209,10 @@ t.test('IT30 IT32: with affinity and many endpoints a change writes few rules', 
   t.ok(changes.rulesWritten('nat') < 400, `${changes.rulesWritten('nat')} rules`)
   const text = renderPlan(after)
   const own = serviceChainNames('default/web:http', 'TCP').cluster
-  const isReached = (chain: string) => text.includes(`-A ${own} -j ${chain}\n`)
+  const isReached = (chain: string) =>
+    text.includes(
+      `-A ${own} -m comment --comment "default/web:http remembered clients" -j ${chain}\n`,
+    )
   for (const ip of ips('10.180.0.2')) {
     const list = endpointChainName('default/web:http', 'TCP', `${ip}:8080`)
     const rule = new RegExp(`-A (KUBE-SVC-\\S+) .*--rcheck .*--name ${list} .*-j ${list}\\n`)

@@ -63,7 +63,10 @@ function stickyRules(
     return jump
   }
   const clients = groups.map(([group, members]) =>
-    rule({ jump: inChain(`clients ${group}`, members.map(remembered)) }),
+    rule({
+      ...words.comment('remembered clients'),
+      jump: inChain(`clients ${group}`, members.map(remembered)),
+    }),
   )
   // Who takes turns or hashes the client needs all endpoints in one chain.
   if (balance?.used === 'round-robin' || balance?.used === 'source-hash') {
@@ -73,7 +76,9 @@ function stickyRules(
     jump: inChain(`new clients ${group}`, draws(members)),
     weight: members.reduce((sum, { weight }) => sum + weight, 0),
   }))
-  const toDrawn = drawnOf(words, drawn).map(([{ jump }, matches]) => rule({ matches, jump }))
+  const toDrawn = drawnOf(words, drawn).map(([{ jump }, matches]) =>
+    rule({ ...words.comment('new clients'), matches, jump }),
+  )
   return { rules: [...clients, ...toDrawn], further }
 }
 
