@@ -74,13 +74,28 @@ t.test('node ports answer on the node, and loopback is the host’s own', { skip
   t.teardown(() => mode.close())
   const endpoints = [{ ip: '127.0.0.1', port: server.port }]
   const asked = { ...settings, nodePortAddresses: ['all', 'localhost'] }
-  await apply(states('IPv4', asked).put(service({ nodePort: 30999, endpoints })))
+  const datagrams = await serveUdp('datagrams', '127.0.0.1')
+  t.teardown(() => datagrams.close())
+  const udp = { ...dns, endpoints: [{ ip: '127.0.0.1', port: datagrams.port }] }
+  await apply(
+    states('IPv4', asked).put(
+      service({ nodePort: 30999, endpoints }),
+      service({ ...udp, nodePort: 30999 }),
+    ),
+  )
   const ask = (host: string, from?: string) =>
     client.ask({ do: 'connect', host, port: 30999, ...(from === undefined ? {} : { from }) })
   t.same(await ask('192.0.2.1'), { name: 'node port', peer: '192.0.2.1 30999' })
   t.same(await ask('127.0.0.1'), { name: 'node port', peer: '127.0.0.1 30999' })
   t.same(await ask('127.0.0.1', '127.0.0.1'), { error: 'ECONNREFUSED' }, 'bound to loopback')
   t.same(await ask('0.0.0.0'), { error: 'ECONNREFUSED' }, 'no address of the node')
+  const send = (host: string, from?: string) => {
+    const where = { socket: host, type: 'udp4', host, port: 30999 } as const
+    return client.ask({ do: 'send', ...where, ...(from === undefined ? {} : { from }) })
+  }
+  t.same(await send('127.0.0.1'), { name: 'datagrams', peer: '127.0.0.1 30999' })
+  // From loopback the kernel sends to no other machine.
+  t.same(await send('192.0.2.1', '127.0.0.1'), { error: 'EINVAL' }, 'it may be an answer')
 })
 
 /** A node with the Service `dns`; `serve` sets its endpoints. */

@@ -9,6 +9,8 @@ import { frontendKeyOf, frontendKinds, hostOnly, type FrontendKind } from '../fr
 interface Exits {
   readonly none: string
   readonly refused: string
+  /** Where a call to a node port goes that may be the answer of a server; absent: it is none. */
+  readonly answer?: string
 }
 
 /**
@@ -19,7 +21,7 @@ export function findService(
   code: Assembler,
   view: View,
   parts: ProgramParts,
-  { none, refused }: Exits,
+  { none, refused, answer }: Exits,
 ): void {
   const { services } = parts.maps[view.family]
   const isKnown = code.freshLabel('protocol is known')
@@ -31,7 +33,7 @@ export function findService(
     .label(isKnown)
   findFrontend(code, view, parts, 'address')
   code.jumpIf('r0', '!=', 0, found)
-  findNodePort(code, view, parts, none)
+  findNodePort(code, view, parts, { none, atNode: answer })
   code.label(found)
   writeNumber(code, frame.slot, { base: 'r0', at: 0, size: 'u32' })
   code
@@ -54,7 +56,12 @@ export function findService(
  * Finds a node port, which is served at several addresses of the node. The port is looked up before
  * the address, because few ports are node ports. Leaves the frontend in r0.
  */
-function findNodePort(code: Assembler, view: View, parts: ProgramParts, none: string): void {
+function findNodePort(
+  code: Assembler,
+  view: View,
+  parts: ProgramParts,
+  { none, atNode }: { readonly none: string; readonly atNode: string | undefined },
+): void {
   const isNode = code.freshLabel('address of the node')
   findFrontend(code, view, parts, 'nodePort')
   code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
@@ -63,9 +70,10 @@ function findNodePort(code: Assembler, view: View, parts: ProgramParts, none: st
     .jumpIf('r0', '==', 0, none)
     .load('r1', 'u32', 'r0', 0)
     .set('r0', 'r8')
-    .jumpIf('r1', '!=', hostOnly, isNode)
+    .jumpIf('r1', '!=', hostOnly, atNode ?? isNode)
   leaveOthersLoopback(code, view, parts, none)
-  code.set('r0', 'r8').label(isNode)
+  code.set('r0', 'r8')
+  if (atNode === undefined) code.label(isNode)
 }
 
 /**
