@@ -57,7 +57,7 @@ export class FamilyApplier {
     if (hasSource) await sources.use()
     const prepared = services.filter(({ key }) => !failures.has(key))
     await this.#listen(prepared, failures)
-    await this.#noteFrontends(services, { gone, full }, failures)
+    await this.#noteFrontends(plan.localAddresses, services, { gone, full }, failures)
     for (const key of gone) this.#nodePorts.release(key)
     await this.#reserveNodePorts(services, failures)
 
@@ -120,12 +120,14 @@ export class FamilyApplier {
    * that lead back to this proxy.
    */
   async #noteFrontends(
+    localAddresses: readonly string[],
     services: readonly ServicePlan[],
     { gone, full }: { readonly gone: readonly string[]; readonly full: boolean },
     failures: Map<string, ServiceFailure>,
   ): Promise<void> {
     const portOf = (key: string) => this.#parts.listeners.portOf(key)
-    const noted = [
+    const noted: (readonly [key: string, frontends: readonly Frontend[]])[] = [
+      [this.#named(''), localAddresses],
       ...gone.map((key) => [this.#named(key), []] as const),
       ...services.map((one) => [this.#named(one.key), frontendsOf(one, portOf)] as const),
     ]
@@ -227,10 +229,10 @@ export class FamilyApplier {
 
 /** Where a Service answers: at its addresses, at its node port, and at its listeners themselves. */
 function frontendsOf(
-  { listeners, rules, nodePort }: ServicePlan,
+  { listeners, rules, nodePort, addresses }: ServicePlan,
   portOf: (listener: string) => number | undefined,
 ): readonly Frontend[] {
-  const found = new Set<Frontend>()
+  const found = new Set<Frontend>(addresses)
   if (nodePort) found.add(frontend(nodePort.protocol, '', nodePort.port))
   for (const { table, protocol, destination = '', destinationPort, isNodePort } of rules) {
     if (table !== 'nat' || typeof destinationPort !== 'number' || isNodePort) continue

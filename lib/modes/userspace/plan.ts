@@ -30,6 +30,8 @@ export interface UserspacePlan {
   /** There are no rules: listeners listen at the addresses of Services. */
   readonly isDirect: boolean
   readonly services: PersistentMap<ServicePlan>
+  /** A node port answers at all of them, also for a loop. */
+  readonly localAddresses: readonly string[]
 }
 
 export interface ServicePlan {
@@ -80,7 +82,10 @@ export function userspacePlanner(
     })
     const planned = services.derive(memory.derivation, (each) => planService(each, memory.facts))
     // The same reference means that there is nothing to apply.
-    if (memory.plan?.services !== planned) memory.plan = { family, isDirect, services: planned }
+    const { localAddresses } = state.node
+    if (memory.plan?.services !== planned || memory.plan.localAddresses !== localAddresses) {
+      memory.plan = { family, isDirect, services: planned, localAddresses }
+    }
     return memory.plan
   }
 }

@@ -414,6 +414,9 @@ for (const datapath of ['net', 'splice'] as const) {
       const at = (ip: string, port = 80) => [{ ip, port }]
       const web = await openEndpoint(t, 'web')
       const [itself, one, other] = ['10.96.2.1', '10.96.2.2', '10.96.2.3']
+      // Of an interface without a carrier, as of a bridge without pods.
+      const dark = '172.17.0.1'
+      mode.cluster.setLocalAddresses(['127.0.0.1', nodeIp, dark])
       mode.cluster.put(
         service({ name: 'itself', clusterIp: itself, endpoints: at(itself) }),
         service({ name: 'one', clusterIp: one, endpoints: at(other) }),
@@ -424,6 +427,7 @@ for (const datapath of ['net', 'splice'] as const) {
           nodePort: 30_080,
           endpoints: at(nodeIp, 30_080),
         }),
+        service({ name: 'dark', clusterIp: '10.96.2.6', endpoints: at(dark, 30_080) }),
         service({ name: 'dns', protocol: 'UDP', clusterIp: itself, endpoints: at(itself) }),
         service({
           name: 'half',
@@ -434,7 +438,7 @@ for (const datapath of ['net', 'splice'] as const) {
       )
       const failed = await mode.sync()
       t.same(new Set(failed.map(({ event }) => event)), new Set(['EndpointLeadsBack']))
-      t.equal(failed.length, 6)
+      t.equal(failed.length, 7)
       t.match(failed[0]?.reason, /^endpoint 10\.96\.2\.\d:80 leads back to this proxy/)
       const sockets = () => readdirSync('/proc/self/fd').length
       const before = sockets()

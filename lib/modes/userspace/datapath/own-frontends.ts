@@ -1,6 +1,4 @@
-import { networkInterfaces } from 'node:os'
-import { isLinux } from '../../../platform.js'
-import { hostPort, parseIp } from '../../../state/ip.js'
+import { hostPort } from '../../../state/ip.js'
 
 interface Place {
   /** `ip:port` or `[ip]:port`. */
@@ -9,7 +7,10 @@ interface Place {
   readonly port: number
 }
 
-/** Where this proxy itself answers: `TCP 10.96.0.10:80`, or `TCP *:30080` at any local address. */
+/**
+ * Where this proxy itself answers: `TCP 10.96.0.10:80`, or `TCP *:30080` at any local address. These
+ * are frontends, too: `192.0.2.1`.
+ */
 export type Frontend = string
 
 export function frontend(protocol: string, address: string, port: number): Frontend {
@@ -44,20 +45,6 @@ export class OwnFrontends {
 
   has(protocol: 'TCP' | 'UDP', { key, ip, port }: Place): boolean {
     if (this.#counts.has(`${protocol} ${key}`)) return true
-    return this.#counts.has(`${protocol} *:${port}`) && addressesOfThisNode().has(ip)
-  }
-}
-
-/**
- * The look-up is slow, but few endpoints have a port of this proxy, and only these need it. Empty
- * where Windows does not tell the addresses.
- */
-function addressesOfThisNode(): ReadonlySet<string> {
-  try {
-    const infos = Object.values(networkInterfaces()).flatMap((of) => of ?? [])
-    return new Set(infos.map(({ address }) => parseIp(address)?.text ?? address))
-  } catch (error) {
-    if (isLinux()) throw error
-    return new Set()
+    return this.#counts.has(`${protocol} *:${port}`) && this.#counts.has(ip)
   }
 }
