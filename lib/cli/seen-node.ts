@@ -158,11 +158,9 @@ export async function get(address: string, path: string, orElse = ''): Promise<s
   try {
     return await textAt(url, late)
   } catch (error) {
-    const [full] = fullTable()
+    const [nothing, usually] = nothingCame
     const [what, toDo] = late.aborted
-      ? full === undefined
-        ? nothingCame
-        : [nothingCame[0], full]
+      ? [nothing, fullTable()[0] ?? usually]
       : [messageOf(error), 'start kube-proxy']
     throw new ConfigError(
       `no proxy answers on ${url}: ${what}; ${toDo}, or give --daemon IP:port if its metrics are elsewhere${orElse}`,

@@ -101,8 +101,7 @@ export function inGroups<T extends Pick<Endpoint, 'key'>>(
   const groups = new Map<number, T[]>()
   if (endpoints.length <= rulesMost) return groups
   const text = new TextEncoder()
-  let count = 4
-  while (count * rulesMost < endpoints.length) count *= 4
+  const count = powerOfFour(endpoints.length / rulesMost)
   for (const endpoint of endpoints) {
     const group = scale(jenkinsHash(text.encode(endpoint.key), 0), count)
     const known = groups.get(group)
@@ -110,6 +109,13 @@ export function inGroups<T extends Pick<Endpoint, 'key'>>(
     else groups.set(group, [endpoint])
   }
   return groups
+}
+
+/** A size that is at least so large: a power of four, so that few sizes change with the number. */
+export function powerOfFour(atLeast: number): number {
+  let size = 4
+  while (size < atLeast) size *= 4
+  return size
 }
 
 function greatestDivisor(a: number, b: number): number {

@@ -8,7 +8,7 @@ import type {
   Statement,
 } from '../../kernel/nftables/model.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
-import { firstOf, inGroups, weightedPlaces, maglevTable } from '../shares.js'
+import { firstOf, inGroups, powerOfFour, weightedPlaces, maglevTable } from '../shares.js'
 import { goTo, jumpTo, verdictRule } from './base-rules.js'
 import {
   choiceChain,
@@ -41,19 +41,12 @@ export function sharedChoice(service: DesiredService): SharedChoice | undefined 
   if (service.balance && service.balance.used !== 'random') return undefined
   if (internal !== 'cluster' && internal !== 'local') return undefined
   const endpoints = internal === 'cluster' ? service.clusterEndpoints : service.localEndpoints
-  const places = placesFor(endpoints.length)
+  const places = powerOfFour(endpoints.length)
   const times = Math.floor(places / endpoints.length)
   return {
     choice: { protocol: l4ProtocolOf(service.protocol), places },
     placed: Array.from({ length: times }, () => endpoints).flat(),
   }
-}
-
-/** Returns a power of four, so that few Services get another size when they scale. */
-function placesFor(endpoints: number): number {
-  let places = smallestSize
-  while (places < endpoints) places *= 4
-  return places
 }
 
 /**

@@ -2,6 +2,7 @@ import type { BaseHook, L4Protocol, NftFamily, NftSet } from '../../kernel/nftab
 import type { IpFamily } from '../../state/ip.js'
 import type { Protocol, ServicePortName } from '../../state/names.js'
 import { nameHash } from '../../state/sha256.js'
+import { powerOfFour } from '../shares.js'
 
 /** Names and layout of table kube-proxy (NF01-NF09), as in upstream's nftables mode. */
 
@@ -153,7 +154,7 @@ export const sharingChain = (protocol: L4Protocol) => `${protocol}-services`
 export const choiceChain = ({ protocol, places }: Choice) => `${protocol}-up-to-${places}`
 
 /** The number of places of Services that are in no {@link sizeSet}. */
-export const smallestSize = 4
+export const smallestSize = powerOfFour(0)
 
 /** The set of the Services that go to the chain of the same name. */
 export function sizeSet(choice: Choice): NftSet | undefined {
