@@ -63,7 +63,8 @@ function callsOf(koffi: Koffi) {
   }
 }
 
-class Starter {
+/** Starts programs in this process's network, and leaves no signal blocked or ignored in them. */
+export class Starter {
   readonly #calls: ReturnType<typeof callsOf>
   readonly #attributes = new Uint8Array(structBytes)
   /** A watch that is garbage-collected stops. */
@@ -88,16 +89,17 @@ class Starter {
   }
 
   readonly start: Start = (file, args, environment) => {
-    const argv = [file, ...args]
-    const variables = Object.entries(environment).flatMap(([name, value]) =>
-      value === undefined ? [] : [`${name}=${value}`],
-    )
-    // The C library would end a text at its zero byte.
-    if ([...argv, ...variables].some((text) => text.includes('\0'))) {
-      throw new TypeError('an argument or a variable has a zero byte')
+    const { ours, theirs } = this.#openStreams()
+    let pid: number
+    try {
+      pid = this.spawn(file, args, environment, theirs)
+    } catch (error) {
+      this.#closeAll(ours)
+      throw error
+    } finally {
+      this.#closeAll(theirs)
     }
-    const { pid, fds } = this.#spawn(pathOf(file, environment.PATH ?? ''), argv, variables)
-    const [stdin, stdout, stderr] = fds.map(
+    const [stdin, stdout, stderr] = ours.map(
       (fd, stream) => new Socket({ fd, readable: stream > 0, writable: stream === 0 }),
     )
     let open = 2
@@ -111,13 +113,21 @@ class Starter {
     return { stdin, stdout, stderr, onEnd, kill: () => process.kill(pid, 'SIGKILL') }
   }
 
-  /** The process, and this side of its streams. */
-  #spawn(path: string, argv: readonly string[], variables: readonly string[]) {
+  /** The id of the process, which gets these descriptors as its standard streams. */
+  spawn(...[file, args, environment, streams]: [...Parameters<Start>, readonly number[]]): number {
+    const argv = [file, ...args]
+    const variables = Object.entries(environment).flatMap(([name, value]) =>
+      value === undefined ? [] : [`${name}=${value}`],
+    )
+    // The C library would end a text at its zero byte.
+    if ([...argv, ...variables].some((text) => text.includes('\0'))) {
+      throw new TypeError('an argument or a variable has a zero byte')
+    }
+    const path = pathOf(file, environment.PATH ?? '')
     const { initActions, addDuplicate, spawn, destroyActions } = this.#calls
-    const { ours, theirs } = this.#openStreams()
     const actions = new Uint8Array(structBytes)
     initActions(actions)
-    for (const stream of standardStreams) addDuplicate(actions, theirs[stream], stream)
+    for (const stream of standardStreams) addDuplicate(actions, streams[stream], stream)
     const pid = [0]
     const words = [
       [...argv, null],
@@ -125,12 +135,8 @@ class Starter {
     ]
     const error = spawn(pid, path, actions, this.#attributes, ...words)
     destroyActions(actions)
-    this.#closeAll(theirs)
-    if (error !== 0) {
-      this.#closeAll(ours)
-      throw systemError(`spawn ${path}`, error)
-    }
-    return { pid: pid[0] ?? 0, fds: ours }
+    if (error !== 0) throw systemError(`spawn ${path}`, error)
+    return pid[0] ?? 0
   }
 
   #openStreams() {
@@ -201,7 +207,8 @@ function systemError(what: string, errno: number): Error {
   return Object.assign(new Error(`${what} ${code}`), { code })
 }
 
-function endedAs(status: number): Ended {
+/** What a status of `waitpid` says. */
+export function endedAs(status: number): Ended {
   const number = status & 0x7f
   if (number === 0) return { code: (status >> 8) & 0xff, signal: null }
   const [signal] = Object.entries(constants.signals).find(([, value]) => value === number) ?? []

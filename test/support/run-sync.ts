@@ -1,14 +1,13 @@
 import koffi from 'koffi'
 import { closeSync, fstatSync, openSync, readSync, writeSync } from 'node:fs'
 import { getSystemErrorName } from 'node:util'
-import { startProgramsQuickly } from '../../lib/kernel/posix-spawn.js'
+import { endedAs, Starter, startProgramsQuickly } from '../../lib/kernel/posix-spawn.js'
 
 // A fork copies the page tables of the whole test, which costs more than most of these programs do.
 await startProgramsQuickly()
 
 type Call = (...values: unknown[]) => number
 
-const structBytes = 512
 const closeOnExec = 1
 const interrupted = 4
 
@@ -20,12 +19,7 @@ function bind() {
   const library = koffi.load(null)
   const call = (prototype: string) => library.func(prototype) as Call
   return {
-    spawn: call(
-      'int posix_spawnp(_Out_ int *, const char *, void *, void *, const char **, const char **)',
-    ),
-    initActions: call('int posix_spawn_file_actions_init(void *)'),
-    addDuplicate: call('int posix_spawn_file_actions_adddup2(void *, int, int)'),
-    destroyActions: call('int posix_spawn_file_actions_destroy(void *)'),
+    starter: new Starter(koffi),
     waitpid: call('int waitpid(int, _Out_ int *, int)'),
     memoryFile: call('int memfd_create(const char *, unsigned int)'),
   }
@@ -55,8 +49,8 @@ export function runSync(file: string, args: readonly string[] = [], input = ''):
     if (input === '') opened.push(stdin)
     else writeSync(stdin, Buffer.from(input), 0, undefined, 0)
     const [stdout, stderr] = [open(), open()]
-    const status = endOf(started(file, args, [stdin, stdout, stderr]))
-    return { status, stdout: textOf(stdout), stderr: textOf(stderr) }
+    const pid = calls().starter.spawn(file, args, process.env, [stdin, stdout, stderr])
+    return { status: statusOf(pid), stdout: textOf(stdout), stderr: textOf(stderr) }
   } finally {
     opened.forEach(closeSync)
   }
@@ -70,25 +64,12 @@ export function execSync(file: string, args: readonly string[] = [], input?: str
   throw Object.assign(new Error(message), { status, stdout, stderr })
 }
 
-function started(file: string, args: readonly string[], streams: readonly number[]): number {
-  const variables = Object.entries(process.env).map(([name, value]) => `${name}=${value}`)
-  const actions = new Uint8Array(structBytes)
-  calls().initActions(actions)
-  streams.forEach((fd, stream) => calls().addDuplicate(actions, fd, stream))
-  const pid = [0]
-  const error = calls().spawn(pid, file, actions, null, [file, ...args, null], [...variables, null])
-  calls().destroyActions(actions)
-  if (error !== 0) throw new Error(`spawn ${file} ${getSystemErrorName(-error)}`)
-  return pid[0] ?? 0
-}
-
-function endOf(pid: number): number | null {
+function statusOf(pid: number): number | null {
   const status = [0]
   while (calls().waitpid(pid, status, 0) < 0) {
     if (koffi.errno() !== interrupted) throw new Error(`waitpid ${koffi.errno()}`)
   }
-  const [value = 0] = status
-  return (value & 0x7f) === 0 ? (value >> 8) & 0xff : null
+  return endedAs(status[0] ?? 0).code
 }
 
 /** The program has moved the place where it writes, so this reads from the begin. */
