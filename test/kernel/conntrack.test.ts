@@ -37,6 +37,11 @@ async function send(from: number, ip: string, port: number): Promise<void> {
   socket.close()
 }
 
+/** Puts an entry into the kernel's table, as a packet would. */
+function enter(entry: string): void {
+  execFileSync('conntrack', entry.split(/\s+/), { stdio: 'ignore' })
+}
+
 function prepareNode(): void {
   const run = (...args: string[]) => execFileSync('ip', args)
   run('link', 'set', 'lo', 'up')
@@ -206,10 +211,9 @@ t.test(
     const conntrack = new Conntrack()
     t.teardown(() => conntrack.close())
     for (const port of ['40000', '40001']) {
-      const attempt = `-I -p tcp -s 10.180.0.1 -d 10.96.0.98 --sport ${port} --dport 9006
+      enter(`-I -p tcp -s 10.180.0.1 -d 10.96.0.98 --sport ${port} --dport 9006
         --reply-src 10.96.0.98 --reply-dst 10.180.0.1 --reply-port-src 9006 --reply-port-dst ${port}
-        --state SYN_SENT -t 60`
-      execFileSync('conntrack', attempt.split(/\s+/), { stdio: 'ignore' })
+        --state SYN_SENT -t 60`)
     }
     const { deleted } = await conntrack.delete('IPv4', {
       ...{ protocol: 'TCP', isUnanswered: true },
@@ -236,9 +240,7 @@ t.test(
       --reply-src 10.96.0.99 --reply-dst 10.180.0.1 --reply-port-src 9004 --reply-port-dst 40000
       --state COOKIE_WAIT --orig-vtag 1 --reply-vtag 0 -t 60`
     const answered = attempt.replaceAll('9004', '9005') + ' --status SEEN_REPLY'
-    for (const each of [attempt, answered]) {
-      execFileSync('conntrack', each.split(/\s+/), { stdio: 'ignore' })
-    }
+    for (const each of [attempt, answered]) enter(each)
     const seen: string[] = []
     const isMine = (flow: ServiceFlow) => seen.push(text(flow)) > 0
     const mine = { isUnanswered: true, isStale: isMine }

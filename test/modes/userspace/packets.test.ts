@@ -3,7 +3,7 @@ import { openSync, readFileSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { UserspaceMode } from '../../../lib/modes/userspace/userspace-mode.js'
@@ -77,6 +77,25 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
       await world.agent(from).flow({ protocol: 'TCP', host, port, timeoutMs: patienceMs, ...extra })
     ).map(({ outcome, backend, source }) => ({ outcome, backend, source }))
 
+  type Destination = readonly [from: Place, host: string, port: number]
+
+  /** Asks once over each protocol and family. */
+  const expectOutcomes = async (
+    t: Test,
+    destinationsOf: (family: (typeof families)[number]) => readonly Destination[],
+    outcomeFor = (_from: Place, _protocol: (typeof protocols)[number]) => 'reply',
+  ) => {
+    for (const family of families) {
+      for (const protocol of protocols) {
+        for (const [from, host, port] of destinationsOf(family)) {
+          const [result] = await flow(from, host, port, { protocol })
+          const expected = outcomeFor(from, protocol)
+          t.equal(result?.outcome, expected, `${protocol} from ${from} to ${host}:${port}`)
+        }
+      }
+    }
+  }
+
   /** Nothing comes back, so the wait is short. */
   const inVain = { timeoutMs: 700 }
 
@@ -84,30 +103,22 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
 
   await t.test('US01, US07, US08, US22: every address answers every client', async (t) => {
     t.same(await put(everywhere), [])
-    for (const family of families) {
-      for (const protocol of protocols) {
-        const destinations: [Place, string, number][] = [
-          ['client-pod', virtual.cluster[family], 80],
-          ['pod-1', virtual.cluster[family], 80],
-          ['node', virtual.cluster[family], 80],
-          ['client-pod', virtual.balancer[family], 80],
-          ['outside', virtual.balancer[family], 80],
-          ['node', virtual.balancer[family], 80],
-          ['outside', virtual.external[family], 80],
-          ['client-pod', virtual.external[family], 80],
-          ['outside', addressOf('node', family), 30080],
-          ['outside', addressOf('node', family, 1), 30080],
-          ['client-pod', addressOf('node', family), 30080],
-          ['node', addressOf('node', family), 30080],
-          ['node', addressOf('node', family, 2), 30080],
-          ['node', family === 'IPv4' ? '127.0.0.1' : '::1', 30080],
-        ]
-        for (const [from, host, port] of destinations) {
-          const [result] = await flow(from, host, port, { protocol })
-          t.equal(result?.outcome, 'reply', `${protocol} from ${from} to ${host}:${port}`)
-        }
-      }
-    }
+    await expectOutcomes(t, (family) => [
+      ['client-pod', virtual.cluster[family], 80],
+      ['pod-1', virtual.cluster[family], 80],
+      ['node', virtual.cluster[family], 80],
+      ['client-pod', virtual.balancer[family], 80],
+      ['outside', virtual.balancer[family], 80],
+      ['node', virtual.balancer[family], 80],
+      ['outside', virtual.external[family], 80],
+      ['client-pod', virtual.external[family], 80],
+      ['outside', addressOf('node', family), 30080],
+      ['outside', addressOf('node', family, 1), 30080],
+      ['client-pod', addressOf('node', family), 30080],
+      ['node', addressOf('node', family), 30080],
+      ['node', addressOf('node', family, 2), 30080],
+      ['node', family === 'IPv4' ? '127.0.0.1' : '::1', 30080],
+    ])
   })
   await t.test('US60, US21: endpoints answer in turn, and do not see the client', async (t) => {
     for (const family of families) {
@@ -150,43 +161,30 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
     // Without a node port, whose listener may be the same.
     await put({ pods: everywhere.pods })
     await firewall('DROP', '-A')
-    for (const family of families) {
-      for (const protocol of protocols) {
-        const destinations: [Place, string, number][] = [
-          ['client-pod', virtual.cluster[family], 80],
-          ['outside', virtual.balancer[family], 80],
-          ['outside', virtual.external[family], 80],
-        ]
-        for (const [from, host, port] of destinations) {
-          const [result] = await flow(from, host, port, { protocol })
-          t.equal(result?.outcome, 'reply', `${protocol} from ${from} to ${host}:${port}`)
-        }
-      }
-    }
+    await expectOutcomes(t, (family) => [
+      ['client-pod', virtual.cluster[family], 80],
+      ['outside', virtual.balancer[family], 80],
+      ['outside', virtual.external[family], 80],
+    ])
     await firewall('ACCEPT', '-D')
     await put(everywhere)
   })
 
   await t.test('S19: without endpoints every client is refused at once', async (t) => {
     await put({ ...everywhere, pods: [] })
-    for (const family of families) {
-      for (const protocol of protocols) {
-        const destinations: [Place, string, number][] = [
-          ['client-pod', virtual.cluster[family], 80],
-          ['node', virtual.cluster[family], 80],
-          ['outside', virtual.balancer[family], 80],
-          ['node', virtual.balancer[family], 80],
-          ['outside', addressOf('node', family), 30080],
-          ['node', addressOf('node', family), 30080],
-        ]
-        for (const [from, host, port] of destinations) {
-          const [result] = await flow(from, host, port, { protocol })
-          // A program on the node gets EPERM when it sends by UDP.
-          const expected = from === 'node' && protocol === 'UDP' ? 'unreachable' : 'refused'
-          t.equal(result?.outcome, expected, `${protocol} from ${from} to ${host}:${port}`)
-        }
-      }
-    }
+    // A program on the node gets EPERM when it sends by UDP.
+    await expectOutcomes(
+      t,
+      (family) => [
+        ['client-pod', virtual.cluster[family], 80],
+        ['node', virtual.cluster[family], 80],
+        ['outside', virtual.balancer[family], 80],
+        ['node', virtual.balancer[family], 80],
+        ['outside', addressOf('node', family), 30080],
+        ['node', addressOf('node', family), 30080],
+      ],
+      (from, protocol) => (from === 'node' && protocol === 'UDP' ? 'unreachable' : 'refused'),
+    )
     await put(everywhere)
     t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'reply' }])
   })
