@@ -6,7 +6,7 @@ import type { ModeName } from '../config/config.js'
 import { fullName, type MetricSpec } from './metric-spec.js'
 import { ownMetrics } from './metrics-own.js'
 import { commonMetrics, componentMetrics, kernelModeMetrics } from './metrics-upstream.js'
-import { ServiceSeries, type Labels } from './service-series.js'
+import { ServiceSeries, type Labels, type Series } from './service-series.js'
 
 /** Every metric, except those of the process itself (process_*, nodejs_*). */
 export const metricTable: readonly MetricSpec[] = [
@@ -17,6 +17,13 @@ export const metricTable: readonly MetricSpec[] = [
 ]
 
 type Metric = Counter | Gauge | Histogram
+
+interface Found {
+  readonly metric: Metric
+  readonly labels: Labels
+  /** Of a metric of Services. */
+  readonly series?: Series
+}
 
 interface MetricsOptions {
   /** The mode that runs. Metrics of other modes are left out, as in kube-proxy. */
@@ -66,8 +73,14 @@ export class Metrics implements Meter {
   }
 
   gauge(name: string, labels: Labels, value: number): void {
-    const metric = this.#find(name, labels)
-    if (metric?.metric instanceof Gauge) metric.metric.set(metric.labels, value)
+    const found = this.#find(name, labels)
+    if (!(found?.metric instanceof Gauge)) return
+    const { metric, series } = found
+    if (!series) metric.set(found.labels, value)
+    else {
+      metric.inc(series.shown, value - series.part)
+      series.part = value
+    }
   }
 
   observe(name: string, labels: Labels, value: number): void {
@@ -76,8 +89,10 @@ export class Metrics implements Meter {
   }
 
   forget(labels: Labels): void {
-    for (const series of this.#series.take(labels)) {
-      this.#metrics.get(series.metric)?.metric.remove(series.labels)
+    for (const { metric: name, labels: own, shown, part } of this.#series.take(labels)) {
+      const metric = this.#metrics.get(name)?.metric
+      if (shown === own) metric?.remove(own)
+      else if (metric instanceof Gauge) metric.dec(shown, part)
     }
   }
 
@@ -115,7 +130,7 @@ export class Metrics implements Meter {
     return all
   }
 
-  #find(name: string, labels: Labels): { metric: Metric; labels: Labels } | undefined {
+  #find(name: string, labels: Labels): Found | undefined {
     const known = this.#metrics.get(name)
     if (!known) {
       this.#onUnknown(name)
@@ -124,11 +139,10 @@ export class Metrics implements Meter {
     // prom-client throws on an unknown label, and a metric must never stop a sync.
     const chosen: Record<string, string> = {}
     for (const label of known.spec.labels) chosen[label] = labels[label] ?? ''
-    const isOfService = known.spec.labels.includes('service')
-    return {
-      metric: known.metric,
-      labels: isOfService ? this.#series.admit(name, chosen) : chosen,
-    }
+    const { metric, spec } = known
+    if (!spec.labels.includes('service')) return { metric, labels: chosen }
+    const series = this.#series.admit(name, chosen, spec.type === 'gauge')
+    return { metric, labels: series.shown, series }
   }
 
   #create(spec: MetricSpec, registers: Registry[]): Metric {

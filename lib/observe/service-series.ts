@@ -1,8 +1,12 @@
 export type Labels = Readonly<Record<string, string>>
 
-interface Series {
+export interface Series {
   readonly metric: string
   readonly labels: Labels
+  /** Those on the page: its own, or those of the sum that it is in. */
+  readonly shown: Labels
+  /** Of a gauge: what it has added to the number on the page. */
+  part: number
 }
 
 /**
@@ -22,25 +26,31 @@ export class ServiceSeries {
   }
 
   /**
-   * The labels to count under: those given, or `other` for service and endpoint once the limit is
-   * reached. Sums over all series stay correct.
+   * The series to count under: with the labels given, or with `other` for service and endpoint once
+   * the limit is reached. Sums over all series stay correct. `isLevel`: the number may fall, so its
+   * part of the sum is remembered.
    */
-  admit(metric: string, labels: Labels): Labels {
+  admit(metric: string, labels: Labels, isLevel: boolean): Series {
     const { service = '', endpoint = '' } = labels
     const key = `${metric} ${Object.values(labels).join(' ')}`
     const known = this.#byService.get(service)?.get(endpoint)?.get(key)
-    if (known) return known.labels
+    if (known) return known
     const count = this.#counts.get(metric) ?? 0
-    if (count >= this.#limit) return summed(labels)
+    const isOver = count >= this.#limit
+    const series = { metric, labels, shown: isOver ? summed(labels) : labels, part: 0 }
+    if (isOver && !isLevel) return series
     const byEndpoint = this.#byService.get(service) ?? new Map<string, Map<string, Series>>()
     const present = byEndpoint.get(endpoint) ?? new Map<string, Series>()
-    present.set(key, { metric, labels })
+    present.set(key, series)
     this.#byService.set(service, byEndpoint.set(endpoint, present))
-    this.#counts.set(metric, count + 1)
-    return labels
+    if (!isOver) this.#counts.set(metric, count + 1)
+    return series
   }
 
-  /** Removes and returns the series with all of these labels; one label names the service. */
+  /**
+   * Removes and returns the series with all of these labels, which have a service, and perhaps an
+   * endpoint.
+   */
   take(labels: Labels): readonly Series[] {
     const { service = '', endpoint } = labels
     const byEndpoint = this.#byService.get(service)
@@ -52,6 +62,7 @@ export class ServiceSeries {
         if (!wanted.every(([label, value]) => series.labels[label] === value)) continue
         present?.delete(key)
         taken.push(series)
+        if (series.shown !== series.labels) continue
         this.#counts.set(series.metric, (this.#counts.get(series.metric) ?? 1) - 1)
       }
       if (present?.size === 0) byEndpoint?.delete(name)

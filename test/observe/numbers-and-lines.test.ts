@@ -106,7 +106,7 @@ t.test('the series of an endpoint are found without a look at those of others', 
     },
     endpoint,
   })
-  for (const endpoint of ['1', '2', '3']) series.admit('m', labelsOf(endpoint))
+  for (const endpoint of ['1', '2', '3']) series.admit('m', labelsOf(endpoint), false)
   looks = 0
   const taken = series.take({ service: 'd/a', endpoint: '2' })
   t.same(
@@ -116,6 +116,34 @@ t.test('the series of an endpoint are found without a look at those of others', 
   t.equal(looks, 1)
   t.equal(series.take({ service: 'd/a' }).length, 2)
 })
+
+t.test(
+  'beyond the bound, open connections are added up, too, and go with their Service',
+  async (t) => {
+    const metrics = new Metrics({ mode: 'userspace', process: false, maxServiceSeries: 1 })
+    const gauge = (service: string, value: number) =>
+      metrics.gauge('service_active_connections', { service, protocol: 'TCP' }, value)
+    const values = async () => {
+      const all = await metrics.readSeries(['service_active_connections'])
+      return all.map(({ label, value }) => `${label('service')} ${value}`)
+    }
+    for (const [service, value] of [
+      ['d/a', 1],
+      ['d/b', 5],
+      ['d/c', 7],
+      ['d/b', 2],
+    ] as const) {
+      gauge(service, value)
+    }
+    t.same(await values(), ['d/a 1', 'other 9'])
+    metrics.forget({ service: 'd/c', protocol: 'TCP' })
+    t.same(await values(), ['d/a 1', 'other 2'])
+    metrics.forget({ service: 'd/a', protocol: 'TCP' })
+    gauge('d/b', 3)
+    gauge('d/d', 4)
+    t.same(await values(), ['other 3', 'd/d 4'], 'there is room for one more')
+  },
+)
 
 t.test('the number of series is bounded, and the rest is added up', async (t) => {
   const metrics = new Metrics({ mode: 'userspace', process: false, maxServiceSeries: 2 })
