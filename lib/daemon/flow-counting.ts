@@ -1,21 +1,15 @@
 import { flowsAnswer, type FlowsAnswer } from '../observe/flows/answer.js'
 import { Flows } from '../observe/flows/flows.js'
+import { sharedMeters } from '../observe/flows/shared-meters.js'
 import { PodNames } from '../sources/pod-names.js'
 import { refusalGroup, type ModeName } from '../config/config.js'
 import { aborted } from '../async.js'
-import type {
-  CarriedConnection,
-  ModeContext,
-  RefusedCall,
-  SocketFlow,
-  Meter,
-} from '../modes/mode.js'
+import type { CarriedConnection, ModeContext, RefusedCall, SocketFlow } from '../modes/mode.js'
 import type { Exporter } from '../observe/otlp/exporter.js'
 import type { FlowLine } from '../observe/flows/line.js'
 import type { Metrics } from '../observe/metrics.js'
 import type { Setup } from './setup.js'
 import type { SyncListener } from '../sync/sync-round.js'
-import type { Labels } from '../observe/service-series.js'
 
 /** The source of connections in each mode. */
 const tellers: Readonly<Record<ModeName, 'counts' | 'shows' | 'told'>> = {
@@ -44,8 +38,9 @@ export interface FlowCounting extends SyncListener {
 export async function flowCounting(setup: Setup, metrics: Metrics): Promise<FlowCounting> {
   const { config, mode, deps } = setup
   const podNames = new PodNames()
-  const [own, ofMode] = sharedGauge(metrics)
   const kernel = tellers[mode]
+  // Of a mode that carries connections itself, all numbers are told to the flows.
+  const [own, ofMode] = kernel === 'told' ? [metrics, metrics] : sharedMeters(metrics)
   const flows = new Flows({
     kernel,
     // IPVS changes the destination without the NAT of the kernel.
@@ -129,33 +124,4 @@ function lineOf(connection: CarriedConnection): FlowLine {
     ...{ at: Date.now(), event: 'ended', verdict, why, address: '' },
     durationMs: Math.round(durationMs),
   }
-}
-
-const sharedGaugeName = 'service_active_connections'
-
-/**
- * Meters for two callers that count different connections of the same Services. The gauge of open
- * connections shows the sum of both. Counters add up by themselves.
- */
-function sharedGauge(meter: Meter): readonly [Meter, Meter] {
-  const values: readonly [Map<string, number>, Map<string, number>] = [new Map(), new Map()]
-  const keyOf = ({ service = '', protocol = '' }: Labels) => `${service}/${protocol}`
-  const share = (own: Map<string, number>): Meter => ({
-    count: (name, labels, by) => meter.count(name, labels, by),
-    observe: (name, labels, value) => meter.observe(name, labels, value),
-    gauge: (name, labels, value) => {
-      if (name !== sharedGaugeName) {
-        meter.gauge(name, labels, value)
-        return
-      }
-      const key = keyOf(labels)
-      own.set(key, value)
-      meter.gauge(name, labels, (values[0].get(key) ?? 0) + (values[1].get(key) ?? 0))
-    },
-    forget: (labels) => {
-      if (!('endpoint' in labels)) for (const each of values) each.delete(keyOf(labels))
-      meter.forget(labels)
-    },
-  })
-  return [share(values[0]), share(values[1])]
 }

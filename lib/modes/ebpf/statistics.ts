@@ -47,6 +47,8 @@ export class Statistics {
   readonly #counted = new Map<string, Counted>()
   #map: ReadMap | undefined
   #lists = new CountedLists([])
+  /** By service port, as reported last. */
+  #open: ReadonlyMap<string, Open> = new Map()
 
   constructor(deps: StatisticsDeps) {
     this.#deps = deps
@@ -116,12 +118,10 @@ export class Statistics {
       this.#counted.delete(text)
     }
     if (gone.length === 0) return
-    const left = new Set<string>()
-    for (const each of this.#counted.values()) left.add(nameOf(each)).add(seriesOf(each))
+    const left = new Set(Array.from(this.#counted.values(), seriesOf))
     for (const [, each] of gone) {
       const { labels, endpoint } = each
-      if (!left.has(nameOf(each))) this.#deps.meter.forget({ ...labels })
-      else if (!left.has(seriesOf(each))) this.#deps.meter.forget({ ...labels, endpoint })
+      if (!left.has(seriesOf(each))) this.#deps.meter.forget({ ...labels, endpoint })
     }
   }
 
@@ -129,8 +129,9 @@ export class Statistics {
     return each.isQuiet && openIn(each) === 0 && each.id !== 0 && !this.#lists.has(each)
   }
 
+  /** A service port without an entry and without a UDP socket has no numbers any more. */
   #reportOpen(udpSockets: ReadMap): void {
-    const sums = new Map<string, { readonly labels: ServiceLabels; open: number }>()
+    const sums = new Map<string, Open>()
     const add = (labels: ServiceLabels, open: number) => {
       const name = nameOf({ labels })
       const sum = sums.get(name) ?? { labels, open: 0 }
@@ -145,7 +146,16 @@ export class Statistics {
     for (const { labels, open } of sums.values()) {
       this.#deps.meter.gauge('service_active_connections', { ...labels }, open)
     }
+    for (const [name, { labels }] of this.#open) {
+      if (!sums.has(name)) this.#deps.meter.forget({ ...labels })
+    }
+    this.#open = sums
   }
+}
+
+interface Open {
+  readonly labels: ServiceLabels
+  open: number
 }
 
 interface Metric {

@@ -83,6 +83,8 @@ export interface CountedService extends CountedPort {
   dropped: number
   /** The part of them that the last report had. */
   reported: { readonly refused: number; readonly dropped: number }
+  /** How many connections were open in the last report. */
+  reportedOpen?: number
   readonly endpoints: Map<string | number, EndpointCounts>
 }
 

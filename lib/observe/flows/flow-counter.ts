@@ -154,7 +154,7 @@ export class FlowCounter implements FlowReader {
     }
   }
 
-  /** The numbers that have grown since the last call. */
+  /** The numbers that have changed since the last call. */
   take(): Omit<FlowNumbers, 'overruns'> {
     const grown: EndpointGrowth[] = []
     const open: FlowNumbers['open'][number][] = []
@@ -162,7 +162,7 @@ export class FlowCounter implements FlowReader {
     const left: FlowNumbers['left'][number][] = []
     const turnedAway: FlowNumbers['turnedAway'][number][] = []
     for (const [key, counted] of this.#services) {
-      const { service, protocol, endpoints } = counted
+      const { service, protocol, endpoints, refused, dropped, reported } = counted
       let isOpen = 0
       for (const [id, counts] of endpoints) {
         const { endpoint } = counts
@@ -175,13 +175,13 @@ export class FlowCounter implements FlowReader {
           this.#endpoints--
         }
       }
-      open.push({ service, protocol, open: isOpen })
-      const { refused, dropped, reported } = counted
+      if (isOpen !== counted.reportedOpen) open.push({ service, protocol, open: isOpen })
+      counted.reportedOpen = isOpen
       if (refused + dropped > reported.refused + reported.dropped) {
         const grown = { refused: refused - reported.refused, dropped: dropped - reported.dropped }
         turnedAway.push({ service, protocol, ...grown })
+        counted.reported = { refused, dropped }
       }
-      counted.reported = { refused, dropped }
       if (!counted.isGone || isOpen > 0) continue
       gone.add(counted)
       this.#services.delete(key)

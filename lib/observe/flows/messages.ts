@@ -102,6 +102,7 @@ export interface Carried extends CarriedGrowth {
 
 export interface FlowNumbers {
   readonly grown: readonly EndpointGrowth[]
+  /** Of service ports where their number has changed. */
   readonly open: readonly OpenNow[]
   /** Service ports that are gone and have no open connection any more. */
   readonly gone: readonly CountedPort[]

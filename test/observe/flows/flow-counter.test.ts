@@ -80,13 +80,14 @@ t.test('what was missed is counted by a later reading of the table if one fails'
   const { counter, opened, message } = beginListing()
   counter.listed(message)
   counter.endListing()
-  t.equal(opened(), 1)
+  const { grown, open } = counter.take()
+  t.match([grown, open], [[{ opened: 1 }], [{ open: 1 }, { open: 0 }]])
   counter.missed(message.startedAt - 1)
   for (let failures = 0; failures < 4; failures++) {
     counter.beginListing()
     counter.endListing(false)
     t.ok(counter.isMissing)
-    t.equal(counter.take().open.find(({ protocol }) => protocol === 'UDP')?.open, 1, 'as before')
+    t.same(counter.take().open, [], 'as before')
   }
   counter.beginListing()
   counter.listed(Object.assign(message, { id: 7 }))
