@@ -545,14 +545,15 @@ void t.test('removed endpoints terminate gracefully', async (t) => {
     t.strictSame(await endpoints('10.180.0.1'), ['set-real'])
     const draining = ['10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*0']
     t.same(await node.servers(), draining)
-    t.equal(node.gauges.get('ipvs_draining_servers'), 1)
+    const draining4 = 'ipvs_draining_servers {"ip_family":"IPv4"}'
+    t.equal(node.gauges.get(draining4), 1)
     node.now = 1e9
     await applier.sweep()
     t.same(await node.servers(), draining, 'however long it takes')
     node.kernel.connect(2, 0)
     await applier.sweep()
     t.same(await node.servers(), ['10.96.0.10:80/TCP rr: 10.180.0.1:8080*1'])
-    t.equal(node.gauges.get('ipvs_draining_servers'), 0)
+    t.equal(node.gauges.get(draining4), 0)
   })
 
   await t.test('dh would refuse clients for a server of weight 0, so none has it', async (t) => {

@@ -166,6 +166,7 @@ export class FakeNode {
   }
   readonly resyncs: string[] = []
   readonly warnings: object[] = []
+  /** By name and labels, as on the page of metrics. */
   readonly gauges = new Map<string, number>()
   now = 0
   readonly edge = openEdge(this.kernel)
@@ -194,7 +195,8 @@ export class FakeNode {
           count: nothing,
           observe: nothing,
           forget: nothing,
-          gauge: (name, _labels, value) => void this.gauges.set(name, value),
+          gauge: (name, labels, value) =>
+            void this.gauges.set(`${name} ${JSON.stringify(labels)}`, value),
         },
         resync: (reason) => void this.resyncs.push(reason),
       },

@@ -291,7 +291,7 @@ export class IpvsApplier {
   #report(): void {
     for (const family of this.#written.keys()) {
       const count = this.#draining.count(family)
-      this.#deps.context.meter.gauge('ipvs_draining_servers', { family }, count)
+      this.#deps.context.meter.gauge('ipvs_draining_servers', { ip_family: family }, count)
     }
   }
 }
