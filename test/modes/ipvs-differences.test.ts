@@ -1,4 +1,6 @@
 import t from 'tap'
+import { explainPacket } from '../../lib/inspect/explain/explain.js'
+import { LiveCheck } from '../../lib/inspect/explain/live.js'
 import { placeText } from '../../lib/kernel/place.js'
 import { declared, jumps } from '../../lib/modes/ipvs/chains.js'
 import { ipvsDifferences } from '../../lib/modes/ipvs/differences.js'
@@ -12,7 +14,7 @@ import {
   type ServerAddress,
 } from '../../lib/modes/ipvs/resource.js'
 import { parseSaved, type SavedTable } from '../../lib/kernel/iptables.js'
-import { service, states, testSettings } from '../support/states.js'
+import { service, states, testConfig, testSettings } from '../support/states.js'
 import type { IpvsPlan } from '../../lib/modes/ipvs/plan.js'
 
 /** A kernel that has exactly the plan. Tests change it. */
@@ -113,3 +115,36 @@ t.test(
     t.match((await compare(spoilt)).at(-1), /^nat KUBE-MARK-MASQ \| -j MARK --or-mark 0x4000 \|/)
   },
 )
+
+t.test('a virtual server takes connections with another scheduler, too', async (t) => {
+  const web = service({ name: 'web', clusterIp: '10.96.0.10', endpoints: 2 })
+  const state = states().put(web).take()
+  const plan = ipvsPlanner(testSettings)(state)
+  const kernel = kernelOf(plan)
+  const { tables } = kernel
+  const packet = {
+    ...({
+      family: 'IPv4',
+      protocol: 'TCP',
+      source: '192.0.2.9',
+      destination: '10.96.0.10',
+    } as const),
+    ...{ port: 80, inInterface: 'eth0', mark: 0, isDnated: false, isMasqueraded: false },
+  }
+  const ends = async () => {
+    const view = viewOf(kernel)
+    const live = new LiveCheck(await ipvsDifferences(plan, { view, tables, excluded: [] }))
+    const lacks = (item: Parameters<LiveCheck['lacks']>[0]) => live.lacks(item)
+    const ways = explainPacket('ipvs', state, testConfig, packet, lacks)
+    return ways.map((way) => `${way.end} ${way.packet.destination}`)
+  }
+  const planned = await ends()
+  t.equal(planned.length, 2)
+  const at = '10.96.0.10:80/TCP'
+  const there = kernel.planned.get(at)
+  if (!there) throw new Error('no virtual server')
+  kernel.planned.set(at, { ...there, server: { ...there.server, scheduler: 'lc' } })
+  t.same(await ends(), planned)
+  kernel.planned.delete(at)
+  t.same(await ends(), ['local 10.96.0.10'], 'but a missing one takes none')
+})

@@ -87,7 +87,8 @@ function balance(
   const at = `${protocolOptions[protocol]} ${hostPort(ip, port)}`
   const place = serverPlace(planned.server)
   const item = { place, text: serverItem(planned.server) }
-  if (!holds(node, item)) return [branch]
+  // With another scheduler it still takes the packet.
+  if (!holds(node, { place })) return [branch]
   const path = [place]
   const reals = [...planned.reals].filter(([key, { weight }]) =>
     holds(node, { place, text: realItem(key, weight) }),

@@ -63,7 +63,9 @@ async function resourceDifferences(
   for (const each of changes.addMembers) tell(set(each.set), whose(resourceId(each)), each.member)
   for (const each of changes.removeMembers) tell(set(each.set), '', undefined, each.member)
   for (const server of changes.addServers) {
-    tell(serverPlace(server), serverOwner(server), serverItem(server))
+    const expected = serverItem(server)
+    const [place, owner] = [serverPlace(server), serverOwner(server)]
+    differences.push({ place, owner, expected, found: undefined, isWhole: true })
   }
   for (const server of changes.setServers) {
     const there = view.servers.get(serverText(server))
