@@ -66,7 +66,7 @@ export const mode: ModeDefinition = {
         if (isDeepStrictEqual(wanted, settings)) return false
         settings = wanted
         current = readerOf(settings)
-        tryKernelSettings(settings, ipvs, context.log)
+        setKernelUp(settings, ipvs, context.log)
         return true
       },
       run: (signal) => applier.run(signal),
@@ -132,17 +132,12 @@ function setKernelUp(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
     else log.debug({ name, wanted, before, result }, 'sysctl')
   }
   const timeouts = timeoutsOf(settings)
-  if (timeouts) ipvs.setTimeouts(timeouts)
-}
-
-/**
- * Like `setKernelUp`, but if the kernel refuses new time-outs, the mode goes on with the old ones.
- */
-function tryKernelSettings(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
   try {
-    setKernelUp(settings, ipvs, log)
+    if (timeouts) ipvs.setTimeouts(timeouts)
   } catch (error) {
-    log.warn({ error: messageOf(error) }, 'ipvs time-outs cannot be changed')
+    // The kernel counts them in ticks, in 31 bits.
+    const hint = 'kernels with 1000 ticks a second take at most 24 days'
+    log.warn({ ...timeouts, error: messageOf(error) }, `could not set the ipvs time-outs; ${hint}`)
   }
 }
 

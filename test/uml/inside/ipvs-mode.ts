@@ -312,6 +312,10 @@ await t.test('IP07, IP08: strictARP and time-outs are written', async (t) => {
   t.equal(sh('cat /proc/sys/net/ipv4/conf/all/arp_announce'), '2\n')
   t.match(sh('ipvsadm -L --timeout'), '700 120 300')
   await running.close()
+  const refused = await create({ 'ipvs.tcpTimeout': 3e12 })
+  t.match(warnings.at(-1), { tcp: 3e9, error: /EINVAL/ }, 'the mode goes on with those there are')
+  t.match(sh('ipvsadm -L --timeout'), '700 120 300')
+  await refused.close()
 })
 
 await t.test('live keys change while a connection goes on', async (t) => {
