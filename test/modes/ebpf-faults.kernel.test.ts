@@ -246,8 +246,8 @@ t.test('what somebody changed in the maps is noticed and mended', { skip }, asyn
     told: RegExp,
   ])[] = [
     ['frontends', (map) => map.delete(frontend), /changed frontend 10\.96\.0\.10:80 TCP/],
-    ['frontends', (map) => map.update(frontend, Buffer.alloc(4, 1)), /changed frontend/],
-    ['frontends', (map) => map.update(Buffer.alloc(8, 1), Buffer.alloc(4)), /added 1 entry/],
+    ['frontends', (map) => map.update(frontend, Buffer.alloc(8, 1)), /changed frontend/],
+    ['frontends', (map) => map.update(Buffer.alloc(8, 1), Buffer.alloc(8)), /added 1 entry/],
     [
       'services',
       (map) => map.update(Buffer.alloc(4), Buffer.alloc(24)),

@@ -80,7 +80,7 @@ t.test('node ports answer on the node, and loopback is the host’s own', { skip
   await apply(
     states('IPv4', asked).put(
       service({ nodePort: 30999, endpoints }),
-      service({ ...udp, nodePort: 30999 }),
+      service({ ...udp, nodePort: 30999, externalIps: ['203.0.113.53'] }),
     ),
   )
   const ask = (host: string, from?: string) =>
@@ -89,13 +89,15 @@ t.test('node ports answer on the node, and loopback is the host’s own', { skip
   t.same(await ask('127.0.0.1'), { name: 'node port', peer: '127.0.0.1 30999' })
   t.same(await ask('127.0.0.1', '127.0.0.1'), { error: 'ECONNREFUSED' }, 'bound to loopback')
   t.same(await ask('0.0.0.0'), { error: 'ECONNREFUSED' }, 'no address of the node')
-  const send = (host: string, from?: string) => {
-    const where = { socket: host, type: 'udp4', host, port: 30999 } as const
+  const send = (host: string, from?: string, port = 30999) => {
+    const where = { socket: host, type: 'udp4', host, port } as const
     return client.ask({ do: 'send', ...where, ...(from === undefined ? {} : { from }) })
   }
   t.same(await send('127.0.0.1'), { name: 'datagrams', peer: '127.0.0.1 30999' })
   // From loopback the kernel sends to no other machine.
-  t.same(await send('192.0.2.1', '127.0.0.1'), { error: 'EINVAL' }, 'it may be an answer')
+  const answer = { error: 'EINVAL' }
+  t.same(await send('192.0.2.1', '127.0.0.1'), answer, 'it may be an answer')
+  t.same(await send('203.0.113.53', '127.0.0.1', 53), answer, 'a node may have this address')
 })
 
 /** A node with the Service `dns`; `serve` sets its endpoints. */

@@ -7,6 +7,9 @@ import {
   writeBackend,
   targetId,
 } from '../../lib/modes/ebpf/layout.js'
+import { configWith } from '../../lib/config/load.js'
+import { explainPacket } from '../../lib/inspect/explain/explain.js'
+import { understand } from '../../lib/inspect/explain/question.js'
 import { OpenCounts } from '../../lib/modes/ebpf/open-counts.js'
 import { Places, quarantineMs } from '../../lib/modes/ebpf/places.js'
 import { frontendId, socketPlanner, type SocketPlan } from '../../lib/modes/ebpf/plan.js'
@@ -244,6 +247,24 @@ t.test(
     t.same(plan(asked('all')).nodeAddresses, [{ address: '192.0.2.1', hostOnly: false }])
   },
 )
+
+t.test('which datagrams are translated at the socket is explained', async (t) => {
+  const spec = { nodePort: 30053, protocol: 'UDP', externalIps: ['203.0.113.1'] } as const
+  const cluster = states('IPv4', { nodePortAddresses: ['all', 'localhost'] })
+    .put(service(spec))
+    .take()
+  const whyTo = (target: string) => {
+    const question = understand({ target, from: 'node', protocol: 'UDP' }, [cluster])
+    if (typeof question === 'string') throw new Error(question)
+    return explainPacket('ebpf', cluster, configWith({}), question.packet)[0]?.hops[0]?.why
+  }
+  const both = /^translated at connect\(\) or sendto\(\):[^;]*NAT$/
+  const onlyConnected = /^translated at connect\(\):.*; datagrams by sendto\(\) are left to rules$/
+  t.match(whyTo('10.96.0.10:80'), both)
+  t.match(whyTo('127.0.0.1:30053'), both)
+  t.match(whyTo('203.0.113.1:80'), onlyConnected)
+  t.match(whyTo('192.0.2.1:30053'), onlyConnected)
+})
 
 t.test('ebpf.sockets=node: what a pod sends is explained as packets', async (t) => {
   const cluster = state([service({ nodePort: 30080, endpoints: 1 })])

@@ -27,18 +27,21 @@ export function walkSockets(
   const item = { place: connectPlace, text }
   if (!holds(node, { place: connectPlace }) || !holds(node, item)) return undefined
   const hop = { path: [connectPlace], item, rule: text }
+  const isLeft = packet.protocol === 'UDP' && leavesDatagrams(plan, frontend, packet)
+  const calls = packet.protocol === 'UDP' && !isLeft ? 'connect() or sendto()' : 'connect()'
   if (list.verdict === 'refuse') {
-    const why = 'no endpoints: connect() fails with ECONNREFUSED, and no packet is sent'
+    const why = `no endpoints: ${calls} fails with ECONNREFUSED, and no packet is sent`
     return [{ ...noRules, probability: 1, packet, hops: [{ ...hop, why }], end: 'rejected' }]
   }
   const affinity =
     list.affinitySeconds > 0 ? `; the same for a client during ${list.affinitySeconds} s` : ''
+  const rest = isLeft ? '; datagrams by sendto() are left to rules' : ''
   const by = list.draw === 'turn' ? 'turn' : 'chance'
   const isByFewest = list.draw === 'fewest' && list.endpoints.length > 1
   return drawn(list.endpoints, by, packet).map(({ of: { ip, port }, share, how }) => {
     const fewest = isByFewest ? ': of two, the one at which fewer connections are open' : ''
     const count = `${how}${fewest}${affinity}`
-    const why = `translated at connect(): the socket goes to ${hostPort(ip, port)}, ${count}, and its packets need no NAT`
+    const why = `translated at ${calls}: the socket goes to ${hostPort(ip, port)}, ${count}, and its packets need no NAT${rest}`
     return {
       ...noRules,
       probability: share,
@@ -47,6 +50,16 @@ export function walkSockets(
       end: node.localAddresses.has(ip) ? 'local' : 'sent',
     }
   })
+}
+
+/** A datagram to a place where clients may be is left to rules, because it may be an answer. */
+function leavesDatagrams(
+  { nodeAddresses }: SocketPlan,
+  { isExternal }: Frontend,
+  { destination }: Packet,
+): boolean {
+  const isHostOnly = nodeAddresses.some((each) => each.hostOnly && each.address === destination)
+  return isExternal && !isHostOnly
 }
 
 function frontendFor(plan: SocketPlan, packet: Packet): Frontend | undefined {

@@ -1,6 +1,6 @@
 import { counted } from '../../state/names.js'
 import type { Slice } from '../../async.js'
-import { frontendKey, nodeAddressKey, hostOnly } from './frontend-layout.js'
+import { frontendEntry, frontendKey, nodeAddressEntry, nodeAddressKey } from './frontend-layout.js'
 import { memberKey, rememberedIn, serviceIdWord, targetId } from './layout.js'
 import type { SocketPlan, TargetList } from './plan.js'
 import { frontendText } from './render.js'
@@ -42,15 +42,16 @@ function* looks(
   for (const id of first.frontends.keys()) {
     const frontend = plan()?.frontends.get(id)?.[0]
     if (!frontend) continue
-    const found = tables.leadsTo(frontendKey(tables.family, frontend))
-    const isWell = found === tables.placed(frontend.targets)?.slot
+    const slot = tables.placed(frontend.targets)?.slot
+    const key = frontendKey(tables.family, frontend)
+    const isWell = slot !== undefined && tables.holdsFrontend(key, frontendEntry(slot, frontend))
     yield isWell ? undefined : `changed ${frontendText(frontend)} in an eBPF map`
   }
   const now = plan()
   if (!now) return
   for (const address of now.nodeAddresses) {
-    const found = tables.leadsTo(nodeAddressKey(tables.family, address))
-    const isWell = found === (address.hostOnly ? hostOnly : 0)
+    const key = nodeAddressKey(tables.family, address)
+    const isWell = tables.holdsFrontend(key, nodeAddressEntry(address))
     if (!isWell) yield `changed node address ${address.address} in an eBPF map`
   }
   const more = tables.frontends.count() - now.frontends.size - now.nodeAddresses.length

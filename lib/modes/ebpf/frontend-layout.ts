@@ -15,14 +15,29 @@ export function frontendKeyOf(family: IpFamily) {
   return { port, protocol: port + 2, kind: port + 3, bytes: port + 4 }
 }
 
-/** Value of `frontends`: the number of a service, or for a node address these bits. */
-export const frontendBytes = 4
+/** Value of `frontends`: the number of a service, or for a node address bits; then more bits. */
+export const frontendValue = { first: 0, more: 4, bytes: 8 } as const
 /** A loopback address. It means this node only for sockets in the node's own network namespace. */
 export const hostOnly = 1
+/** More bits: a client may have this address and port, so a datagram to it may be an answer. */
+export const mayBeClient = 1
+
+export const frontendEntry = (slot: number, { isExternal }: Pick<Frontend, 'isExternal'>) =>
+  valueOf(slot, isExternal ? mayBeClient : 0)
+
+export const nodeAddressEntry = (address: Pick<NodeAddress, 'hostOnly'>) =>
+  valueOf(address.hostOnly ? hostOnly : 0, 0)
+
+function valueOf(first: number, more: number): Buffer {
+  const value = Buffer.alloc(frontendValue.bytes)
+  value.writeUInt32LE(first, frontendValue.first)
+  value.writeUInt32LE(more, frontendValue.more)
+  return value
+}
 
 export function frontendKey(
   family: IpFamily,
-  { address, protocol, port }: Omit<Frontend, 'owner' | 'targets'>,
+  { address, protocol, port }: Pick<Frontend, 'address' | 'protocol' | 'port'>,
 ): Buffer {
   const kind = address === undefined ? 'nodePort' : 'address'
   return keyOf(family, kind, { address, protocol: protocols[protocol], port })

@@ -38,6 +38,8 @@ export interface Frontend extends Requested {
   readonly address: string | undefined
   readonly protocol: SocketProtocol
   readonly port: number
+  /** No cluster IP. A node may have this address, and use the port as a client. */
+  readonly isExternal: boolean
   /** `TargetList.id` */
   readonly targets: string
 }
@@ -118,7 +120,8 @@ const noFrontends = PersistentMap.empty<readonly Frontend[]>()
 
 const reader = {
   of: ({ frontends }: SocketPart) => frontends.map((each) => [frontendId(each), each] as const),
-  isSame: (a: Frontend, b: Frontend) => a.targets === b.targets && a.isLast === b.isLast,
+  isSame: (a: Frontend, b: Frontend) =>
+    a.targets === b.targets && a.isLast === b.isLast && a.isExternal === b.isExternal,
 }
 
 /** A text that is different for each frontend of a family. */
@@ -126,7 +129,7 @@ export function frontendId({
   address,
   protocol,
   port,
-}: Omit<Frontend, 'targets' | 'owner'>): string {
+}: Pick<Frontend, 'address' | 'protocol' | 'port'>): string {
   return `${address ?? 'node'} ${protocol} ${port}`
 }
 
@@ -141,7 +144,7 @@ function leftToPackets({ key, protocol, ...service }: DesiredService): SocketPar
   // SCTP is left to packets: programs never see its datagrams.
   if (protocol === 'SCTP' || !externallyAccessible) return nothing
   const list = leftList(key)
-  const led = { owner: key, protocol, ...leadTo(list) }
+  const led = { owner: key, protocol, isExternal: true, ...leadTo(list) }
   const addresses = [...new Set([...externalIps, ...loadBalancerIps])]
   const frontends: Frontend[] = addresses.map((address) => ({ ...led, port, address }))
   if (nodePort !== 0) frontends.push({ ...led, port: nodePort, address: undefined })
@@ -160,10 +163,11 @@ function socketPart(service: DesiredService): SocketPart {
   if (protocol === 'SCTP' || isOut) return leftToPackets(service)
   const internal = listOf(service, key, choiceOf(service.internal, service))
   const external = externalList(service, internal)
-  const toInternal = { owner: key, protocol, port: service.port, ...leadTo(internal) }
+  const led = { owner: key, protocol, port: service.port }
+  const toInternal = { ...led, isExternal: false, ...leadTo(internal) }
   const frontends: Frontend[] = [{ ...toInternal, address: service.clusterIp }]
   if (external) {
-    const toExternal = { ...toInternal, ...leadTo(external) }
+    const toExternal = { ...led, isExternal: true, ...leadTo(external) }
     for (const address of socketAddresses(service)) frontends.push({ ...toExternal, address })
     if (service.nodePort !== 0) {
       frontends.push({ ...toExternal, address: undefined, port: service.nodePort })
@@ -173,7 +177,7 @@ function socketPart(service: DesiredService): SocketPart {
   const guarded = guardedAddresses(service)
   if (guarded.length === 0) return { targets, frontends }
   const left = leftList(key)
-  const toLeft = { ...toInternal, ...leadTo(left) }
+  const toLeft = { ...led, isExternal: true, ...leadTo(left) }
   for (const address of guarded) frontends.push({ ...toLeft, address })
   return { targets: [...targets, left], frontends }
 }

@@ -10,7 +10,6 @@ import {
   mostBackends,
   mostEndpoints,
   noService,
-  number32,
   rememberedIn,
   serviceIdWord,
   serviceWord,
@@ -20,11 +19,12 @@ import {
   type Target,
 } from './layout.js'
 import {
+  frontendEntry,
   frontendKey,
   nodeAddressKey,
-  frontendBytes,
   frontendKeyOf,
-  hostOnly,
+  frontendValue,
+  nodeAddressEntry,
 } from './frontend-layout.js'
 import { mapNames } from './names.js'
 import { Places, roundedSize } from './places.js'
@@ -102,7 +102,7 @@ export class FamilyTables {
       const array = (name: 'services' | 'backends', wordsPerEntry: number) =>
         open(new MappedArray(calls, { name: mapNames[name], entries: sizes[name], wordsPerEntry }))
       return {
-        frontends: hash('frontends', frontendKeyOf(family).bytes, frontendBytes),
+        frontends: hash('frontends', frontendKeyOf(family).bytes, frontendValue.bytes),
         services: array('services', serviceWords),
         backends: array('backends', backendOf(family).words),
         members: hash('members', memberKeyOf(family).bytes, 1),
@@ -153,9 +153,9 @@ export class FamilyTables {
     return this.backends.holdsEntry(place, this.#backendWords)
   }
 
-  /** What the map `frontends` has for a key. */
-  leadsTo(key: Buffer): number | undefined {
-    return this.frontends.lookup(key)?.readUInt32LE(0)
+  /** Whether the map `frontends` has this value for a key. */
+  holdsFrontend(key: Buffer, value: Buffer): boolean {
+    return this.frontends.lookup(key)?.equals(value) === true
   }
 
   close(): void {
@@ -231,11 +231,12 @@ export class FamilyTables {
     for (const [, [first]] of [...added, ...changed]) {
       if (!first) continue
       const slot = this.#placed.get(first.targets)?.slot
-      if (slot !== undefined) entries.push([frontendKey(this.family, first), number32(slot)])
+      if (slot === undefined) continue
+      entries.push([frontendKey(this.family, first), frontendEntry(slot, first)])
     }
     const before = previous?.nodeAddresses ?? []
     for (const each of newIn(plan.nodeAddresses, before)) {
-      entries.push([nodeAddressKey(this.family, each), number32(each.hostOnly ? hostOnly : 0)])
+      entries.push([nodeAddressKey(this.family, each), nodeAddressEntry(each)])
     }
     fill(this.frontends, entries)
     const goneAddresses = newIn(before, plan.nodeAddresses)

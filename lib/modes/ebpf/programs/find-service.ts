@@ -3,13 +3,20 @@ import { protocols, refuses, service } from '../layout.js'
 import { call, socket } from './context.js'
 import { addressFields, frame, writeFrame, writeNumber, type Field } from './frame.js'
 import type { ProgramParts, View } from './view.js'
-import { frontendKeyOf, frontendKinds, hostOnly, type FrontendKind } from '../frontend-layout.js'
+import {
+  frontendKeyOf,
+  frontendKinds,
+  frontendValue,
+  hostOnly,
+  mayBeClient,
+  type FrontendKind,
+} from '../frontend-layout.js'
 
 /** The labels to go to if there is nothing to translate, and if the call has to fail. */
 interface Exits {
   readonly none: string
   readonly refused: string
-  /** Where a call to a node port goes that may be the answer of a server; absent: it is none. */
+  /** Where a call goes that may be the answer of a server; absent: it is none. */
   readonly answer?: string
 }
 
@@ -32,7 +39,8 @@ export function findService(
     .jumpIf('r8', '!=', protocols.UDP, none)
     .label(isKnown)
   findFrontend(code, view, parts, 'address')
-  code.jumpIf('r0', '!=', 0, found)
+  if (answer === undefined) code.jumpIf('r0', '!=', 0, found)
+  else leaveAnswer(code, found, answer)
   findNodePort(code, view, parts, { none, atNode: answer })
   code.label(found)
   writeNumber(code, frame.slot, { base: 'r0', at: 0, size: 'u32' })
@@ -50,6 +58,17 @@ export function findService(
     .compute('shift right', 'r1', service.count.shift)
     .compute('and', 'r1', service.count.mask)
     .jumpIf('r1', '==', 0, none)
+}
+
+/** Goes to `answer` from the frontend in r0 if clients may be there, else to `found`. */
+function leaveAnswer(code: Assembler, found: string, answer: string): void {
+  const isNone = code.freshLabel('no frontend of this address')
+  code
+    .jumpIf('r0', '==', 0, isNone)
+    .load('r1', 'u32', 'r0', frontendValue.more)
+    .jumpIf('r1', '!=', mayBeClient, found)
+    .jump(answer)
+    .label(isNone)
 }
 
 /**

@@ -178,7 +178,7 @@ function send(code: Assembler, view: View, parts: ProgramParts): void {
   writeNumber(code, frame.serviceId, 0)
   takeBackend(code, view, 0)
   code.jump(kept).label(isFree)
-  // The node may have sent from this port, by itself or by masquerading. Rules know answers.
+  // A node may have sent from here, by itself or by masquerading. Rules know answers.
   findService(code, view, parts, { ...exits, answer: none })
   keepEndpoint(code, view, parts, { kept, none: anew })
   code.label(anew)
