@@ -69,10 +69,19 @@ export class FamilyApplier {
     const written = await (full ? portals.replaceAll(rules, leave) : portals.change(rules, leave))
     await flows.clean(this.#family, this.#redirections(written.changed, plan, previous))
 
-    if (!portals.listensDirectly) await this.#closeUnused(services, gone)
+    const closed = portals.listensDirectly ? 0 : await this.#closeUnused(services, gone)
     this.#failed = new Set(failures.keys())
     const { bytes, objects, isRepair = false } = written
-    return { full: full || isRepair, bytes, objects, failed: [...failures.values()] }
+    const result = { full: full || isRepair, bytes, objects, failed: [...failures.values()] }
+    if (closed === 0 || failures.size === 0) return result
+    // A listener may have failed for want of a port or descriptor that is free only now.
+    const again = await this.apply(plan, plan)
+    return {
+      ...again,
+      full: result.full,
+      bytes: bytes + again.bytes,
+      objects: objects + again.objects,
+    }
   }
 
   /** The services to bring up to date, and the keys of those that were removed. */
@@ -212,7 +221,8 @@ export class FamilyApplier {
     )
   }
 
-  async #closeUnused(services: readonly ServicePlan[], gone: readonly string[]): Promise<void> {
+  /** Returns how many listeners it has closed. */
+  async #closeUnused(services: readonly ServicePlan[], gone: readonly string[]): Promise<number> {
     const close: string[] = []
     for (const key of gone) {
       close.push(...(this.#held.get(key) ?? []))
@@ -224,6 +234,7 @@ export class FamilyApplier {
       this.#held.set(key, wanted)
     }
     await this.#parts.listeners.close(close)
+    return close.length
   }
 }
 
