@@ -20,6 +20,9 @@ const noHelm = spawnSync(helm, ['version']).error
 const skip =
   noHelm || noKubectl || (kubectlMinor < 22 && 'kubectl 1.22 or newer has what the components use')
 const modes = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf'] as const
+const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+  readonly version: string
+}
 
 function run(program: string, ...args: string[]) {
   return spawnSync(program, args, { encoding: 'utf8' })
@@ -79,38 +82,81 @@ function configIn(manifests: string): string {
   return documents.find(({ data }) => data?.['config.conf'])?.data?.['config.conf'] ?? ''
 }
 
-/** An overlay, with some of its optional parts. */
-function overlay(t: Test, mode: string, parts: readonly string[]): string {
-  const copy = t.testdir({})
-  cpSync(join(root, 'examples/kubernetes'), copy, { recursive: true })
-  const file = join(copy, 'overlays', mode, 'kustomization.yaml')
-  // With both the page says which list is needed.
-  const page = readFileSync(join(copy, 'README.md'), 'utf8')
-  const command = /`(cp [^`]*)`/.exec(page)?.[1]?.replace('MODE', mode) ?? 'false'
-  if (parts.length > 1 && mode !== 'ebpf')
-    t.equal(spawnSync('sh', ['-c', command], { cwd: copy }).status, 0)
-  const components = parts.map((name) => `../../components/${name}`).join(', ')
-  writeFileSync(file, `${readFileSync(file, 'utf8')}\ncomponents: [${components}]\n`)
-  const { stdout, stderr, status } = run('kubectl', 'kustomize', join(copy, 'overlays', mode))
-  if (status !== 0) throw new Error(stderr)
-  return stdout
+/** What both say: values of the chart, and components that the overlay has with the same meaning. */
+const cases = modes.flatMap((mode) =>
+  (
+    [
+      ['seccomp=RuntimeDefault', []],
+      ['seccomp=Localhost', ['seccomp']],
+      ['flows=true', ['flows']],
+      ['seccomp=Localhost,flows=true', ['seccomp', 'flows']],
+    ] as const
+  ).map(([values, parts], at) => ({ name: `${mode}-${at}`, mode, values, parts })),
+)
+
+/** The manifests of each case from one run, because to start a program costs more than a case. */
+function byCase(text: string, start: RegExp): ReadonlyMap<string, string> {
+  const found = new Map<string, string>()
+  for (const document of text.split(/^---$/m)) {
+    const [, name = ''] = start.exec(document) ?? []
+    found.set(name, `${found.get(name) ?? ''}---\n${document}`)
+  }
+  return found
 }
 
-for (const mode of modes) {
-  for (const [values, parts] of [
-    ['seccomp=RuntimeDefault', []],
-    ['seccomp=Localhost', ['seccomp']],
-    ['flows=true', ['flows']],
-    ['seccomp=Localhost,flows=true', ['seccomp', 'flows']],
-  ] as const) {
-    t.test(`${mode} mode, ${values}: the chart equals the overlay`, { skip }, (t) => {
-      const { stdout, stderr, status } = template('--set', `mode=${mode},${values}`)
-      t.equal(status, 0, stderr)
-      t.same(normal(stdout), normal(overlay(t, mode, parts)))
+/** A chart that depends on ours once for each case. */
+function charts(t: Test): ReadonlyMap<string, string> {
+  const dependencies = cases.map(({ name }) => ({ name: 'kube-proxy-ts', version, alias: name }))
+  const parent = t.testdir({
+    'Chart.yaml': JSON.stringify({ apiVersion: 'v2', name: 'all', version, dependencies }),
+    charts: {},
+  })
+  cpSync(chart, join(parent, 'charts/kube-proxy-ts'), { recursive: true })
+  const values = cases.flatMap(({ name, mode, values }) =>
+    `mode=${mode},${values}`.split(',').flatMap((value) => ['--set', `${name}.${value}`]),
+  )
+  const words = ['template', 'all', parent, '--namespace=kube-system', ...values]
+  const { stdout, stderr, status } = run(helm, ...words)
+  t.equal(status, 0, stderr)
+  return byCase(stdout, /^# Source: all\/charts\/([^/]*)/m)
+}
+
+/** An overlay for each case, with some of its optional parts. */
+function overlays(t: Test): ReadonlyMap<string, string> {
+  const copy = t.testdir({})
+  cpSync(join(root, 'examples/kubernetes'), copy, { recursive: true })
+  // With both the page says which list is needed.
+  const page = readFileSync(join(copy, 'README.md'), 'utf8')
+  const command = /`(cp [^`]*)`/.exec(page)?.[1] ?? 'false'
+  for (const { name, mode, parts } of cases) {
+    cpSync(join(copy, 'overlays', mode), join(copy, 'overlays', name), { recursive: true })
+    const file = join(copy, 'overlays', name, 'kustomization.yaml')
+    if (parts.length > 1 && mode !== 'ebpf')
+      t.equal(spawnSync('sh', ['-c', command.replace('MODE', name)], { cwd: copy }).status, 0)
+    const components = parts.map((name) => `../../components/${name}`).join(', ')
+    // The prefix keeps the cases apart.
+    const added = `\ncomponents: [${components}]\nnamePrefix: ${name}-is-\n`
+    writeFileSync(file, `${readFileSync(file, 'utf8')}${added}`)
+  }
+  const resources = cases.map(({ name }) => name)
+  writeFileSync(join(copy, 'overlays/kustomization.yaml'), JSON.stringify({ resources }))
+  const { stdout, stderr, status } = run('kubectl', 'kustomize', join(copy, 'overlays'))
+  t.equal(status, 0, stderr)
+  return byCase(stdout, /([a-z]+-[0-9])-is-/)
+}
+
+t.test('the chart equals the overlay', { skip }, (t) => {
+  const [fromCharts, fromOverlays] = [charts(t), overlays(t)]
+  for (const { name, mode, values } of cases) {
+    t.test(`${mode} mode, ${values}`, (t) => {
+      const ofOverlay = fromOverlays.get(name)?.replaceAll(`${name}-is-`, '') ?? ''
+      t.ok(daemonIn(ofOverlay))
+      t.same(normal(fromCharts.get(name) ?? ''), normal(ofOverlay))
       t.end()
     })
   }
-}
+  t.end()
+})
 
 function daemonIn(manifests: string) {
   const set = parseAllDocuments(manifests).map((of) => of.toJS() as DaemonSet)
@@ -202,12 +248,10 @@ t.test('each value is in the schema, with a default and a comment', (t) => {
   const schema = JSON.parse(readFileSync(join(chart, 'values.schema.json'), 'utf8')) as {
     readonly properties: object
   }
-  t.same(Object.keys(parse(text) as object).sort(), Object.keys(schema.properties).sort())
-  for (const name of Object.keys(schema.properties))
+  const names = Object.keys(schema.properties).filter((name) => name !== 'global')
+  t.same(Object.keys(parse(text) as object).sort(), names.sort())
+  for (const name of names)
     t.match(text, new RegExp(`(^#.*\\n|^[a-z].*\\n)${name}:|^${name}:\\n +#`, 'm'), name)
-  const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
-    version: string
-  }
   t.match(parse(readFileSync(join(chart, 'Chart.yaml'), 'utf8')), { version, appVersion: version })
   t.same(readdirSync(join(chart, 'files/seccomp')).sort(), modes.map((of) => `${of}.json`).sort())
   t.end()
