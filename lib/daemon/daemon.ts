@@ -26,7 +26,7 @@ import { fallbackText, setUp, type DaemonDeps, type Setup } from './setup.js'
 import { startProgramsQuickly } from '../kernel/posix-spawn.js'
 import { SyncObserver } from '../observe/sync-observer.js'
 import { aborted, Bell, together } from '../async.js'
-import { tellWaits } from './slow-start.js'
+import { endHanging, tellWaits } from './slow-programs.js'
 import { TrafficReading } from './traffic-reading.js'
 import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
@@ -46,8 +46,12 @@ export async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortS
   // The start may wait a minute for a lock of another program, and has nothing to drain yet.
   const starting = tellWaits(deps.log, () => start(config, deps))
   const started = await Promise.race([starting, aborted(signal)])
-  if (started) await run(started, signal)
-  else deps.log.info({}, 'stopping')
+  if (!started) {
+    deps.log.info({}, 'stopping')
+    return
+  }
+  const ending = AbortSignal.any([signal, started.requests.ending])
+  await endHanging(deps.log, ending, () => run(started, ending))
 }
 
 async function start(config: Config, deps: DaemonDeps) {
@@ -70,7 +74,7 @@ async function start(config: Config, deps: DaemonDeps) {
   return { ...parts, loop, requests, mode }
 }
 
-async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSignal) {
+async function run(started: Awaited<ReturnType<typeof start>>, ending: AbortSignal) {
   const { setup, metrics, counting, portFreed, tracker, observer, observation } = started
   const { loop, requests, mode } = started
   const { config, objects } = setup
@@ -85,7 +89,6 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
   const checks = healthChecks(tracker, { requests, observation })
   const flows = await flowCleaning(setup, mode, metrics)
   const allApplied = new AbortController()
-  const ending = AbortSignal.any([signal, requests.ending])
   const sync = syncing({
     ...{ tracker, mode, requests, log, flows, allApplied, signal: ending },
     listeners: [
@@ -116,7 +119,6 @@ async function run(started: Awaited<ReturnType<typeof start>>, signal: AbortSign
       (inner) => runLeftoverCleanup(leftovers, requests.modeContext, inner),
     ]),
   ])
-  log.info({}, 'stopping')
   await mode.close()
   await Promise.all([counting?.end(), flows?.idle()])
 }

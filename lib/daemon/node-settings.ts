@@ -6,7 +6,7 @@ import { cleanLeftovers, cleanupContext } from '../modes/leftovers.js'
 import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { isLinux } from '../platform.js'
 import { Sysctls } from '../kernel/sysctl.js'
-import { tellWaits } from './slow-start.js'
+import { tellWaits } from './slow-programs.js'
 import { isProxyMode, type Config } from '../config/config.js'
 import type { Log } from '../modes/mode.js'
 

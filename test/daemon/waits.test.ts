@@ -1,7 +1,9 @@
 import { mock } from 'node:test'
 import t from 'tap'
 import type { Config } from '../../lib/config/config.js'
+import { endHanging } from '../../lib/daemon/slow-programs.js'
 import { limitWaits, syncing } from '../../lib/daemon/syncing.js'
+import { runCommand } from '../../lib/kernel/command.js'
 import { states } from '../support/states.js'
 
 interface Detection extends Pick<Config, 'detectLocalMode'> {
@@ -102,4 +104,26 @@ t.test('a first sync that takes long is told, as the rest of the start is', asyn
     end = quiet
     await running
   }
+})
+
+t.test('programs that hang keep a proxy that ends only for a while', async (t) => {
+  const said: unknown[] = []
+  const log = { info: () => undefined, warn: (fields: object) => void said.push(fields) }
+  const ending = new AbortController()
+  const failures: unknown[] = []
+  // The program behind the shell is not killed, and holds the streams open.
+  const script = 'sleep 30 & wait'
+  const hang = () =>
+    runCommand('sh', ['-c', script]).catch((error: unknown) => failures.push(error))
+  const work = async () => {
+    const first = hang()
+    t.equal((await runCommand('true', [])).code, 0, 'before the signal nothing is ended')
+    ending.abort()
+    await first
+    await hang()
+  }
+  await endHanging(log, ending.signal, work, { firstMs: 200, laterMs: 100 })
+  const ended = { command: `sh -c ${script}` }
+  t.same(said, [ended, ended], 'each is told once')
+  t.match(failures, [/killed by SIGKILL/, /killed by SIGKILL/])
 })

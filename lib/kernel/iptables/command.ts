@@ -1,6 +1,6 @@
 import { delimiter } from 'node:path'
 import { IptablesError } from './error.js'
-import { startProgram, type StartedProgram } from './start.js'
+import { endProgram, startProgram, type StartedProgram } from './start.js'
 
 export interface CommandOutput {
   readonly code: number
@@ -34,16 +34,9 @@ export const runProgram: Run = (file, args, options = {}) =>
     const timeoutMs = options.timeoutMs ?? 120_000
     let timedOut = false
     let isCutOff = false
-    const cutOff = () => {
-      isCutOff = true
-      program.stdout?.destroy()
-      program.stderr?.destroy()
-    }
     let timer = setTimeout(() => {
       timedOut = true
-      program.kill()
-      // Behind a script there is a program that was not killed, and that holds the streams open.
-      timer = setTimeout(cutOff, cutOffMs)
+      timer = endProgram(program, () => (isCutOff = true))
     }, timeoutMs)
     const cannotRun = (cause: unknown) => {
       clearTimeout(timer)
@@ -81,9 +74,6 @@ export const runProgram: Run = (file, args, options = {}) =>
     stdin.on('error', () => undefined)
     stdin.end(options.stdin ?? '')
   })
-
-/** How long the streams of a killed program may stay open. */
-const cutOffMs = 1000
 
 const noDescriptors = 'no file descriptors are left, raise the limit of open files'
 

@@ -49,6 +49,20 @@ export interface RunningProgram {
   readonly command: string
   /** As `performance.now()` gives it. */
   readonly startedAt: number
+  end(): void
+}
+
+/** How long the streams of a killed program may stay open. */
+const cutOffMs = 1000
+
+/** Behind a script there is a program that is not killed, and that holds the streams open. */
+export function endProgram(program: StartedProgram, cutOff?: () => void): NodeJS.Timeout {
+  program.kill()
+  return setTimeout(() => {
+    cutOff?.()
+    program.stdout?.destroy()
+    program.stderr?.destroy()
+  }, cutOffMs)
 }
 
 /** Knows which programs run that were started in this thread since then, until `end`. */
@@ -57,7 +71,9 @@ export function watchPrograms() {
   const before = start
   start = (file, args, environment) => {
     const program = before(file, args, environment)
-    const one = { command: [file, ...args].join(' '), startedAt: performance.now() }
+    const command = [file, ...args].join(' ')
+    const end = () => void endProgram(program)
+    const one: RunningProgram = { command, startedAt: performance.now(), end }
     running.add(one)
     const onEnd: StartedProgram['onEnd'] = (tell, cannotRun) => {
       program.onEnd(
