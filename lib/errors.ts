@@ -66,8 +66,18 @@ export function codeOf(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : ''
 }
 
-/** The text of anything that was thrown. Node's advice to start Node otherwise helps no user. */
+const moreFiles = 'raise the limit of open files'
+
+/**
+ * The text of anything that was thrown. Node's advice to start Node otherwise helps no user. Any
+ * work can run out of descriptors, so what to do then is said here.
+ */
 export function messageOf(error: unknown): string {
-  const text = error instanceof Error ? error.message : String(error)
-  return text.replace(/; if the root CA is installed locally, try running Node\.js with [-\w]+/, '')
+  const all = error instanceof Error ? error.message : String(error)
+  const text = all.replace(
+    /; if the root CA is installed locally, try running Node\.js with [-\w]+/,
+    '',
+  )
+  const isAdvised = !/\bE[MN]FILE\b/.test(text) || text.includes(moreFiles)
+  return isAdvised ? text : `${text}; ${moreFiles} (LimitNOFILE=)`
 }

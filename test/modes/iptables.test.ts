@@ -6,6 +6,8 @@ import { cleanupAll, cleanupBatch } from '../../lib/modes/iptables/cleanup.js'
 import { RuleCounter } from '../../lib/modes/iptables/count.js'
 import { iptablesPlanner } from '../../lib/modes/iptables/plan.js'
 import { endpointChainName, serviceChainNames } from '../../lib/modes/iptables/names.js'
+import { openFamilies } from '../../lib/modes/iptables/open.js'
+import { iptablesSettings } from '../../lib/modes/iptables/settings.js'
 import { findRefused, ownerOf } from '../../lib/modes/iptables/refused.js'
 import { Verification } from '../../lib/modes/iptables/verify.js'
 import { fullBatches } from '../../lib/modes/iptables/full-sync.js'
@@ -13,7 +15,7 @@ import { IptablesError, parseSaved } from '../../lib/kernel/iptables.js'
 import { SavedReader } from '../../lib/kernel/iptables/saved.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
 import { renderPlan } from '../../lib/modes/iptables/render.js'
-import { service, state, states } from '../support/states.js'
+import { service, state, states, testConfig } from '../support/states.js'
 import { walkBy, walkOf } from '../support/walks.js'
 import { iptablesRuleset } from '../../lib/inspect/explain/rulesets.js'
 import { walkIptables } from '../../lib/inspect/explain/iptables-walk.js'
@@ -904,4 +906,26 @@ t.test('a look at the rules that ends together with this process is no news', as
     await watchRules({ ...options, changed: told }, stop.signal)
     t.equal(logged.length, warned)
   }
+})
+
+t.test('IT49: a family is not left out for want of descriptors or processes', async (t) => {
+  const log = { debug: () => 0, info: () => 0, warn: () => 0, error: () => 0 }
+  const openWith = (cause: Error) =>
+    openFamilies(() => iptablesSettings(testConfig), ['IPv4', 'IPv6'], log, {
+      backend: 'nft',
+      openAccounts: () => Promise.reject(new Error('none')),
+      openGeneration: () => Promise.resolve(undefined),
+      run: (file, args) => {
+        if (file.startsWith('ip6') && file.endsWith('-restore'))
+          return Promise.reject(new IptablesError('failed', `run ${file}`, { cause }))
+        const stdout = args.includes('--version') ? 'iptables v1.8.9 (nf_tables)' : ''
+        return Promise.resolve({ code: 0, stdout, stderr: '' })
+      },
+    })
+  for (const code of ['EMFILE', 'EAGAIN']) {
+    const opening = openWith(Object.assign(new Error(code), { code }))
+    await t.rejects(opening, { message: /^start iptables mode: run ip6tables/ })
+  }
+  const { families } = await openWith(new Error('it crashed'))
+  t.same([...families.keys()], ['IPv4'])
 })

@@ -84,8 +84,15 @@ const startAdvice: ReadonlyMap<unknown, string> = new Map([
   ['EAGAIN', 'no more processes are allowed, raise pids.max of the cgroup or `ulimit -u`'],
 ])
 
+/** Whether a program could not be started for want of something, which says nothing about it. */
+export const isShort = (error: unknown) =>
+  error instanceof IptablesError && startAdvice.has(codeOf(error.cause))
+
+const codeOf = (cause: unknown) =>
+  cause instanceof Error && 'code' in cause ? cause.code : undefined
+
 function startFailure(file: string, cause: unknown): IptablesError {
-  const code = cause instanceof Error && 'code' in cause ? cause.code : undefined
+  const code = codeOf(cause)
   const kind = code === 'ENOENT' ? 'missing' : code === 'EACCES' ? 'denied' : 'failed'
   const reason = cause instanceof Error ? cause.message : String(cause)
   const advice = startAdvice.get(code)

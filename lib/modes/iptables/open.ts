@@ -8,6 +8,7 @@ import { canLog } from '../refusal-log.js'
 import { chainNames } from '../chain-names.js'
 import { warnOfOtherBackend } from '../other-backend.js'
 import { waitForLock } from '../xtables-lock.js'
+import { isShort } from '../../kernel/iptables/command.js'
 import { kernelError } from '../../kernel/command.js'
 import { messageOf } from '../../errors.js'
 import type { Backend, Locked, OpenOptions, Run } from '../../kernel/iptables.js'
@@ -70,6 +71,8 @@ export async function openFamilies(
       log.info({ family, ...iptables.capabilities }, 'using iptables')
       await warnOfOtherBackend({ family, backend, chain: chains.services }, { log, run: deps.run })
     } catch (error) {
+      // A family would stay out until the next start, which comes now instead.
+      if (isShort(error)) throw kernelError(error, 'start iptables mode')
       failures.push(error)
       // IT49: the other family may still work.
       const hint = isIptablesError(error, 'missing') ? 'not installed' : messageOf(error)
