@@ -1,4 +1,5 @@
 import fc from 'fast-check'
+import { cleanupSockets } from '../../lib/modes/ebpf/cleanup.js'
 import t from 'tap'
 import {
   memberKey,
@@ -413,4 +414,14 @@ t.test('counts of endpoints that are gone are forgotten when nothing is open the
   open.look()
   open.look()
   t.same([...counts.keys()], ['0ab40001'])
+})
+
+t.test('a daemon does not tell of pins that others need, a cleanup does', async (t) => {
+  const others = t.testdir({ 'kube-proxy-ts': { 'netns-0': {} } })
+  const told: string[] = []
+  const log = { ...contextOf().context.log, info: (_: object, text: string) => told.push(text) }
+  await cleanupSockets({ log }, [others], 'debug')
+  t.same(told, [])
+  await cleanupSockets({ log }, [others])
+  t.match(told, [/pins of other network namespaces stay/])
 })

@@ -8,6 +8,9 @@ import { detachQuietly, linkName } from './attachment.js'
 import { dropPins, pinnedElsewhere, pinnedHere, whyNot } from './pins.js'
 import { socketHooks } from './programs/programs.js'
 
+/** How loudly pins are told that others need. Who runs a daemon did not ask for a cleanup. */
+type TellsOthers = 'info' | 'debug'
+
 /**
  * Detaches the programs that an earlier run in this network namespace left pinned. It looks at
  * every bpffs, because cleanup does not know which one was configured. Programs without pins ended
@@ -16,6 +19,7 @@ import { socketHooks } from './programs/programs.js'
 export function cleanupSockets(
   { log }: Pick<ModeContext, 'log'>,
   mounts?: readonly string[],
+  level: TellsOthers = 'info',
 ): Promise<void> {
   return Promise.resolve().then(() => {
     const failures: string[] = []
@@ -24,7 +28,7 @@ export function cleanupSockets(
     const writable = all.filter((bpffs) => whyNot(bpffs) === undefined)
     for (const bpffs of new Set([...writable, ...all])) {
       try {
-        dropPinned(bpffs, log)
+        dropPinned(bpffs, log, level)
       } catch (error) {
         failures.push(messageOf(error))
       }
@@ -35,9 +39,9 @@ export function cleanupSockets(
 
 const advice = 'their programs go on; make it writable, and try again'
 
-function dropPinned(bpffs: string, log: ModeContext['log']): void {
+function dropPinned(bpffs: string, log: ModeContext['log'], level: TellsOthers): void {
   const others = pinnedElsewhere(bpffs)
-  if (others.length > 0) log.info({ others }, 'eBPF pins of other network namespaces stay')
+  if (others.length > 0) log[level]({ others }, 'eBPF pins of other network namespaces stay')
   const folders = pinnedHere(bpffs)
   if (folders.length === 0) return
   const missing = whyNot(bpffs)

@@ -37,7 +37,8 @@ export function ebpfMode(packets: ModeDefinition): ModeDefinition {
       ...differencesOf(state, ebpfSettings(config)),
       ...(await packets.differences(state, config)),
     ],
-    cleanup: (context) => cleanupSockets(context),
+    cleanup: (context, _config, options) =>
+      cleanupSockets(context, undefined, options?.sparesUsed === true ? 'debug' : 'info'),
   }
 }
 
