@@ -389,6 +389,31 @@ t.test('a default that this kernel cannot run gives way to the other backend', a
   await t.rejects(Iptables.open({ family: 'IPv4', run: busy }), { message: 'run iptables: EMFILE' })
 })
 
+t.test('IT48: nf_tables without IPv4 is none, although its programs list nothing', async (t) => {
+  const refusal = 'line 2: TABLE_ADD failed (Operation not supported): table nat\n'
+  const node =
+    (hasLegacy: boolean): Run =>
+    (file, args) => {
+      const isLegacy = file.includes('legacy')
+      if (isLegacy && !hasLegacy)
+        return Promise.reject(new IptablesError('missing', `run ${file}: ENOENT`))
+      if (args.includes('--version')) {
+        const stdout = `iptables v1.8.9 (${isLegacy ? 'legacy' : 'nf_tables'})`
+        return Promise.resolve({ code: 0, stdout, stderr: '' })
+      }
+      const isRefused = file.startsWith('iptables') && file.endsWith('-restore') && !isLegacy
+      const [code, stderr] = isRefused ? [4, refusal] : [0, '']
+      return Promise.resolve({ code, stdout: '', stderr })
+    }
+  const { capabilities } = await Iptables.open({ family: 'IPv4', run: node(true) })
+  t.equal(capabilities.backend, 'legacy')
+  await t.rejects(Iptables.open({ family: 'IPv4', run: node(false) }), {
+    kind: 'unsupported',
+    message: /does not have IPv4: line 2: TABLE_ADD failed/,
+  })
+  await t.resolves(Iptables.open({ family: 'IPv6', run: node(false) }))
+})
+
 t.test('before 1.8 the name of a program has no backend', async (t) => {
   const run: Run = (file, args, options) =>
     file.includes('-legacy') || file.includes('-nft')

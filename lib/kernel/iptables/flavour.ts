@@ -101,8 +101,10 @@ export async function findPrograms(
     try {
       const installed = await findInstalled(run, family, one)
       if (!installed || (!isAuto && installed.backend !== backend)) continue
+      const chosen = one ? installed : await namedPrograms(run, family, installed)
+      await requireFamily(run, family, chosen)
       if (isAuto) found.set(run, '', installed.backend)
-      return one ? installed : await namedPrograms(run, family, installed)
+      return chosen
     } catch (error) {
       // Without descriptors or rights nothing is known about the backend.
       if (!isIptablesError(error, 'unsupported')) throw error
@@ -125,6 +127,32 @@ async function namedPrograms(run: Run, family: Family, chosen: Installed): Promi
     throw error
   }
 }
+
+/** What every kernel refuses as a whole, because a rule leads to the chain that goes. */
+const refusedByAll = `*nat
+:IPTABLES-TS-FROM - [0:0]
+:IPTABLES-TS-TO - [0:0]
+-A IPTABLES-TS-FROM -j IPTABLES-TS-TO
+-X IPTABLES-TS-TO
+COMMIT
+`
+
+/**
+ * Throws `unsupported` where nf_tables has no tables of this family, as without NF_TABLES_IPV4. The
+ * nft programs list nothing then, as on an empty node, and no option makes them ask the kernel.
+ */
+async function requireFamily(run: Run, family: Family, { backend, programs }: Installed) {
+  if (backend === 'legacy' || familiesTaken.get(run, family)) return
+  const { stderr } = await run(programs.restore, ['--noflush'], { stdin: refusedByAll })
+  const refused = /^.*\b(?:TABLE|CHAIN)_ADD failed.*$/m.exec(stderr)?.[0]
+  if (refused !== undefined) {
+    const message = `find ${programs.command}: nf_tables of this kernel does not have ${family}: ${refused}`
+    throw new IptablesError('unsupported', message, { detail: stderr })
+  }
+  familiesTaken.set(run, family, true)
+}
+
+const familiesTaken = new Memory<true>()
 
 /** The search for it reads every rule. */
 const found = new Memory<Backend>()
