@@ -210,7 +210,8 @@ export async function limitWaits(
   sink.stopWaitingFor('Node')
   // A list without the node ends the wait, too.
   if (objects.client && !tracker.knowsNode) {
-    deps.log.warn({ node: nodeName }, 'Node object not found yet; going on without it')
+    const text = 'Node object not found yet; going on without it, and /healthz answers 503'
+    deps.log.warn({ node: nodeName }, text)
   }
   if (config.detectLocalMode === 'NodeCIDR' && !tracker.knowsPodCidrs) {
     const text =

@@ -48,7 +48,7 @@ t.test(
     t.same(await saidAfter(29, false, {}), ['ServiceCIDR'])
     const [, ended, told] = await saidAfter(30, false, {})
     t.equal(ended, 'Node')
-    t.match(told, /Node object not found yet/)
+    t.match(told, /Node object not found yet.*healthz answers 503/)
     t.same(await saidAfter(30, true, {}), ['ServiceCIDR', 'Node'])
     t.same(await saidAfter(30, false, undefined), ['ServiceCIDR', 'Node'], 'manifests need no node')
   },
