@@ -168,10 +168,11 @@ t.test('US05: a new process keeps the old rules until it can replace them', { sk
       await setImmediate()
     }
   })()
+  const tried = second.restores.length
   t.same(await second.sync(), [])
   isDone = true
   await asking
-  t.equal(second.restores.length, 1, 'one transaction')
+  t.equal(second.restores.length - tried, 1, 'one transaction')
   t.not(rules(), before, 'other ports')
   t.same(new Set(heard), new Set(['web']), `${heard.length} clients meanwhile`)
   await first.close()
