@@ -62,8 +62,10 @@ function* readYaml(text: string, file: string): Iterable<ManifestObject | string
   const documents = parseAllDocuments(text, options)
   if (!Array.isArray(documents)) return
   for (const document of documents) {
-    for (const error of document.errors) yield `${place(error.pos[0])}: ${error.message}`
-    if (document.errors.length > 0 || document.contents === null) continue
+    // The first error may cause hundreds behind it, as in a file that is no YAML.
+    const [error] = document.errors
+    if (error) yield `${place(error.pos[0])}: ${error.message}`
+    if (error || document.contents === null) continue
     const at = place(document.contents.range[0])
     try {
       const value: unknown = document.toJS()

@@ -91,6 +91,8 @@ t.test('errors in manifests are reported as file:line: reason', async (t) => {
     [`${service('a')}---\nfoo: bar\n`, /^f\.yaml:6: apiVersion or kind is missing/],
     ['just text\n', /^f\.yaml:1: "just text" is not an object/],
     ['a: 1\na: 2\n', /^f\.yaml:2: .*unique/],
+    // As in /etc/services.
+    ['# comment\necho 7/tcp\n\tdiscard 9/tcp\ndaytime: [13/tcp\nssh: [22/tcp\n', /^f\.yaml:\d: /],
     ['{apiVersion: v1, kind: Service}', /^f\.yaml:1: Service: metadata\.name is missing/],
     [
       '{apiVersion: discovery.k8s.io/v1beta1, kind: EndpointSlice, metadata: {name: x}}',
@@ -103,6 +105,7 @@ t.test('errors in manifests are reported as file:line: reason', async (t) => {
   ] as const) {
     const { problems } = parseManifest(text, 'f.yaml')
     t.match(problems[0], problem)
+    t.equal(problems.length, 1, 'what follows from it is not told')
   }
   t.same(parseManifest('', 'f.yaml'), { objects: [], problems: [] })
 })
