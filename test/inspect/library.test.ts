@@ -65,6 +65,7 @@ t.test('a port is asked for by its name, or else by its number', (t) => {
   t.equal(ask('web:https'), 'default/web:https')
   t.equal(ask('default/web:80'), 'default/web:http')
   t.equal(ask('web:443'), 'default/web:443', 'a name counts more than a number')
+  t.equal(ask('default/web:https/TCP'), 'default/web:https', 'as the log names it')
   t.throws(() => ask('web:81'), /there is no Service port "web:81"/)
   t.end()
 })

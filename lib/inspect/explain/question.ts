@@ -115,8 +115,9 @@ function likeFirst(target: string, names: readonly string[]): string {
 const byUsualness = (one: DesiredService, other: DesiredService) =>
   byProtocol(one, other) || one.port - other.port
 
-const isNamed = ({ name, portName }: DesiredService, wanted: string) =>
-  wanted === portName || wanted === `${name.namespace}/${name.name}`
+/** The key is the name in the log and in `top`. */
+const isNamed = ({ name, portName, key }: DesiredService, wanted: string) =>
+  [key, portName, `${name.namespace}/${name.name}`].includes(wanted)
 
 const isNumbered = ({ name, port }: DesiredService, wanted: string) =>
   wanted === `${name.namespace}/${name.name}:${port}`

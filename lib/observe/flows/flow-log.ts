@@ -77,7 +77,9 @@ export class FlowLog {
 function matcherOf({ service, from, verdict }: FlowFilter): (line: KeptLine) => boolean {
   const senders = from && from.split(',').map((text) => ({ text, range: rangeOf(text) }))
   return (line) =>
-    (!service || isNamed(line.service, service)) &&
+    (!service ||
+      isNamed(line.service, service) ||
+      service === `${line.service}/${line.protocol}`) &&
     (!verdict || line.verdict === verdict) &&
     (!senders ||
       senders.some(({ text, range }) =>

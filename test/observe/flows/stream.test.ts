@@ -30,6 +30,8 @@ t.test('the stream is filtered by Service, client and verdict', (t) => {
   t.same(found('service=web'), ['default/web:http', 'other/web:http'])
   t.same(found('service=default/web:http'), ['default/web:http'])
   t.same(found('service=web:https'), [])
+  t.same(found('service=default/db/TCP'), ['default/db'], 'as `top` and the log name it')
+  t.same(found('service=default/db/UDP'), [])
   t.same(found('from=fd00::/64'), ['other/web:http'])
   t.same(found('from=fd00::8,fd00::7'), ['other/web:http'], 'a pod has an address of each family')
   t.same(found('from=shop-1&service=db'), ['default/db'])
