@@ -160,7 +160,10 @@ export class PageServer {
     const { pathname, searchParams } = new URL(target, this.url)
     if (request.method === 'POST' && pathname === '/command')
       return this.#command(request, response)
-    if (request.method !== 'GET') return { status: 405, text: 'only GET, and POST /command' }
+    // HEAD asks for all that a GET sends before its body; the events never end.
+    const isHead = request.method === 'HEAD' && pathname !== '/events'
+    if (!isHead && request.method !== 'GET')
+      return { status: 405, text: 'only GET, and POST /command' }
     if (pathname === '/events' && this.#readers) return this.#events(response, this.#readers)
     if (pathname === '/object' && this.#source) {
       const part = (key: string) => searchParams.get(key) ?? ''

@@ -34,6 +34,8 @@ void t.test(
     other.close()
     const page = () => fetch(`http://127.0.0.1:${port}/`).catch(() => undefined)
     await untilTrue(async () => (await page())?.status === 200)
+    const head = await fetch(`http://127.0.0.1:${port}/`, { method: 'HEAD' })
+    t.equal(head.status, 200, 'as `curl -I` and probes ask')
     t.strictSame(told, ['the dashboard cannot be opened, will retry', 'dashboard'])
     stop.abort()
     await ended
