@@ -19,37 +19,55 @@ interface FieldCall {
   warn(text: string): void
 }
 
-/** Refuses unknown fields, warns about them, or does neither, as `fieldValidation` asks. */
-export function checkFields(body: JsonObject, kind: string, call: FieldCall): void {
-  const mode = call.query.get('fieldValidation') ?? 'Warn'
-  if (mode === 'Ignore' || !checked.has(kind)) return
-  const unknown = unknownFields(body, kind, '')
-  if (unknown.length === 0) return
+/**
+ * The object without unknown fields. It refuses them, warns about them, or does neither, as
+ * `fieldValidation` asks. One that was stored would be refused with every later patch.
+ */
+export function withKnownFields(body: JsonObject, kind: string, call: FieldCall): JsonObject {
+  if (!checked.has(kind)) return body
+  const unknown: string[] = []
+  const known = knownFields(body, kind, '', unknown)
   const texts = unknown.map((path) => `unknown field ${JSON.stringify(path)}`)
-  if (mode === 'Strict') {
+  const mode = call.query.get('fieldValidation') ?? 'Warn'
+  if (mode === 'Strict' && texts.length > 0) {
     throw badRequest(
       `${kind} in version "${textAt(body, 'apiVersion')}" cannot be handled as a ${kind}: strict decoding error: ${texts.join(', ')}`,
     )
   }
-  for (const text of texts) call.warn(text)
+  if (mode !== 'Ignore') for (const text of texts) call.warn(text)
+  return known
 }
 
-function unknownFields(object: JsonObject, message: string, path: string): readonly string[] {
-  if (partly.has(message)) return []
-  return Object.entries(object).flatMap(([name, value]) => {
+/** Adds the paths of unknown fields to `unknown`. */
+function knownFields(
+  object: JsonObject,
+  message: string,
+  path: string,
+  unknown: string[],
+): JsonObject {
+  if (partly.has(message)) return object
+  const entries = Object.entries(object).flatMap(([name, value]) => {
     const at = path === '' ? name : `${path}.${name}`
     const field = messages.get(message)?.find((each) => each.name === name)
-    if (field !== undefined) return within(value, field.type, at)
-    return path === '' && alsoKnown.has(name) ? [] : [at]
+    if (field !== undefined) return [[name, within(value, field.type, at, unknown)] as const]
+    if (path === '' && alsoKnown.has(name)) return [[name, value] as const]
+    unknown.push(at)
+    return []
   })
+  return Object.fromEntries(entries)
 }
 
-function within(value: Json | undefined, type: string, path: string): readonly string[] {
+function within(
+  value: Json | undefined,
+  type: string,
+  path: string,
+  unknown: string[],
+): Json | undefined {
   const message = type.replace('[]', '')
-  if (!messages.has(message)) return []
-  if (isObject(value)) return unknownFields(value, message, path)
-  if (!isList(value)) return []
-  return value.flatMap((item, index) =>
-    isObject(item) ? unknownFields(item, message, `${path}[${index}]`) : [],
+  if (!messages.has(message)) return value
+  if (isObject(value)) return knownFields(value, message, path, unknown)
+  if (!isList(value)) return value
+  return value.map((item, index) =>
+    isObject(item) ? knownFields(item, message, `${path}[${index}]`, unknown) : item,
   )
 }

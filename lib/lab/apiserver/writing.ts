@@ -1,5 +1,5 @@
 import type { ApiCall } from './api-call.js'
-import { checkFields } from './field-validation.js'
+import { withKnownFields } from './field-validation.js'
 import { at, isObject, listAt, numberAt, textAt, type Json, type JsonObject } from './json.js'
 import { parseObject, type KubeObject } from './object.js'
 import { applyJsonPatch } from './patch/json-patch.js'
@@ -176,8 +176,7 @@ function inputOf({ call, target }: Asked, body: Json): JsonObject {
       ...(name === undefined ? {} : { name }),
     },
   }
-  checkFields(input, kind.kind, call)
-  return input
+  return withKnownFields(input, kind.kind, call)
 }
 
 function check(what: string, given: string, wanted: string | undefined): void {

@@ -9,7 +9,7 @@ import { isEqual } from '../../state/json.js'
 import { tooDeep } from '../../yaml-levels.js'
 import { ApiError } from '../apiserver/status.js'
 import { firstNamespaces } from '../apiserver/strategies.js'
-import { checkFields } from '../apiserver/field-validation.js'
+import { withKnownFields } from '../apiserver/field-validation.js'
 import type { ApiObjects } from '../apiserver/objects.js'
 import type { ObjectLine } from '../../page/view.js'
 
@@ -104,7 +104,7 @@ export class YamlObjects {
       : undefined
     const write = { fieldManager: 'playground' }
     try {
-      checkFields(object, kind.kind, strictly)
+      withKnownFields(object, kind.kind, strictly)
       const isThere = registry.find(kind, namespace, textAt(object, 'metadata', 'name'))
       if (isThere) registry.update(kind, object, write)
       else registry.create(kind, object, write)

@@ -330,6 +330,24 @@ void t.test('writes: conflicts and wrong writes are refused; dry runs store noth
   t.equal(namesIn((await get(services)).body).length, 0)
 })
 
+void t.test('writes: an unknown field is told once and not stored', async (t) => {
+  const { call, put } = await serving(t)
+  put('a')
+  const patch = (query: string, body: Json) =>
+    call('PATCH', `${services}/a?${query}`, body, 'application/merge-patch+json')
+  const typed = { spec: { sesionAffinity: 'ClientIP', ports: [{ port: 80, targetport: 81 }] } }
+  const warned = await patch('', typed)
+  t.match(
+    warned.headers.get('warning'),
+    /field .+spec\.ports\[0\]\.targetport.+field .+spec\.sesionAffinity/,
+  )
+  t.notMatch(JSON.stringify(warned.body), /sesionAffinity|targetport/)
+  t.match(await patch('fieldValidation=Strict', typed), { status: 400 })
+  t.match(await patch('fieldValidation=Ignore', typed), { status: 200 })
+  const next = await patch('fieldValidation=Strict', { metadata: { labels: { x: 'y' } } })
+  t.equal(next.status, 200, 'a patch that is right is not refused for an earlier one')
+})
+
 void t.test('both API groups of events show the same events', async (t) => {
   const { call, get } = await serving(t)
   await call('POST', '/apis/events.k8s.io/v1/namespaces/default/events', {
