@@ -3,7 +3,7 @@ import { messages } from './protobuf/messages.js'
 import { badRequest } from './status.js'
 
 /** Kinds whose fields are all known here, so that an unknown field is a mistake. */
-const checked: ReadonlySet<string> = new Set(['Service', 'ConfigMap', 'Deployment'])
+const checked: ReadonlySet<string> = new Set(['v1 Service', 'v1 ConfigMap', 'apps/v1 Deployment'])
 
 /** Messages of which only some fields are known. Unknown fields in them are accepted. */
 const partly: ReadonlySet<string> = new Set(['ObjectMeta', 'PodSpec', 'DeploymentStrategy'])
@@ -12,6 +12,12 @@ const partly: ReadonlySet<string> = new Set(['ObjectMeta', 'PodSpec', 'Deploymen
  * Fields that are not in the table of messages, because clients do not create objects with them.
  */
 const alsoKnown: ReadonlySet<string> = new Set(['apiVersion', 'kind', 'status'])
+
+/** An unknown field is an error, as with kubectl. */
+export const strictly: FieldCall = {
+  query: new URLSearchParams({ fieldValidation: 'Strict' }),
+  warn: () => undefined,
+}
 
 /** The parts of a call that are used here. */
 interface FieldCall {
@@ -24,7 +30,7 @@ interface FieldCall {
  * `fieldValidation` asks. One that was stored would be refused with every later patch.
  */
 export function withKnownFields(body: JsonObject, kind: string, call: FieldCall): JsonObject {
-  if (!checked.has(kind)) return body
+  if (!checked.has(`${textAt(body, 'apiVersion')} ${kind}`)) return body
   const unknown: string[] = []
   const known = knownFields(body, kind, '', unknown)
   const texts = unknown.map((path) => `unknown field ${JSON.stringify(path)}`)

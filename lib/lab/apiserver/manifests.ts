@@ -3,6 +3,7 @@ import { LineCounter, parseAllDocuments } from 'yaml'
 import { ConfigError, messageOf } from '../../errors.js'
 import { scan } from '../../kernel/follow-path.js'
 import { tooDeep } from '../../yaml-levels.js'
+import { strictly, withKnownFields } from './field-validation.js'
 import { isList, isObject, objectAt, textAt, type Json } from './json.js'
 import type { NewObject } from './object.js'
 import type { ApiServer } from './server.js'
@@ -22,6 +23,7 @@ export async function seedFrom(path: string, api: ApiServer): Promise<void> {
   const isLater = ({ object }: ManifestObject) => Number(!firstKinds.includes(object.kind))
   for (const { object, place } of all.toSorted((left, right) => isLater(left) - isLater(right))) {
     try {
+      withKnownFields(object, object.kind, strictly)
       api.put(object)
     } catch (cause) {
       throw new ConfigError(`${place}: ${messageOf(cause)}`, { cause })

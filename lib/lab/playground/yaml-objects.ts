@@ -9,7 +9,7 @@ import { isEqual } from '../../state/json.js'
 import { tooDeep } from '../../yaml-levels.js'
 import { ApiError } from '../apiserver/status.js'
 import { firstNamespaces } from '../apiserver/strategies.js'
-import { withKnownFields } from '../apiserver/field-validation.js'
+import { strictly, withKnownFields } from '../apiserver/field-validation.js'
 import type { ApiObjects } from '../apiserver/objects.js'
 import type { ObjectLine } from '../../page/view.js'
 
@@ -129,12 +129,6 @@ export class YamlObjects {
 function isByHand({ kind, metadata }: KubeObject): boolean {
   if (kind === 'Namespace') return !firstNamespaces.includes(metadata.name)
   return (metadata.ownerReferences ?? []).length === 0
-}
-
-/** An unknown field is an error, as with kubectl. */
-const strictly = {
-  query: new URLSearchParams({ fieldValidation: 'Strict' }),
-  warn: () => undefined,
 }
 
 const ofServer = ['resourceVersion', 'uid', 'creationTimestamp', 'generation', 'managedFields']

@@ -63,11 +63,15 @@ void t.test('apiserver names what it cannot serve, and ends with exit code 2', a
   t.teardown(() => rm(folder, { recursive: true }))
   const file = join(folder, 'bad.yaml')
   const taken = join(folder, 'taken')
+  const typo = join(folder, 'typo.json')
   await mkdir(taken)
   await writeFile(
     file,
     'apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 0}]}\n',
   )
+  const spec = { sesionAffinity: 'None', ports: [{ port: 80 }] }
+  const service = { apiVersion: 'v1', kind: 'Service', metadata: { name: 'a' }, spec }
+  await writeFile(typo, JSON.stringify(service))
   for (const [args, expected] of [
     [['--listen', 'nowhere'], /expected HOST:PORT/],
     [['--listen', '127.0.0.1:99999'], /expected HOST:PORT/],
@@ -81,12 +85,13 @@ void t.test('apiserver names what it cannot serve, and ends with exit code 2', a
       new RegExp(`^kube-proxy: the kubeconfig ${taken} cannot be written: EISDIR: [^,\\n]+\\n$`),
     ],
     [['--manifests', file], /bad\.yaml:5: Service "a" is invalid: \[?spec\.ports\[0\]\.port/],
+    [['--manifests', typo], /typo\.json:1: Service .*unknown field "spec\.sesionAffinity"/],
   ] as const) {
     const ended = start(...args)
     t.equal(await ended.ended, 2)
     t.match(ended.said, expected)
   }
-  t.same((await readdir(folder)).sort(), ['bad.yaml', 'taken'], 'no draft is left')
+  t.same((await readdir(folder)).sort(), ['bad.yaml', 'taken', 'typo.json'], 'no draft is left')
 })
 
 void t.test('apiserver --load makes Services, --changes changes their slices', async (t) => {

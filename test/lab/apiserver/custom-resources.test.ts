@@ -151,6 +151,22 @@ void t.test('server-side apply replaces lists of a custom resource as a whole', 
   t.match(await other.json(), { code: 409, message: /conflict with "me".*: \.spec\.ports$/ })
 })
 
+void t.test('a Service of another group has fields of its own', async (t) => {
+  const server = await startServer()
+  t.teardown(() => server.stop())
+  const { spec } = definition
+  const names = { plural: 'services', kind: 'Service' }
+  const metadata = { name: 'services.example.com' }
+  server.api.put({ ...definition, metadata, spec: { ...spec, names } })
+  const url = `${server.url}/apis/example.com/v1/namespaces/default/services`
+  const created = await fetch(`${url}?fieldValidation=Strict`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ ...backend, kind: 'Service' }),
+  })
+  t.match(await created.json(), { spec: backend.spec })
+})
+
 void t.test('every served version shows the same objects', async (t) => {
   const server = await startServer()
   t.teardown(() => server.stop())
