@@ -65,11 +65,15 @@ const tiers = {
   ],
   unit: () => [
     ...unitFiles.filter(needsOwnProcess).map(file(patience.short)),
-    ...rooms(unitFiles.filter((file) => !needsOwnProcess(file))).map(file(patience.long)),
+    ...rooms(
+      'unit',
+      unitFiles.filter((file) => !needsOwnProcess(file)),
+    ).map(file(patience.long)),
   ],
   kernel: () => files.filter(isKernelTest).map(file(patience.long)),
   conformance: () => conformance(),
-  browser: () => files.filter(isBrowserTest).map(file(patience.long)),
+  // A room also shares its browser.
+  browser: () => rooms('browser', files.filter(isBrowserTest)).map(file(patience.long)),
 }
 
 const unknown = chosen.filter((name) => !(name in tiers))
@@ -246,12 +250,12 @@ function printTimes(tier, jobs) {
  * Puts the files of each room into one process, because its start takes longer than most of them.
  * A file alone is still a process of its own.
  */
-function rooms(files) {
+function rooms(tier, files) {
   const roomOf = (file) => file.split('/')[2]
   return [...new Set(files.map(roomOf))].map((room) => {
     const own = files.filter((file) => roomOf(file) === room)
     if (own.length === 1) return own[0]
-    const together = `build/test/${room}.together.js`
+    const together = `build/test/${room}.${tier}.js`
     const lines = own.map((file) => `await import('./${file.slice('build/test/'.length)}')\n`)
     writeFileSync(together, lines.join(''))
     return together
