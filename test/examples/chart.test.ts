@@ -40,7 +40,7 @@ interface DaemonSet extends Manifest {
   readonly spec: {
     readonly template: {
       readonly spec: {
-        readonly initContainers: { readonly name: string }[]
+        readonly initContainers: { readonly name: string; readonly args: readonly string[] }[]
         readonly containers: readonly {
           readonly ports: readonly { readonly name: string; readonly containerPort: number }[]
           readonly args: readonly string[]
@@ -158,9 +158,13 @@ t.test('the chart equals the overlay', { skip }, (t) => {
   t.end()
 })
 
-function daemonIn(manifests: string) {
+function podIn(manifests: string) {
   const set = parseAllDocuments(manifests).map((of) => of.toJS() as DaemonSet)
-  return set.find(({ kind }) => kind === 'DaemonSet')?.spec.template.spec.containers[0]
+  return set.find(({ kind }) => kind === 'DaemonSet')?.spec.template.spec
+}
+
+function daemonIn(manifests: string) {
+  return podIn(manifests)?.containers[0]
 }
 
 t.test('probes and Prometheus ask the ports of the configuration', { skip: noHelm }, (t) => {
@@ -183,14 +187,18 @@ t.test('with flows the daemon counts connections, and may use the ring', { skip 
   t.match(stdout, '"bpf",', 'in the list of system calls')
   const daemon = daemonIn(stdout)
   t.ok(daemon?.securityContext.capabilities.add.includes('BPF'))
-  const flags = (daemon?.args ?? []).map((word) => word.replace('--', '').split('='))
-  const given = flags.filter(([name]) => name !== 'config')
+  // The daemon may not change the settings of the kernel that count bytes. The step before it does.
+  const prepare = podIn(stdout)?.initContainers.find(({ name }) => name === 'prepare-node')
   const text = configIn(stdout)
-  const { config } = loadConfig(
-    parseFlags(given.map(([name = '', value = 'true']) => [name, value] as const)),
-    { name: 'config.conf', text },
-  )
-  t.equal(config.flows.enabled, true)
+  for (const args of [daemon?.args, prepare?.args]) {
+    const flags = (args ?? []).map((word) => word.replace('--', '').split('='))
+    const given = flags.filter(([name]) => name !== 'config')
+    const { config } = loadConfig(
+      parseFlags(given.map(([name = '', value = 'true']) => [name, value] as const)),
+      { name: 'config.conf', text },
+    )
+    t.equal(config.flows.enabled, true)
+  }
   t.end()
 })
 
