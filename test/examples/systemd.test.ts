@@ -82,6 +82,13 @@ t.test('systemd waits for the first rules of a slow node', async (t) => {
   t.match(await readFile(unit, 'utf8'), /^TimeoutStartSec=15min$/m)
 })
 
+t.test('the numbers of connections outlive a restart of the unit', async (t) => {
+  // Without the second line systemd removes the folders whenever it stops the process.
+  const folder = loadConfig(parseFlags([]), undefined).config.flows.stateFile.split('/')[2]
+  t.match(await readFile(unit, 'utf8'), new RegExp(`^RuntimeDirectory=.*\\b${folder}$`, 'm'))
+  t.match(await readFile(unit, 'utf8'), /^RuntimeDirectoryPreserve=restart$/m)
+})
+
 t.test('this program accepts the commands of the unit', async (t) => {
   const lines = (await readFile(unit, 'utf8')).matchAll(/^ExecStart(?:Pre)?=\S+ \S+ (.*)$/gm)
   const commands = [...lines].map(([, flags = '']) => flags.split(' '))
