@@ -67,7 +67,9 @@ export class AliasExpander {
       if (isMerge(pair)) continue
       // The parser has compared the keys, but not those that are aliases.
       if (known.has(keyOf(pair))) {
-        throw new ConfigError(`${this.#place(written)}: Map keys must be unique`)
+        throw new ConfigError(
+          `${this.#place(written)}: ${String(keyOf(pair))}: the key is there twice`,
+        )
       }
       known.add(keyOf(pair))
     }

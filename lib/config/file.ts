@@ -63,6 +63,9 @@ class FileParser {
       // Kubernetes reads the first document, and ends there.
       if (code === 'MULTIPLE_DOCS')
         this.#warnings.push(`${place}: not read: only the first document counts`)
+      // The parser does not say which key it means.
+      else if (code === 'DUPLICATE_KEY')
+        this.#problems.push(`${place}: ${keyIn(text, pos[0])}: the key is there twice`)
       else this.#problems.push(`${place}: ${message}`)
     }
     throwProblems(this.#problems)
@@ -161,6 +164,11 @@ function nodeOf(value: unknown): Node | undefined {
 
 function isAbsent(node: Node | undefined): boolean {
   return node === undefined || (isScalar(node) && node.value === null)
+}
+
+/** The key that begins there, as it is written. */
+function keyIn(text: string, offset: number): string {
+  return /^(?:"[^"]*"|'[^']*'|[^\s:]+)/.exec(text.slice(offset))?.[0] ?? '?'
 }
 
 function offsetOf(node: Node | undefined): number {

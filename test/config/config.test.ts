@@ -170,7 +170,11 @@ configSyncPeriod: 15
     t.match(message, line)
   }
   t.equal(message.split('\n').length, 9)
-  t.match(problemOf([], 'mode: ipvs\nmode: iptables\n'), /^kp\.yaml:4: .*unique/)
+  t.equal(problemOf([], 'mode: ipvs\nmode: iptables\n'), 'kp.yaml:4: mode: the key is there twice')
+  t.equal(
+    problemOf([], 'conntrack: {min: 1, "min": 2}\n'),
+    'kp.yaml:3: "min": the key is there twice',
+  )
   t.match(problemOf([], 'mode: [ipvs\n'), /^kp\.yaml:\d+: /)
   const name = 'x.yaml'
   const none = parseFlags([])
@@ -251,7 +255,7 @@ t.test('what is wrong with aliases and merge keys is told with its line', (t) =>
     ['ipvs:\n  <<: 5\n', 'kp.yaml:4: <<: 5 is neither a map nor a list of maps'],
     ['ipvs:\n  <<: [{}, x]\n', 'kp.yaml:4: <<: [{},"x"] is neither a map nor a list of maps'],
     ['ipvs: {"<<": {}}\n', /^kp\.yaml:3: ipvs\.<<: "\{…\}": unknown key/],
-    ['&m mode: ipvs\n*m : nftables\n', 'kp.yaml:4: Map keys must be unique'],
+    ['&m mode: ipvs\n*m : nftables\n', 'kp.yaml:4: mode: the key is there twice'],
   ] as const) {
     t.match(problemOf([], body), problem, body)
   }

@@ -146,7 +146,7 @@ t.test('a file that is wrong, gone or half written is never used, and comes back
   const good = body('mode: ipvs\noomScoreAdj: -5\n')
   for (const [text, message] of [
     [body('mode: ipvz\n'), /^kp\.yaml:3: mode: "ipvz"/],
-    [body('mode: ipvs\nmode: ipvs\n'), /kp\.yaml:4: Map keys/],
+    [body('mode: ipvs\nmode: ipvs\n'), /kp\.yaml:4: mode: the key is there twice/],
     [body('iptables: {syncPeriod: 5s, minSyncPeriod: 6s'), /kp\.yaml/],
     ['', /kp\.yaml/],
     [good.slice(0, 30), /kp\.yaml/],
