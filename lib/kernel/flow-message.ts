@@ -153,6 +153,12 @@ export class FlowMessage implements FlowCounters {
     return this.#text(this.#original.destination, this.#original.destinationPort)
   }
 
+  /** Whether an endpoint answers. Else a program of the node has the port, such as a node port. */
+  get isTranslated(): boolean {
+    if (this.#reply.sourcePort !== this.#original.destinationPort) return true
+    return addressKey(this.family, this.#buffer, this.#reply.source) !== this.destinationKey
+  }
+
   /** The connection as a value that stays when the next message is read. */
   tracked(): TrackedFlow {
     return {

@@ -42,7 +42,7 @@ export function rowsOfKernel(
 ): readonly ServiceNumbers[] {
   const byFrontend = new Map(states.flatMap((state) => [...frontendOwners(state)]))
   const seen = new Map<string, DaemonNumbers>()
-  for (const { protocol, destination, bytes } of flows) {
+  for (const { protocol, destination, bytes } of flows.filter(isTranslated)) {
     const key = byFrontend.get(`${protocol} ${destination.ip} ${destination.port}`)
     if (key === undefined) continue
     const own = { open: 1, bytesIn: bytes?.toEndpoint, bytesOut: bytes?.toClient }
@@ -76,6 +76,11 @@ export function withSockets(
     ...row,
     ...sumOf(row, numbers.get(`${row.service}/${row.protocol}`)),
   }))
+}
+
+/** False where a program of the node has the address and port of a node port that is not served there. */
+export function isTranslated({ destination, answeredBy }: TrackedFlow): boolean {
+  return destination.ip !== answeredBy.ip || destination.port !== answeredBy.port
 }
 
 /** A Service of both families is one row. */

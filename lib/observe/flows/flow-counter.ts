@@ -123,7 +123,7 @@ export class FlowCounter implements FlowReader {
   }
 
   listed(flow: FlowMessage): void {
-    const service = this.#table.find(flow)
+    const service = flow.isTranslated ? this.#table.find(flow) : undefined
     if (!service) return
     const counts = this.#endpointOf(service, flow)
     if (this.#wasMissed(flow) && this.#recent.add(flow.id)) counts.opened++

@@ -1,7 +1,7 @@
 import { pause } from '../../async.js'
 import { dashboardAccess, type DashboardFiles } from './access.js'
 import { DashboardSource } from './source.js'
-import { frontends } from '../../inspect/top/rows.js'
+import { frontends, isTranslated } from '../../inspect/top/rows.js'
 import { serviceAt } from '../../inspect/explain/question.js'
 import { hostPort, type HostPort } from '../../state/ip.js'
 import { messageOf } from '../../errors.js'
@@ -125,7 +125,7 @@ async function endpointCounts(
     if (tracked) {
       const own = ownFrontends(service, state)
       const flows = await tracked.listTrackedFlows(state.family)
-      for (const { protocol, destination, answeredBy } of flows) {
+      for (const { protocol, destination, answeredBy } of flows.filter(isTranslated)) {
         if (protocol !== service.protocol) continue
         if (!own.has(hostPort(destination.ip, destination.port))) continue
         const endpoint = hostPort(answeredBy.ip, answeredBy.port)

@@ -104,6 +104,16 @@ t.test('top counts a tracked connection for the Service whose address the client
   t.end()
 })
 
+t.test('top counts no connection that a program of the node answers itself', (t) => {
+  const state = states()
+    .put(service({ name: 'web', nodePort: 30080 }))
+    .take()
+  const own = flow(state.node.localAddresses[0] ?? '', 30080)
+  const flows = [{ ...own, answeredBy: own.destination }]
+  t.match(rowsOfKernel([state], flows, new Map()), [{ open: 0, bytesIn: 0 }])
+  t.end()
+})
+
 t.test('top counts a connection for the one of several Services that gets it', (t) => {
   const here = states().take().node.localAddresses[0] ?? ''
   const shared = '198.51.100.9'

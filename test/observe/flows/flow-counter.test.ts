@@ -63,6 +63,22 @@ t.test('the kernel gives the id of a connection that has ended to a later one', 
   t.end()
 })
 
+/** The same message, if no rule had translated its destination. */
+const untranslated = Buffer.from(
+  bytes.toString('hex').replace('0af40101', '0a600100').replace('1f40', '0035'),
+  'hex',
+)
+
+t.test('what a program of the node answers itself is no connection to a Service', (t) => {
+  const { counter, message } = beginListing()
+  if (!message.read(untranslated, 0, untranslated.length)) throw new Error('it is not read')
+  t.match(message, { destination: '10.96.1.0:53', endpoint: '10.96.1.0:53' })
+  counter.listed(Object.assign(message, { startedAt: 999_500, bytesToEndpoint: 100 }))
+  counter.endListing()
+  t.match(counter.take(), { grown: [], open: [{ open: 0 }, { open: 0 }] })
+  t.end()
+})
+
 t.test('events that are lost while the table is read make another reading due', (t) => {
   const { counter, opened, message } = beginListing()
   counter.missed()
