@@ -63,10 +63,12 @@ export class FlowsFollower {
   /** Takes an answer to the query. Returns how many lines were left out since the last one. */
   take({ next, leftOut }: FlowsAnswer): number {
     const before = this.#before
-    // A proxy that was restarted numbers its lines anew.
-    const isNew = before !== undefined && next < before.next
-    this.#before = { next: isNew ? 0 : next, leftOut }
-    return Math.max(0, leftOut - (isNew ? 0 : (before?.leftOut ?? 0)))
+    // A proxy that was restarted has left out fewer lines. Its numbers are lower only if the clock was
+    // set back.
+    const isSetBack = before !== undefined && next < before.next
+    const isNew = isSetBack || (before !== undefined && leftOut < before.leftOut)
+    this.#before = { next: isSetBack ? 0 : next, leftOut }
+    return leftOut - (isNew ? 0 : (before?.leftOut ?? 0))
   }
 }
 

@@ -30,14 +30,18 @@ interface FoundLines {
 export class FlowLog {
   readonly #limit: number
   readonly #podAt: (ip: string) => string
+  /** No line has this number, or a lower one. */
+  readonly before: number
   #lines: KeptLine[] = []
-  #next = 1
+  #next: number
   #leftOut = 0
   #changed: () => void = () => undefined
 
-  constructor(limit: number, podAt: (ip: string) => string) {
+  constructor(limit: number, podAt: (ip: string) => string, before = 0) {
     this.#limit = limit
     this.#podAt = podAt
+    this.before = before
+    this.#next = before + 1
   }
 
   /** Calls `listener` after each change from now on. */

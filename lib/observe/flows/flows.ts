@@ -41,7 +41,9 @@ export class Flows {
 
   constructor(options: FlowsOptions) {
     this.#options = options
-    this.lines = new FlowLog(keptLines, options.podAt)
+    // Fewer lines than milliseconds come, so a reader that waits for more than an earlier process had
+    // gets all lines of this one.
+    this.lines = new FlowLog(keptLines, options.podAt, Date.now())
     const { kernel, stateFile, onlyTranslated, refusalGroup } = options
     if (kernel === 'told' && refusalGroup === undefined) return
     const settings = {

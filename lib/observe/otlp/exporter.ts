@@ -43,11 +43,12 @@ export class Exporter {
   readonly #numbers: Delivery
   readonly #sums = new Sums()
   /** The number of the line that was sent last. */
-  #sent = 0
+  #sent: number
 
   constructor(options: ExporterOptions) {
     const { endpoint, metrics: meter, log, pace } = options
     this.#options = options
+    this.#sent = options.lines.before
     this.#pace = { ...usualPace, ...pace }
     const { timeoutMs, random } = this.#pace
     const to = { endpoint, meter, log, timeoutMs, random }

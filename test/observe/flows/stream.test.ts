@@ -1,6 +1,8 @@
 import t from 'tap'
+import { setTimeout as delay } from 'node:timers/promises'
 import { FlowLog } from '../../../lib/observe/flows/flow-log.js'
-import { flowsAnswer } from '../../../lib/observe/flows/answer.js'
+import { flowsAnswer, FlowsFollower } from '../../../lib/observe/flows/answer.js'
+import { Flows } from '../../../lib/observe/flows/flows.js'
 import { RecentIds } from '../../../lib/observe/flows/recent-ids.js'
 import { flowHead, flowText } from '../../../lib/observe/flows/text.js'
 import { type FlowLine, Sampler } from '../../../lib/observe/flows/line.js'
@@ -59,6 +61,28 @@ t.test('the stream goes on after a number, and forgets what is old', (t) => {
   t.equal(flowsAnswer(long, 'limit=1500').flows.length, 1500, 'as many as were asked for')
   t.equal(flowsAnswer(long, 'after=100').flows.length, 1900, 'none is left out in silence')
   t.end()
+})
+
+t.test('who waits for more lines gets all of a proxy that was restarted meanwhile', async (t) => {
+  const silent = () => undefined
+  const meter = { count: silent, gauge: silent, observe: silent, forget: silent }
+  const log = { debug: silent, info: silent, warn: silent, error: silent }
+  const start = () =>
+    new Flows({
+      ...{ kernel: 'told', onlyTranslated: false, stateFile: '', refusalGroup: undefined },
+      ...{ meter, log, podAt: () => '' },
+    })
+  const follower = new FlowsFollower(new URLSearchParams())
+  const first = start()
+  first.told([line(), line()], 6)
+  t.equal(follower.take(flowsAnswer(first.lines, follower.query())), 6)
+  await delay(20)
+  const second = start()
+  second.told([line(), line(), line(), line()], 1)
+  const answer = flowsAnswer(second.lines, follower.query())
+  t.equal(answer.flows.length, 4)
+  t.equal(follower.take(answer), 1)
+  t.same(flowsAnswer(second.lines, follower.query()).flows, [], 'none twice')
 })
 
 t.test('above so many lines a second the rest is counted', (t) => {
